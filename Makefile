@@ -1,0 +1,45 @@
+# Two commands are all it takes: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types install clean
+
+help:
+	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
+	@echo "make test    lint, types and the whole test suite"
+	@echo "make lint    only the lint; make types: only the types"
+	@echo "make clean   remove the virtual environment and caches"
+
+demo: .venv/.core
+	@$(BIN)/vitrail demo
+
+test: lint types
+	@$(BIN)/pytest
+
+lint: .venv/.dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: .venv/.dev
+	@$(BIN)/mypy
+
+install: .venv/.core
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Vitrail needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.core: .venv/.python pyproject.toml constraints.txt
+	@echo "Installing into .venv (once)…"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev: .venv/.core
+	@echo "Installing what the tests need (once)…"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,62 @@
+"""Vitrail: Vision Transformers to build, train, fine-tune, see into and ship.
+
+Importing it costs nothing: what computes is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
+
+if TYPE_CHECKING:
+    from vitrail.api import Run, evaluate, predict, resume, train
+    from vitrail.models.config import ViTConfig
+    from vitrail.models.registry import create_model, model_config
+    from vitrail.models.vit import ViT
+    from vitrail.weights.folder import TrainedModel
+    from vitrail.weights.reference import open_model
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Run": "api",
+    "evaluate": "api",
+    "predict": "api",
+    "resume": "api",
+    "train": "api",
+    "ViTConfig": "models.config",
+    "create_model": "models.registry",
+    "model_config": "models.registry",
+    "ViT": "models.vit",
+    "TrainedModel": "weights.folder",
+    "open_model": "weights.reference",
+}
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "ModelFileError",
+    "Run",
+    "TrainedModel",
+    "ViT",
+    "ViTConfig",
+    "VitrailError",
+    "create_model",
+    "evaluate",
+    "model_config",
+    "open_model",
+    "predict",
+    "resume",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vitrail' has no attribute {name!r}")
+    return getattr(import_module(f"vitrail.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,50 @@
+"""Refusals of combinations that cannot work, each with both numbers and the nearest values that would."""
+
+from vitrail.errors import ConfigError
+
+
+def nearest_multiples(value: int, divisor: int) -> list[int]:
+    """The multiples of ``divisor`` just below and just above ``value``; none below 1."""
+    below = value // divisor * divisor
+    return [n for n in (below, below + divisor) if n > 0]
+
+
+def nearest_divisors(value: int, divisor: int) -> list[int]:
+    """The divisors of ``value`` just below and just above ``divisor``."""
+    divisors = [n for n in range(1, value + 1) if value % n == 0]
+    below = [n for n in divisors if n < divisor][-1:]
+    above = [n for n in divisors if n > divisor][:1]
+    return below + above
+
+
+def require_positive(**values: float) -> None:
+    """Refuse any of ``values`` that is not above zero."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
+
+
+def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Refuse ``value`` unless ``divisor`` divides it."""
+    require_positive(**{name: value, divisor_name: divisor})
+    if value % divisor:
+        raise ConfigError(
+            f"{name} {value} is not divisible by {divisor_name} {divisor}",
+            where=f"{name}, {divisor_name}",
+            hint=f"nearest {name} that works: {_either(nearest_multiples(value, divisor))}; "
+            f"nearest {divisor_name}: {_either(nearest_divisors(value, divisor))}",
+        )
+
+
+def require_multiple(name: str, value: int, factor: int, why: str) -> None:
+    """Refuse ``value`` unless it is a multiple of the constant ``factor`` that ``why`` asks for."""
+    if value <= 0 or value % factor:
+        raise ConfigError(
+            f"{why} needs {name} divisible by {factor}, not {value}",
+            where=name,
+            hint=f"nearest {name} that works: {_either(nearest_multiples(max(value, 1), factor))}",
+        )
+
+
+def _either(values: list[int]) -> str:
+    return " or ".join(map(str, values))

@@ -1,0 +1,57 @@
+"""Every error Vitrail raises on purpose: what happened, where, what to do, and the exit code of the command."""
+
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+class VitrailError(Exception):
+    """Base of all deliberate errors. ``str(error)`` is up to three lines: what, where, what to do."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: object = None, hint: str | None = None):
+        self.what, self.where, self.hint = what, where, hint
+        lines = [what]
+        if where is not None:
+            lines.append(f"where: {where}")
+        if hint is not None:
+            lines.append(f"what to do: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class ConfigError(VitrailError):
+    """Wrong usage: an unknown flag, an unknown name, a value or a combination that cannot work."""
+
+    exit_code = 2
+
+
+class DataError(VitrailError):
+    """Images or labels that are missing, unreadable or unusable."""
+
+    exit_code = 3
+
+
+class ModelFileError(VitrailError):
+    """A model that is missing, damaged or refused."""
+
+    exit_code = 4
+
+
+class DivergedError(VitrailError):
+    """Training produced a loss that is not finite."""
+
+    exit_code = 5
+
+
+def nearest(word: str, known: list[str]) -> str | None:
+    """The known word most like ``word``, or None when nothing is close."""
+    lower = {k.lower(): k for k in known}
+    close = get_close_matches(word.lower(), list(lower), n=1, cutoff=0.5)
+    return lower[close[0]] if close else None
+
+
+def unknown(kind: str, word: str, known: list[str], *, where: object = None) -> ConfigError:
+    """The error for a name that is in none of our tables, with the nearest one that is."""
+    close = nearest(word, known)
+    hint = f"did you mean {close!r}? known: " if close else "known: "
+    return ConfigError(f"unknown {kind} {word!r}", where=where, hint=hint + ", ".join(known))

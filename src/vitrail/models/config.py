@@ -1,0 +1,97 @@
+"""What a Vision Transformer consists of, as data. Knows no torch, so that commands can check it in no time."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from vitrail.checks import require_divisible, require_multiple
+from vitrail.settings import Settings
+
+Positive = Annotated[int, Field(gt=0)]
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _height_and_width(value: Any) -> Any:
+    """One number means a square; on the command line a pair is written ``224x160``."""
+    if isinstance(value, str) and "x" in value:
+        return tuple(value.split("x"))
+    return value if isinstance(value, list | tuple) else (value, value)
+
+
+Size = Annotated[tuple[Positive, Positive], BeforeValidator(_height_and_width)]
+
+
+class ViTConfig(Settings):
+    """Every choice of the Vision Transformer. Sizes in pixels are (height, width); one number means a square."""
+
+    image_size: Size = (224, 224)
+    """Height and width of the images."""
+    patch_size: Size = (16, 16)
+    """Height and width of a patch."""
+    channels: Positive = 3
+    """Colour channels: 3 for RGB, 1 for grey."""
+    num_classes: Positive = 1000
+    """Number of logits."""
+    dim: Positive = 768
+    """Width D of a token."""
+    depth: Positive = 12
+    """Number of blocks L."""
+    heads: Positive = 12
+    """Attention heads k."""
+    mlp_dim: Positive = 3072
+    """Hidden width of the MLP."""
+    embedding: Literal["conv", "linear", "stem"] = "conv"
+    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), or a convolutional stem."""
+    position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"] = "learned-1d"
+    """How a token knows where it stands."""
+    pool: Literal["class", "mean", "attention"] = "class"
+    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP)."""
+    head: Literal["linear", "mlp", "lecture"] = "linear"
+    """One linear layer, Linear-tanh-Linear (pre-training), or Linear-GELU-Dropout-LayerNorm (lecture notes)."""
+    mlp: Literal["gelu", "swiglu"] = "gelu"
+    """Linear-GELU-Linear, or the gated SwiGLU."""
+    block: Literal["sequential", "parallel"] = "sequential"
+    """Attention then MLP, or both side by side."""
+    registers: Annotated[int, Field(ge=0)] = 0
+    """Extra learned tokens without position (Darcet et al. 2023)."""
+    qkv_bias: bool = True
+    """Whether the projections to q, k and v have a bias."""
+    qk_norm: bool = False
+    """LayerNorm on each head's queries and keys."""
+    layer_scale: Annotated[float, Field(gt=0)] | None = None
+    """Initial value of LayerScale on every branch; none by default."""
+    dropout: Probability = 0.0
+    """Dropout after the position, in the MLP and on every branch's result."""
+    attention_dropout: Probability = 0.0
+    """Dropout on the attention weights."""
+    head_dropout: Probability = 0.0
+    """Dropout in the head."""
+    patch_dropout: Probability = 0.0
+    """Share of the patches left out of every training image."""
+    stochastic_depth: Probability = 0.0
+    """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    """Epsilon of every LayerNorm."""
+
+    @model_validator(mode="after")
+    def _combinations_work(self) -> Self:
+        require_divisible("dim", self.dim, "heads", self.heads)
+        for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
+            require_divisible(f"image {side}", image, f"patch {side}", patch)
+        if self.position == "sincos-2d":
+            require_multiple("dim", self.dim, 4, "the 2-D sin-cos position")
+        if self.position in ("sincos-1d", "learned-2d"):
+            require_multiple("dim", self.dim, 2, f"the position {self.position}")
+        if self.position == "rotary":
+            require_multiple("head width (dim / heads)", self.dim // self.heads, 4, "the 2-D rotary position")
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the patches: class token and registers."""
+        return (self.pool == "class") + self.registers

@@ -1,0 +1,76 @@
+"""Names of models: ``ViT-B/16`` as in the paper, timm's ``vit_base_patch16_224`` as an alias."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from vitrail.errors import unknown
+from vitrail.models.config import ViTConfig
+
+if TYPE_CHECKING:
+    from vitrail.models.vit import ViT
+
+SIZES: dict[str, dict[str, int]] = {
+    name: dict(zip(("dim", "depth", "heads", "mlp_dim"), numbers, strict=True))
+    for name, numbers in {
+        "Ti": (192, 12, 3, 768),
+        "S": (384, 12, 6, 1536),
+        "B": (768, 12, 12, 3072),
+        "L": (1024, 24, 16, 4096),
+        "H": (1280, 32, 16, 5120),
+        "g": (1408, 40, 16, 6144),
+        "G": (1664, 48, 16, 8192),
+    }.items()
+}
+"""Width, depth, heads and MLP width of the plain ViTs (Dosovitskiy et al. 2021; Zhai et al. 2022; DeiT for Ti and S)."""
+
+NAMES: dict[str, dict[str, Any]] = {
+    f"ViT-{size}/{patch}": {**SIZES[size], "patch_size": patch}
+    for size, patches in {
+        "Ti": (16, 32), "S": (8, 14, 16, 32), "B": (8, 14, 16, 32), "L": (14, 16, 32), "H": (14, 16), "g": (14,), "G": (14,),
+    }.items()
+    for patch in patches
+}  # fmt: skip
+"""The names that are listed; any other patch side works as well."""
+
+NAMES["ViT-CIFAR10-lecture"] = {
+    **SIZES["L"], "image_size": 32, "patch_size": 8, "num_classes": 10, "embedding": "linear", "position": "sincos-1d",
+    "head": "lecture", "attention_dropout": 0.1, "head_dropout": 0.1,
+}  # fmt: skip
+"""The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
+
+_PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>\d+)")
+_TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>\d+)(_(?P<image>\d+))?")
+_TIMM_SIZES = {
+    "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H", "giant": "g", "gigantic": "G",
+}  # fmt: skip
+
+
+def fields_of(name: str) -> dict[str, Any]:
+    """The fields of a `ViTConfig` that a model's name fixes; raises `ConfigError` for a name that is none."""
+    if name in NAMES:
+        return NAMES[name]
+    if (match := _PAPER.fullmatch(name)) and match["size"] in SIZES:
+        return {**SIZES[match["size"]], "patch_size": int(match["patch"])}
+    if (match := _TIMM.fullmatch(name)) and match["size"] in _TIMM_SIZES:
+        image = {"image_size": int(match["image"])} if match["image"] else {}
+        return {**SIZES[_TIMM_SIZES[match["size"]]], "patch_size": int(match["patch"]), **image}
+    raise unknown("model", name, list(NAMES), where="model name")
+
+
+def model_config(name: str, **fields: Any) -> ViTConfig:
+    """The configuration of the model called ``name``, with any of its fields replaced.
+
+    Raises:
+        ConfigError: unknown name or field, or a combination that cannot work.
+    """
+    return ViTConfig.read({**fields_of(name), **fields}, where="model")
+
+
+def create_model(name: str, **fields: Any) -> "ViT":
+    """Build the model called ``name`` with fresh weights; ``fields`` are those of `ViTConfig`.
+
+    >>> model = create_model("ViT-Ti/16", num_classes=10)
+    """
+    from vitrail.models.vit import ViT
+
+    return ViT(model_config(name, **fields))

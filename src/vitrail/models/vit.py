@@ -1,0 +1,165 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.errors import ConfigError
+from vitrail.models.config import ViTConfig
+from vitrail.parts.token_reduction import keep_bias, keep_rotation, keep_tokens, random_keep
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the encoder says of each part of an image."""
+
+    class_token: Tensor | None
+    """(B, D), or None in a model without one."""
+    registers: Tensor
+    """(B, registers, D)."""
+    patches: Tensor
+    """(B, rows, columns, D)."""
+
+
+class ViT(nn.Module):
+    """Images (B, C, H, W) to logits (B, classes).
+
+    Tokens are ordered ``[class token; registers; patches row by row]``.
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = _embedding(c)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.pool == "class" else None
+        self.registers = nn.Parameter(torch.zeros(1, c.registers, c.dim)) if c.registers else None
+        self.position = _position(c)
+        self.relative = parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix) if c.position == "relative" else None
+        self.rotary = parts.RotaryPosition2d(c.grid, c.dim // c.heads, prefix=c.prefix) if c.position == "rotary" else None
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(_block(c, i) for i in range(c.depth))
+        self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
+        self.pool = _pool(c)
+        heads = {"linear": parts.linear_head, "mlp": parts.mlp_head, "lecture": parts.lecture_head}
+        self.head = heads[c.head](c.dim, c.num_classes, dropout=c.head_dropout)
+        self.apply(_initialize)
+        nn.init.trunc_normal_(last_linear(self.head).weight, std=0.02)
+        for token in (self.class_token, self.registers):
+            if token is not None:
+                nn.init.normal_(token, std=0.02)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) to logits (B, classes)."""
+        return self.head(self.pool(self.encode(images)))
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Equations (1) to (4), with the final LayerNorm on all tokens: (B, C, H, W) to (B, prefix + N, D)."""
+        z, attention = self.embed(images)
+        for block in self.blocks:
+            z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
+        return self.norm(z)  # equation (4)
+
+    def embed(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
+
+        Beside it what every attention needs to know of positions: a bias, a rotation, or nothing.
+        """
+        self._check(images)
+        z = self.embedding(images)  # (B, N, D)
+        if self.class_token is not None:
+            z = torch.cat([self.class_token.expand(len(z), -1, -1), z], dim=1)  # (B, 1 + N, D)
+        z = self.position(z)
+        if self.registers is not None:  # after the class token and without a position, as their authors have it
+            first = self.config.prefix - self.config.registers
+            z = torch.cat([z[:, :first], self.registers.expand(len(z), -1, -1), z[:, first:]], dim=1)
+        z = self.dropout(z)  # (B, prefix + N, D)
+        attention: dict[str, Any] = {}
+        if self.relative is not None:
+            attention["bias"] = self.relative()
+        if self.rotary is not None:
+            attention["rotation"] = self.rotary()
+        if self.training and self.config.patch_dropout:
+            return self._drop_patches(z, attention)
+        return z, attention
+
+    def features(self, images: Tensor) -> Features:
+        """The encoder's tokens by name and place."""
+        z, prefix = self.encode(images), self.config.prefix
+        return Features(
+            class_token=z[:, 0] if self.class_token is not None else None,
+            registers=z[:, prefix - self.config.registers : prefix],
+            patches=z[:, prefix:].unflatten(1, self.config.grid),
+        )
+
+    def _drop_patches(self, z: Tensor, attention: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        c = self.config
+        kept = random_keep(len(z), math.prod(c.grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
+        if "bias" in attention:
+            attention["bias"] = keep_bias(attention["bias"], kept)
+        if "rotation" in attention:
+            attention["rotation"] = keep_rotation(attention["rotation"], kept)
+        return keep_tokens(z, kept), attention
+
+    def _check(self, images: Tensor) -> None:
+        expected = (self.config.channels, *self.config.image_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {', '.join(map(str, expected))})",
+                where="model input",
+                hint="resize the images, or build the model with their image_size and channels",
+            )
+
+
+def last_linear(head: nn.Module) -> nn.Linear:
+    """The layer of a head that decides how many classes there are."""
+    return [module for module in head.modules() if isinstance(module, nn.Linear)][-1]
+
+
+def _embedding(c: ViTConfig) -> nn.Module:
+    if c.embedding == "stem":
+        return parts.ConvStem(c.channels, c.dim, c.patch_size)
+    return parts.PatchEmbedding(c.channels, c.dim, c.patch_size, method=c.embedding)
+
+
+def _position(c: ViTConfig) -> nn.Module:
+    """What is added to class token and patches; the identity where positions enter elsewhere or not at all."""
+    added = {
+        "learned-1d": parts.LearnedPosition1d,
+        "learned-2d": parts.LearnedPosition2d,
+        "sincos-1d": parts.sincos_position_1d,
+        "sincos-2d": parts.sincos_position_2d,
+    }
+    if c.position not in added:
+        return nn.Identity()
+    return added[c.position](c.grid, c.dim, prefix=c.prefix - c.registers)
+
+
+def _block(c: ViTConfig, index: int) -> nn.Module:
+    attention = parts.Attention(
+        c.dim, c.heads, bias=c.qkv_bias, qk_norm=c.qk_norm, attention_dropout=c.attention_dropout, dropout=c.dropout,
+        norm_eps=c.norm_eps,
+    )  # fmt: skip
+    mlp = parts.FeedForward(c.dim, c.mlp_dim, gated=c.mlp == "swiglu", dropout=c.dropout)
+    drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
+    kind: type[nn.Module] = parts.ParallelBlock if c.block == "parallel" else parts.Block
+    return kind(c.dim, attention, mlp, layer_scale=c.layer_scale, drop_path=drop_path, norm_eps=c.norm_eps)
+
+
+def _pool(c: ViTConfig) -> nn.Module:
+    if c.pool == "class":
+        return parts.ClassTokenPooling()
+    if c.pool == "mean":
+        return parts.MeanPooling(c.prefix)
+    return parts.AttentionPooling(c.dim, c.heads, c.mlp_dim, norm_eps=c.norm_eps)
+
+
+def _initialize(module: nn.Module) -> None:
+    """LeCun's truncated normal for matrices, zero for biases; LayerNorm and GroupNorm keep torch's 1 and 0."""
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        nn.init.trunc_normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,49 @@
+"""Tensors in, tensors out: the parts that every model is assembled from."""
+
+from vitrail.parts.attention import Attention, attend, attention_weights
+from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock
+from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.head import lecture_head, linear_head, mlp_head
+from vitrail.parts.patches import ConvStem, PatchEmbedding, grid_size, patchify, unpatchify
+from vitrail.parts.pooling import AttentionPooling, ClassTokenPooling, MeanPooling
+from vitrail.parts.positions import (
+    LearnedPosition1d,
+    LearnedPosition2d,
+    RelativePositionBias,
+    RotaryPosition2d,
+    resize_positions,
+    rotate,
+    sincos_position_1d,
+    sincos_position_2d,
+)
+
+__all__ = [
+    "Attention",
+    "AttentionPooling",
+    "Block",
+    "Branch",
+    "ClassTokenPooling",
+    "ConvStem",
+    "DropPath",
+    "FeedForward",
+    "LayerScale",
+    "LearnedPosition1d",
+    "LearnedPosition2d",
+    "MeanPooling",
+    "ParallelBlock",
+    "PatchEmbedding",
+    "RelativePositionBias",
+    "RotaryPosition2d",
+    "attend",
+    "attention_weights",
+    "grid_size",
+    "lecture_head",
+    "linear_head",
+    "mlp_head",
+    "patchify",
+    "resize_positions",
+    "rotate",
+    "sincos_position_1d",
+    "sincos_position_2d",
+    "unpatchify",
+]

@@ -1,0 +1,190 @@
+"""Attention: queries from one sequence, keys and values from the same or from another.
+
+The equations are those of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929), appendix A.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.checks import require_divisible
+from vitrail.errors import ConfigError
+from vitrail.parts.positions import Rotation, rotate
+
+
+def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Equation (6): ``A = softmax(q kᵀ / sqrt(D_h))``, written out.
+
+    Args:
+        query: (…, N_Q, D_h).
+        key: (…, N_X, D_h).
+        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
+        bias: additive, broadcastable to (…, N_Q, N_X); the relative position bias, say.
+
+    Returns:
+        (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    bias = _additive(mask, bias, scores.dtype)
+    if bias is not None:
+        scores = scores + bias
+    weights = scores.softmax(dim=-1)
+    return weights if mask is None else weights.nan_to_num(0.0)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel.
+
+    Args:
+        query: (…, N_Q, D_h).
+        key: (…, N_X, D_h).
+        value: (…, N_X, D_V); N_X may differ from N_Q and D_V from D_h.
+        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
+        bias: additive, broadcastable to (…, N_Q, N_X).
+        dropout: probability of dropping an entry of A.
+
+    Returns:
+        (…, N_Q, D_V).
+    """
+    bias = _additive(mask, bias, query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Mask and bias as one additive term: minus infinity where a query may not look."""
+    if mask is None:
+        return None if bias is None else bias.to(dtype)
+    if mask.dtype != torch.bool:
+        raise ConfigError(
+            f"mask has type {mask.dtype}", where="attention mask", hint="give a boolean mask, True where a query may look"
+        )
+    base = torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
+    return torch.where(mask, base, float("-inf"))
+
+
+class Attention(nn.Module):
+    """Multi-head attention, equations (5) to (8).
+
+    Self-attention when ``context_dim`` is None: queries, keys and values come from one fused projection ``U_qkv``.
+    Otherwise cross-attention: keys and values come from a second sequence of width ``context_dim``, which may have any
+    length (also the same sequence pooled or convolved, as in PVT).
+
+    Args:
+        dim: width D of the queries' sequence.
+        heads: number of heads k.
+        context_dim: width D_X of the second sequence.
+        query_dim: width of all queries (and keys) together, k·D_h; ``dim`` by default.
+        value_dim: width of all values together, k·D_V; ``query_dim`` by default.
+        output_dim: width of the result; ``dim`` by default.
+        bias: whether the projections to q, k, v have a bias.
+        qk_norm: LayerNorm on each head's queries and keys (Dehghani et al. 2023, https://arxiv.org/abs/2302.05442).
+        attention_dropout: dropout on A.
+        dropout: dropout on the result.
+        norm_eps: epsilon of the LayerNorms of ``qk_norm``.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        context_dim: int | None = None,
+        query_dim: int | None = None,
+        value_dim: int | None = None,
+        output_dim: int | None = None,
+        bias: bool = True,
+        qk_norm: bool = False,
+        attention_dropout: float = 0.0,
+        dropout: float = 0.0,
+        norm_eps: float = 1e-6,
+    ):
+        super().__init__()
+        query_dim = query_dim or dim
+        value_dim = value_dim or query_dim
+        require_divisible("dim" if query_dim == dim else "query_dim", query_dim, "heads", heads)
+        require_divisible("value_dim", value_dim, "heads", heads)
+        self.heads, self.widths = heads, [query_dim, query_dim, value_dim]
+        self.attention_dropout = attention_dropout
+        if context_dim is None:
+            self.qkv = nn.Linear(dim, 2 * query_dim + value_dim, bias=bias)
+        else:
+            self.query = nn.Linear(dim, query_dim, bias=bias)
+            self.key_value = nn.Linear(context_dim, query_dim + value_dim, bias=bias)
+        self.query_norm = nn.LayerNorm(query_dim // heads, eps=norm_eps) if qk_norm else nn.Identity()
+        self.key_norm = nn.LayerNorm(query_dim // heads, eps=norm_eps) if qk_norm else nn.Identity()
+        self.output = nn.Linear(value_dim, output_dim or dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
+        """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
+
+        Args:
+            x: (B, N_Q, D).
+            context: (B, N_X, D_X); only for cross-attention.
+            mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
+            bias: additive, broadcastable to (B, k, N_Q, N_X).
+            rotation: rotary positions of the tokens; only for self-attention.
+
+        Returns:
+            (B, N_Q, output_dim).
+        """
+        q, k, v = self.project(x, context, rotation)
+        dropout = self.attention_dropout if self.training else 0.0
+        heads = attend(q, k, v, mask=mask, bias=bias, dropout=dropout)  # (B, k, N_Q, D_V)
+        return self.dropout(self.output(heads.transpose(1, 2).flatten(2)))  # (B, N_Q, output_dim)
+
+    def project(
+        self, x: Tensor, context: Tensor | None = None, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Equation (5): ``[q, k, v] = z U_qkv``, per head: (B, k, N_Q, D_h), (B, k, N_X, D_h), (B, k, N_X, D_V)."""
+        if hasattr(self, "qkv"):
+            if context is not None:
+                raise ConfigError(
+                    "self-attention was given a context",
+                    where="Attention",
+                    hint="build it with context_dim to attend to another sequence",
+                )
+            q, k, v = self.qkv(x).split(self.widths, dim=-1)
+        else:
+            if context is None or rotation is not None:
+                raise ConfigError(
+                    "cross-attention takes a context and no rotation", where="Attention", hint="call attention(x, context)"
+                )
+            q = self.query(x)
+            k, v = self.key_value(context).split(self.widths[1:], dim=-1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        q, k = self.query_norm(q), self.key_norm(k)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return q, k, v
+
+    def weights(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        rotation: Rotation | None = None,
+    ) -> Tensor:
+        """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
+        q, k, _ = self.project(x, context, rotation)
+        return attention_weights(q, k, mask=mask, bias=bias)

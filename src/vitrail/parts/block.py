@@ -1,0 +1,102 @@
+"""The skeleton of every model: a residual branch of a token mixer, then a residual branch of an MLP."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+
+class DropPath(nn.Module):
+    """Stochastic depth (Huang et al. 2016, https://arxiv.org/abs/1603.09382): drops the whole branch of a sample.
+
+    Kept branches are divided by the probability of being kept, so the expected value stays.
+    """
+
+    def __init__(self, probability: float):
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.probability == 0:
+            return x
+        keep = 1 - self.probability
+        mask = torch.empty((len(x),) + (1,) * (x.ndim - 1), dtype=x.dtype, device=x.device).bernoulli_(keep)
+        return x * mask / keep
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel on a branch (Touvron et al. 2021, https://arxiv.org/abs/2103.17239)."""
+
+    def __init__(self, dim: int, initial: float):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class Branch(nn.Module):
+    """One residual branch around ``layer``: equations (2) and (3) are ``x + layer(LN(x))``.
+
+    Args:
+        dim: width D.
+        layer: maps (B, N, D) and keyword arguments to (B, N, D).
+        norm: "pre" computes ``x + layer(LN(x))``, "post" ``LN(x + layer(x))`` (Vaswani et al. 2017).
+        layer_scale: initial value of a LayerScale on the branch; None for none.
+        drop_path: probability of dropping the branch of a sample.
+        norm_eps: epsilon of the LayerNorm.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        layer: nn.Module,
+        *,
+        norm: Literal["pre", "post"] = "pre",
+        layer_scale: float | None = None,
+        drop_path: float = 0.0,
+        norm_eps: float = 1e-6,
+    ):
+        super().__init__()
+        self.post = norm == "post"
+        self.norm = nn.LayerNorm(dim, eps=norm_eps)
+        self.layer = layer
+        self.scale = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        if self.post:
+            return self.norm(x + self.drop_path(self.scale(self.layer(x, **kwargs))))
+        return x + self.drop_path(self.scale(self.layer(self.norm(x), **kwargs)))
+
+
+class Block(nn.Module):
+    """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are those of `Branch`."""
+
+    def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, **options: Any):
+        super().__init__()
+        self.attention = Branch(dim, attention, **options)
+        self.mlp = Branch(dim, mlp, **options)
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        x = self.attention(x, **kwargs)  # (B, N, D)  equation (2)
+        return self.mlp(x)  #              (B, N, D)  equation (3)
+
+
+class Parallel(nn.Module):
+    """The sum of a token mixer and an MLP that read the same input."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module):
+        super().__init__()
+        self.attention = attention
+        self.mlp = mlp
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        return self.attention(x, **kwargs) + self.mlp(x)
+
+
+class ParallelBlock(Branch):
+    """``x + MSA(LN(x)) + MLP(LN(x))`` in one branch (Dehghani et al. 2023, https://arxiv.org/abs/2302.05442)."""
+
+    def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, **options: Any):
+        super().__init__(dim, Parallel(attention, mlp), **options)

@@ -1,0 +1,74 @@
+"""Images to tokens: the ``x_p E`` of equation (1)."""
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.checks import require_divisible
+
+Size = tuple[int, int]
+
+
+def grid_size(image_size: Size, patch_size: Size) -> Size:
+    """Rows and columns of patches in an image; refuses a size that the patch does not divide."""
+    for side, image, patch in zip(("height", "width"), image_size, patch_size, strict=True):
+        require_divisible(f"image {side}", image, f"patch {side}", patch)
+    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
+
+
+def patchify(images: Tensor, patch_size: Size) -> Tensor:
+    """Cut images into flattened patches: (B, C, H, W) to (B, N, C·P_h·P_w), patches row by row."""
+    rows, columns = grid_size((images.shape[-2], images.shape[-1]), patch_size)
+    x = images.unflatten(3, (columns, patch_size[1])).unflatten(2, (rows, patch_size[0]))  # (B, C, rows, P_h, columns, P_w)
+    return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def unpatchify(patches: Tensor, patch_size: Size, grid: Size) -> Tensor:
+    """The inverse of `patchify`: (B, N, C·P_h·P_w) to (B, C, H, W)."""
+    x = patches.unflatten(2, (-1, *patch_size)).unflatten(1, grid)  # (B, rows, columns, C, P_h, P_w)
+    return x.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+
+
+class PatchEmbedding(nn.Module):
+    """Project every patch to a token: (B, C, H, W) to (B, N, D).
+
+    ``method`` "conv" is a convolution whose stride is the patch; "linear" flattens each patch and multiplies by E.
+    Both hold the same parameters and give the same numbers; a checkpoint of one loads into the other.
+    """
+
+    def __init__(self, channels: int, dim: int, patch_size: Size, *, method: Literal["conv", "linear"] = "conv"):
+        super().__init__()
+        self.patch_size, self.method = patch_size, method
+        self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.method == "linear":
+            matrix = self.projection.weight.flatten(1)  # Eᵀ: (D, C·P_h·P_w)
+            return F.linear(patchify(images, self.patch_size), matrix, self.projection.bias)
+        return self.projection(images).flatten(2).transpose(1, 2)
+
+
+class ConvStem(nn.Module):
+    """A convolutional stem in place of one large-stride projection: (B, C, H, W) to (B, N, D).
+
+    After Xiao et al. 2021 (https://arxiv.org/abs/2106.14881): 3×3 convolutions of stride 2, each with norm and ReLU,
+    doubling the channels up to D, then a projection that takes what is left of the patch (1×1 when it is a power of
+    two). GroupNorm with one group stands for the paper's BatchNorm, so an image's tokens never depend on its batch.
+    """
+
+    def __init__(self, channels: int, dim: int, patch_size: Size):
+        super().__init__()
+        rest, halvings = list(patch_size), 0
+        while all(side % 2 == 0 for side in rest):
+            rest, halvings = [side // 2 for side in rest], halvings + 1
+        layers: list[nn.Module] = []
+        for i in reversed(range(halvings)):
+            width = max(dim // 2**i, 8)
+            layers += [nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.GroupNorm(1, width), nn.ReLU()]
+            channels = width
+        self.layers = nn.Sequential(*layers)
+        self.projection = nn.Conv2d(channels, dim, kernel_size=(rest[0], rest[1]), stride=(rest[0], rest[1]))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.layers(images)).flatten(2).transpose(1, 2)

@@ -1,0 +1,41 @@
+"""From all tokens to one vector: (B, prefix + N, D) to (B, D)."""
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.parts.attention import Attention
+from vitrail.parts.block import Branch
+from vitrail.parts.feed_forward import FeedForward
+
+
+class ClassTokenPooling(nn.Module):
+    """The class token, ``z_L^0`` of equation (4)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
+class MeanPooling(nn.Module):
+    """The mean of the patch tokens; prefix tokens are left out."""
+
+    def __init__(self, prefix: int):
+        super().__init__()
+        self.prefix = prefix
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, self.prefix :].mean(dim=1)
+
+
+class AttentionPooling(nn.Module):
+    """A learned query attends to all tokens, then an MLP branch (MAP; Zhai et al. 2022, https://arxiv.org/abs/2106.04560)."""
+
+    def __init__(self, dim: int, heads: int, mlp_dim: int, *, norm_eps: float = 1e-6):
+        super().__init__()
+        self.query = nn.Parameter(torch.empty(1, 1, dim))
+        nn.init.trunc_normal_(self.query, std=0.02)
+        self.attention = Attention(dim, heads, context_dim=dim)
+        self.mlp = Branch(dim, FeedForward(dim, mlp_dim), norm_eps=norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.attention(self.query.expand(len(x), -1, -1), x)  # (B, 1, D)
+        return self.mlp(pooled)[:, 0]

@@ -1,0 +1,51 @@
+"""Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
+
+from collections.abc import Mapping
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitrail.errors import ConfigError, nearest
+
+
+class Settings(BaseModel):
+    """Base of every configuration. Build it from foreign input with `read`, which explains what is wrong."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], *, where: str = "") -> Self:
+        """Validate ``values``; raises `ConfigError` naming the key by its dotted path below ``where``."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise cls._explain(error.errors()[0], where) from None
+
+    def changed(self, **values: Any) -> Self:
+        """A validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""
+        return type(self).read({**self.model_dump(), **values})
+
+    @classmethod
+    def _explain(cls, error: Any, where: str) -> ConfigError:
+        path = [str(part) for part in error["loc"]]
+        dotted = ".".join([where, *path] if where else path)
+        if error["type"] == "extra_forbidden":
+            known = list(_section(cls, path[:-1]).model_fields)
+            close = nearest(path[-1], known)
+            hint = (f"did you mean {close!r}? " if close else "") + "known here: " + ", ".join(known)
+            return ConfigError(f"unknown setting {path[-1]!r}", where=dotted, hint=hint)
+        message = error["msg"].removeprefix("Value error, ")
+        what = f"{dotted} cannot be {error['input']!r}"
+        if error["type"] == "literal_error":
+            close = nearest(str(error["input"]), message.replace("'", "").replace(" or ", ", ").split(", "))
+            message += f"; did you mean {close!r}?" if close else ""
+        return ConfigError(what, where=dotted, hint=message[0].lower() + message[1:])
+
+
+def _section(cls: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    """The settings class found by following field names down from ``cls``."""
+    for name in path:
+        annotation: Any = cls.model_fields[name].annotation
+        choices = [annotation, *get_args(annotation)]
+        cls = next((c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)), cls)
+    return cls
