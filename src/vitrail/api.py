@@ -1,0 +1,267 @@
+"""What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import ImageData, Item, match_classes, open_data
+from vitrail.errors import DataError, VitrailError
+from vitrail.files import write_text
+from vitrail.models.vit import ViT
+from vitrail.study.cost import cost
+from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
+from vitrail.training.loop import Observer, Trainer
+from vitrail.training.recipes import default_recipe, read_recipe
+from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
+from vitrail.training.settings import RunSettings, Values, merge, nested, read_yaml, resolve
+from vitrail.weights.folder import TrainedModel, load_model
+from vitrail.weights.reference import open_model
+from vitrail.weights.transfer import transfer
+
+Picture = str | Path | bytes | Image.Image
+OnBatch = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
+
+    folder: Path
+    trained: TrainedModel
+    split: str
+    scores: dict[str, float | int]
+
+    def predict(self, images: Picture | Iterable[Picture], *, top: int = 5) -> list[list[tuple[str, float]]]:
+        """See `predict`."""
+        return predict(self.trained, images, top=top)
+
+
+def train(
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    recipe: str | None = None,
+    config: str | Path | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model and write its run folder.
+
+    Args:
+        data: ``digits`` or a folder of images; the recipe's own if it has one.
+        out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
+        recipe: a name of `vitrail recipes`; ``digits`` for the digits, else ``scratch``.
+        config: a YAML file over the recipe.
+        observer: told how the run goes.
+        settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
+            (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
+
+    Raises:
+        VitrailError: with the exit code of the command; see `vitrail.errors`.
+    """
+    if data is not None:
+        settings["data"] = str(data)
+    resolved, start = resolve_run(recipe, Path(config) if config else None, nested(settings))
+    folder = Path(out) if out is not None else default_folder(resolved.data.source)
+    require_free(folder)
+    source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
+    resolved = _with_classes(resolved, source)
+    torch.manual_seed(resolved.training.seed)
+    model, preparation = _start_model(resolved, start, source.classes)
+    run = RunFolder.create(folder, resolved, source.assignment)
+    try:
+        write_text(folder / "model_summary.txt", cost(resolved.model.config).to_text(resolved.model.name) + "\n")
+        run.log(
+            f"{resolved.model.name} on {resolved.data.source}: " + ", ".join(f"{k} {len(v)}" for k, v in source.splits.items())
+        )
+        trainer = Trainer(resolved, model, preparation, source, run)
+        run.write_status("running", epoch=0)
+        return _finish(trainer, observer)
+    except VitrailError as error:
+        _fail(run, error)
+        raise
+
+
+def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
+    """Continue an interrupted run with its own settings and data, from its newest checkpoint."""
+    run = RunFolder.open(Path(folder))
+    settings = run.settings
+    source = open_data(settings.data.source, split_seed=settings.data.split_seed, assignment=run.assignment)
+    if len(source.classes) != settings.model.num_classes:
+        raise DataError(
+            f"the data has {len(source.classes)} classes, the run was started with {settings.model.num_classes}",
+            where=settings.data.source,
+            hint="bring the data back as it was, or train anew",
+        )
+    model, preparation = ViT(settings.model.config), _preparation(settings)
+    trainer = Trainer(settings, model, preparation, source, run)
+    trainer.restore()
+    return _finish(trainer, observer)
+
+
+def evaluate(
+    model: str | Path | TrainedModel,
+    data: str | Path | None = None,
+    *,
+    split: str | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    on_start: OnBatch | None = None,
+    on_batch: OnBatch | None = None,
+) -> tuple[Evaluation, str]:
+    """Evaluate a model on labelled images; also says which split was taken.
+
+    Args:
+        model: a run folder, a model folder, or a loaded model.
+        data: ``digits`` or a folder; a run's own data by default.
+        split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
+        batch_size: images per batch.
+        workers: processes that prepare images.
+        on_start: told the number of images.
+        on_batch: told the size of every finished batch.
+    """
+    trained = model if isinstance(model, TrainedModel) else open_model(model)
+    source, own_splits = _open_for(model, data)
+    chosen = split or (source.evaluation_split if own_splits else "all")
+    index = match_classes(source.classes, trained.labels, where=source.source)
+    items = [Item(i.name, i.image, index[i.label]) for i in source.split(chosen)]
+    if on_start:
+        on_start(len(items))
+    loader = EpochLoader(ImageDataset(items, trained.preparation), batch_size, shuffle=False, workers=workers)
+    device = pick_device()
+    result = evaluate_batches(trained.model.to(device), loader, trained.preparation, device=device, on_batch=on_batch)
+    return result, chosen
+
+
+@torch.inference_mode()
+def predict(
+    model: str | Path | TrainedModel, images: Picture | Iterable[Picture], *, top: int = 5, batch_size: int = 32
+) -> list[list[tuple[str, float]]]:
+    """The ``top`` labels of every image with their probabilities, best first.
+
+    Args:
+        model: a run folder, a model folder, or a loaded model.
+        images: one image or several: paths, bytes of a file, or Pillow images.
+        top: labels per image.
+        batch_size: images per batch.
+
+    Raises:
+        DataError: an image that cannot be read.
+    """
+    trained = model if isinstance(model, TrainedModel) else open_model(model)
+    pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
+    results = []
+    for start in range(0, len(pictures), batch_size):
+        part = [Path(p) if isinstance(p, str) else p for p in pictures[start : start + batch_size]]
+        pixels = np.stack([trained.preparation.pixels(picture) for picture in part])
+        results += predict_pixels(trained, pixels, top=top)
+    return results
+
+
+@torch.inference_mode()
+def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> list[list[tuple[str, float]]]:
+    """`predict` for prepared pixels: uint8 (B, C, H, W)."""
+    device = pick_device()
+    batch = trained.preparation.normalize(torch.from_numpy(pixels).to(device))
+    probabilities = trained.model.to(device).eval()(batch).float().softmax(dim=1).cpu()
+    best = probabilities.topk(min(top, len(trained.labels)), dim=1)
+    return [
+        [(trained.labels[i], score) for i, score in zip(indices, scores, strict=True)]
+        for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
+    """The complete settings of a run, and the model it starts from, if it does."""
+    file = read_yaml(config) if config else {}
+    own = merge(file, settings)
+    source = own.get("data", {}).get("source") if isinstance(own.get("data"), dict) else None
+    base: Values = {} if config and recipe is None else read_recipe(recipe or default_recipe(source))
+    reference = own.get("start", base.get("start"))
+    start = open_model(reference) if reference else None
+    return resolve(base, file, settings, start.model.config if start else None), start
+
+
+def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tuple[ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model."""
+    run = RunFolder.open(Path(model)) if not isinstance(model, TrainedModel) and is_run(Path(model)) else None
+    if data is None:
+        if run is None:
+            raise DataError("no data given", where="--data", hint="name the images to evaluate on")
+        data = run.settings.data.source
+    own = run is not None and _same(data, run.settings.data.source)
+    source = open_data(data, assignment=run.assignment if own and run else None)
+    return source, own or source.source == "digits" or source.assignment is None
+
+
+def _same(a: str | Path, b: str | Path) -> bool:
+    return str(a) == str(b) or Path(a).expanduser().resolve() == Path(b).expanduser().resolve()
+
+
+def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
+    """The settings with the data set's number of classes."""
+    if len(source.classes) < 2:
+        raise DataError(
+            f"only the class {source.classes[0]!r} found; a classifier needs two or more",
+            where=source.source,
+            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
+        )
+    source.split("train")
+    return settings.changed(model=settings.model.changed(num_classes=len(source.classes)))
+
+
+def _preparation(settings: RunSettings) -> Preparation:
+    return Preparation.standard(settings.model.image_size, settings.model.channels)
+
+
+def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> tuple[ViT, Preparation]:
+    model, preparation = ViT(settings.model.config), _preparation(settings)
+    if start is not None:
+        transfer(start.model, model, keep_head=start.labels == labels)
+        preparation = preparation.changed(mean=start.preparation.mean, std=start.preparation.std)
+    return model, preparation
+
+
+def _finish(trainer: Trainer, observer: Observer | None) -> Run:
+    """Train to the end, then report on the best model."""
+    from vitrail.study.report import write_report
+
+    trainer.run(observer)
+    folder, settings, source = trainer.folder.path, trainer.settings, trainer.data
+    trained, split = load_model(folder / "best"), source.evaluation_split
+    items = source.split(split)
+    loader = EpochLoader(ImageDataset(items, trained.preparation), settings.training.batch_size, shuffle=False)
+    result = evaluate_batches(trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device)
+    write_report(
+        folder,
+        settings=settings.model_dump(mode="json"),
+        environment=environment(),
+        rows=trainer.rows,
+        cost=cost(settings.model.config),
+        classes=source.classes,
+        counts={name: source.counts(name) for name in source.splits},
+        split=split,
+        items=items,
+        preparation=trained.preparation,
+        probabilities=result.probabilities.numpy(),
+        scores=result.scores(),
+    )
+    return Run(folder, trained, split, result.scores())
+
+
+def _fail(run: RunFolder, error: VitrailError) -> None:
+    """Leave nothing of a run that failed before it kept anything; else say what became of it."""
+    if not any((run.path / "checkpoints").iterdir()):
+        shutil.rmtree(run.path)
+        return
+    if error.exit_code < 128:
+        run.write_status("failed", error=error.what)
+        run.log(f"failed: {error.what}")

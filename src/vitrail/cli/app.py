@@ -1,0 +1,57 @@
+"""The command line: one thin module per command; each imports what computes only when it is called."""
+
+import sys
+import traceback
+
+from cyclopts import App, CycloptsError
+
+import vitrail
+from vitrail.cli.console import problem
+from vitrail.cli.demo import demo
+from vitrail.cli.doctor import doctor
+from vitrail.cli.evaluate import evaluate
+from vitrail.cli.models import models
+from vitrail.cli.predict import predict
+from vitrail.cli.recipes import recipes
+from vitrail.cli.resume import resume
+from vitrail.cli.summary import summary
+from vitrail.cli.train import train
+from vitrail.errors import VitrailError
+
+app = App(
+    name="vitrail",
+    help="Vision Transformers: build, train, see into, ship.",
+    version=vitrail.__version__,
+    help_format="plaintext",
+)
+
+for _command in (demo, train, resume, evaluate, predict, summary, models, recipes, doctor):
+    app.command(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        problem(str(error), hint=f"vitrail {' '.join(error.command_chain or ())} --help".replace("  ", " "))
+        sys.exit(2)
+    except VitrailError as error:
+        if debug:
+            traceback.print_exc()
+        problem(error.what, error.where, error.hint)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        problem("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        problem(f"{type(error).__name__}: {error}", "an unforeseen error in Vitrail", "run it again with --debug and report it")
+        sys.exit(1)

@@ -1,0 +1,40 @@
+"""What commands print: results on stdout, everything else on stderr."""
+
+import json
+import sys
+from typing import Any
+
+
+def result(text: str) -> None:
+    """A result, for people."""
+    print(text)
+
+
+def result_json(values: Any) -> None:
+    """A result, for programs: one JSON document."""
+    print(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """Anything that is not the result."""
+    print(text, file=sys.stderr)
+
+
+def problem(what: str, where: object = None, hint: str | None = None) -> None:
+    """An error: what, where, what to do, a line each."""
+    lines = [f"error: {' '.join(what.split())}"]
+    if where is not None:
+        lines.append(f"where: {where}")
+    if hint is not None:
+        lines.append(f"what to do: {hint}")
+    note("\n".join(lines))
+
+
+def interactive() -> bool:
+    """Whether stderr is a terminal, where lines may move."""
+    return sys.stderr.isatty()
+
+
+def number(text: str) -> str | int:
+    """A word of the command line as a whole number, where it is one."""
+    return int(text) if text.lstrip("-").isdecimal() else text

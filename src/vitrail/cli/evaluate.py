@@ -1,0 +1,55 @@
+"""``vitrail evaluate``."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import note, result, result_json
+
+
+def evaluate(
+    model: str,
+    *,
+    data: str | None = None,
+    split: Literal["train", "val", "test", "all"] | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure a model on labelled images.
+
+    Classes are matched to the model's labels by name; a whole number is the index of a label.
+
+    Parameters
+    ----------
+    model
+        A run folder or a model folder.
+    data
+        digits, or a folder of images. Default: the data of the run.
+    split
+        Default: test, else val; all images of a folder without splits.
+    batch_size
+        Images per batch.
+    workers
+        Processes that prepare images.
+    json
+        One JSON document: top1, top5, loss, images.
+    """
+    from vitrail import api
+    from vitrail.checks import require_positive
+    from vitrail.cli.progress import counting
+
+    require_positive(**{"--batch-size": batch_size})
+    with counting("evaluating") as progress:
+        evaluation, chosen = api.evaluate(
+            model, data, split=split, batch_size=batch_size, workers=workers, on_start=progress.start, on_batch=progress.advance
+        )
+    scores = evaluation.scores()
+    if json:
+        result_json(scores)
+        return
+    note(f"split: {chosen}")
+    result(f"top-1 {100 * scores['top1']:.2f} %")
+    result(f"top-5 {100 * scores['top5']:.2f} %")
+    result(f"loss  {scores['loss']:.4f}")
+    result(f"images {scores['images']}")

@@ -1,0 +1,81 @@
+"""Live progress on a terminal, plain lines elsewhere; always on stderr."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vitrail.cli.console import interactive, note
+from vitrail.training.loop import Observer, Row, Sums
+
+
+class TrainingProgress(Observer):
+    """A bar over all steps with loss, accuracy, images per second and time left; a line for every epoch."""
+
+    def __init__(self) -> None:
+        self.epochs = 0
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[numbers]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=Console(stderr=True),
+            disable=not interactive(),
+        )
+        self.task = self.bar.add_task("", total=None, epoch=1, epochs="?", numbers="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        self.epochs = epochs
+        self.bar.update(self.task, total=steps, completed=done, epochs=epochs)
+        self.bar.start()
+
+    def step(self, epoch: int, sums: Sums) -> None:
+        m = sums.means
+        numbers = f"loss {m['loss']:.3f}  accuracy {100 * m['top1']:.1f} %  {m['images_per_second']:,.0f} images/s"
+        self.bar.update(self.task, advance=1, epoch=epoch + 1, numbers=numbers)
+
+    def epoch(self, row: Row) -> None:
+        training = f"loss {row['train_loss']:.3f}  accuracy {100 * row['train_top1']:.1f} %"
+        validation = f"validation loss {row['val_loss']:.3f}  accuracy {100 * row['val_top1']:.1f} %"
+        line = f"epoch {row['epoch']:>3}/{self.epochs}  {training}  {validation}  {row['images_per_second']:,.0f} images/s"
+        if interactive():
+            self.bar.console.print(line, highlight=False)
+        else:
+            note(line)
+
+
+class CountProgress:
+    """A bar over a known number of images."""
+
+    def __init__(self, bar: Progress, what: str):
+        self.bar, self.task = bar, bar.add_task(what, total=None)
+
+    def start(self, total: int) -> None:
+        """There are ``total`` images."""
+        self.bar.update(self.task, total=total)
+
+    def advance(self, count: int) -> None:
+        """``count`` more are done."""
+        self.bar.advance(self.task, count)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[CountProgress]:
+    """Show how far a pass over images is."""
+    bar = Progress(
+        TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("images, left"),
+        TimeRemainingColumn(compact=True), console=Console(stderr=True), disable=not interactive(), transient=True,
+    )  # fmt: skip
+    with bar:
+        yield CountProgress(bar, what)

@@ -1,0 +1,32 @@
+"""``vitrail summary``."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import number, result, result_json
+
+
+def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Layers, shapes, parameters and multiply-adds of a model, for one image.
+
+    Parameters
+    ----------
+    model
+        A name of vitrail models, a run folder or a model folder.
+    image_size
+        Side of the image in pixels, or HEIGHTxWIDTH. Default: the model's own.
+    json
+        One JSON document: model, parameters, macs, layers.
+    """
+    from vitrail.study.cost import cost
+    from vitrail.weights.reference import config_of
+
+    config = config_of(model)
+    if image_size is not None:
+        config = config.changed(image_size=number(image_size))
+    counted = cost(config)
+    if json:
+        result_json(counted.to_dict(model))
+    else:
+        result(counted.to_text(model))

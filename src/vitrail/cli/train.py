@@ -1,0 +1,113 @@
+"""``vitrail train``."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from cyclopts import Parameter
+
+from vitrail.cli.console import note, number, result
+from vitrail.errors import ConfigError
+
+
+def train(
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    data: str | None = None,
+    out: Path | None = None,
+    recipe: str | None = None,
+    model: str | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    image_size: str | None = None,
+    precision: str | None = None,
+    checkpoint_every_steps: int | None = None,
+    config: Path | None = None,
+    fast_dev_run: Annotated[bool | None, Parameter(negative=())] = None,
+) -> None:
+    """Train a model on images and write a run folder.
+
+    Any other setting goes by its dotted name: --model.depth 6 --optimizer.weight-decay 0.1 --augmentation.crop pad.
+    `vitrail recipes NAME` shows a recipe; a run's config.yaml holds every setting there is.
+
+    Parameters
+    ----------
+    data
+        digits, or a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*.
+    out
+        The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
+    recipe
+        Settings to begin with; see vitrail recipes. Default: digits for the digits, else scratch.
+    model
+        A name of vitrail models, such as ViT-S/16.
+    start
+        A trained model to start from: a run folder or a model folder.
+    epochs
+        Passes over the training images.
+    batch_size
+        Images per step.
+    lr
+        Learning rate at the top of the schedule.
+    seed
+        Fixes weights, order and augmentation.
+    image_size
+        Side of the images in pixels, or HEIGHTxWIDTH.
+    precision
+        fp32, bf16 or fp16.
+    checkpoint_every_steps
+        Steps between checkpoints, beside those at the end of each epoch.
+    config
+        A YAML file over the recipe; flags stand over both.
+    fast_dev_run
+        Two batches, one epoch: does everything work?
+    """
+    flags = {
+        "data": data, "model": model, "start": start, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed,
+        "image_size": None if image_size is None else number(image_size), "precision": precision,
+        "checkpoint_every_steps": checkpoint_every_steps, "fast_dev_run": fast_dev_run,
+    }  # fmt: skip
+    given = {name: value for name, value in flags.items() if value is not None}
+    run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)
+
+
+def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
+    """Train with progress, then say how it went and what one would do next."""
+    from vitrail import api
+    from vitrail.cli.progress import TrainingProgress
+
+    with TrainingProgress() as progress:
+        run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
+    tell(run)
+
+
+def tell(run: Any) -> None:
+    """The result of a run on stdout, and the commands a person would want next on stderr."""
+    result(
+        f"{run.split} accuracy {100 * run.scores['top1']:.2f} % on {run.scores['images']} images, loss {run.scores['loss']:.4f}"
+    )
+    note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
+    for command in (f"vitrail evaluate {run.folder}", f"vitrail predict {run.folder} IMAGES", f"vitrail summary {run.folder}"):
+        note(f"  {command}")
+
+
+def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
+    """``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
+
+    Values are read as YAML: numbers, true, false, null, [0.9, 0.99].
+    """
+    values: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise ConfigError(f"unexpected {word!r}", where="command line", hint="settings are written --name value")
+        name, equals, text = word[2:].partition("=")
+        if not equals:
+            text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        try:
+            values[name.replace("-", "_")] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            values[name.replace("-", "_")] = text  # no YAML, so a word
+    return values

@@ -1,0 +1,105 @@
+"""What a model costs: shapes, parameters and multiply-adds of every layer, counted without computing anything."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One module's own share: what its children count is not in it."""
+
+    name: str
+    kind: str
+    input: list[int]
+    output: list[int]
+    parameters: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A model's layers for one image."""
+
+    layers: list[Layer]
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of one image: every matrix product and convolution, the attention products included."""
+        return sum(layer.macs for layer in self.layers)
+
+    def to_dict(self, model: str) -> dict[str, Any]:
+        """What `vitrail summary --json` prints."""
+        layers = [asdict(layer) for layer in self.layers]
+        return {"model": model, "parameters": self.parameters, "macs": self.macs, "layers": layers}
+
+    def to_text(self, model: str) -> str:
+        """A table of the layers, a row each, with the totals below."""
+        rows = [("name", "kind", "input", "output", "parameters", "multiply-adds")]
+        rows += [(x.name, x.kind, _shape(x.input), _shape(x.output), f"{x.parameters:,}", f"{x.macs:,}") for x in self.layers]
+        rows += [("total", model, "", "", f"{self.parameters:,}", f"{self.macs:,}")]
+        widths = [max(len(row[i]) for row in rows) for i in range(6)]
+        lines = [
+            "  ".join(c.rjust(w) if i > 3 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True))) for r in rows
+        ]
+        rule = "─" * len(lines[0])
+        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+
+
+def _shape(shape: list[int]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def cost(config: ViTConfig) -> Cost:
+    """Count a model of this configuration on one image. Nothing is allocated, whatever its size."""
+    with torch.device("meta"):
+        model = ViT(config).eval().to("meta")  # fixed tables are made outside of "meta"
+        image = torch.empty(1, config.channels, *config.image_size)
+    shapes: dict[str, tuple[list[int], list[int]]] = {}
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            shapes[name] = (list(inputs[0].shape) if inputs else [], list(output.shape) if isinstance(output, Tensor) else [])
+
+        return hook
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(note(name))
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        model.requires_grad_(False)(image)
+    macs = _own(
+        {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
+    )
+    layers = []
+    for name, module in model.named_modules():
+        parameters = sum(p.numel() for p in module.parameters(recurse=False))
+        if parameters or macs.get(name):
+            kind = type(module).__name__
+            layers.append(Layer(name or "(tokens)", kind, *shapes.get(name, ([], [])), parameters, macs.get(name, 0)))
+    return Cost(layers)
+
+
+def _own(counts: dict[str, int]) -> dict[str, int]:
+    """From counts that hold those of the modules inside to each module's own."""
+    own = dict(counts)
+    for name, count in counts.items():
+        parent = name
+        while parent:
+            parent = parent.rpartition(".")[0]
+            if parent in counts:
+                own[parent] -= count
+                break
+    return own

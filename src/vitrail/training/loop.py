@@ -1,0 +1,295 @@
+"""The training loop."""
+
+import contextlib
+import math
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import ImageData, Item
+from vitrail.errors import DivergedError
+from vitrail.models.vit import ViT
+from vitrail.training.checkpoint import (
+    latest_checkpoint,
+    load_checkpoint,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    save_checkpoint,
+)
+from vitrail.training.evaluation import evaluate_batches, pick_device
+from vitrail.training.optimizer import create_optimizer
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.settings import RunSettings
+from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.weights.folder import TrainedModel, save_model
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Row = dict[str, Any]
+
+
+@dataclass
+class Sums:
+    """What an epoch has added up so far."""
+
+    loss: float = 0.0
+    correct: int = 0
+    images: int = 0
+    seconds: float = 0.0
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Per image, and images per second."""
+        images = max(1, self.images)
+        rate = self.images / self.seconds if self.seconds else 0.0
+        return {"loss": self.loss / images, "top1": self.correct / images, "images_per_second": rate}
+
+
+class Observer:
+    """Told how a run goes; this one keeps silent."""
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        """The run has so many epochs and steps; ``done`` of the steps were made before."""
+
+    def step(self, epoch: int, sums: Sums) -> None:
+        """A step was made; ``sums`` are the epoch's so far."""
+
+    def epoch(self, row: Row) -> None:
+        """An epoch ended with these metrics."""
+
+
+class Trainer:
+    """A run: model, optimizer, schedule, data, and the folder that keeps them."""
+
+    def __init__(self, settings: RunSettings, model: ViT, preparation: Preparation, data: ImageData, folder: RunFolder):
+        self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
+        t = settings.training
+        self.device = pick_device(t.device)
+        self.model = model.to(self.device)
+        self.forward = torch.compile(self.model) if t.compile else self.model
+        self.optimizer = create_optimizer(self.model, settings.optimizer)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
+        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
+        dev_run = 2 * t.batch_size if t.fast_dev_run else None
+        training = ImageDataset(_few(data.split("train"), dev_run), preparation, settings.augmentation, t.seed)
+        validation = ImageDataset(_few(data.splits["val"] or data.split("train"), dev_run), preparation)
+        self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=settings.data.workers)
+        self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=settings.data.workers)
+        self.epochs = 1 if t.fast_dev_run else t.epochs
+        self.total = self.epochs * len(self.train_loader)
+        self.warmup = min(round(settings.schedule.warmup_epochs * len(self.train_loader)), self.total // 2)
+        self.done = 0
+        self.sums = Sums()
+        self.rows: list[Row] = []
+        self.best: Row | None = None
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The weights that are evaluated and kept: the average, where there is one."""
+        return self.average.module if self.average is not None else self.model
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Train to the end, from wherever the state stands.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; the last state saved stands.
+            InterruptedRunError: after Ctrl-C or SIGTERM, when the state is saved.
+        """
+        observer = observer or Observer()
+        observer.start(self.epochs, self.total, self.done)
+        with remembered_signals() as signals:
+            while self.done < self.total:
+                self._epoch(self.done // len(self.train_loader), observer, signals)
+        self.folder.write_status("finished", **self._progress())
+
+    def _epoch(self, epoch: int, observer: Observer, signals: Signals) -> None:
+        self.model.train()
+        start = time.perf_counter()
+        for pixels, labels in self.train_loader.epoch(epoch, skip=self.done % len(self.train_loader)):
+            loss, correct = self._step(pixels.to(self.device), labels.to(self.device))
+            self.done += 1
+            self.sums.loss += loss * len(labels)
+            self.sums.correct += correct
+            self.sums.images += len(labels)
+            self.sums.seconds += time.perf_counter() - start
+            start = time.perf_counter()
+            observer.step(epoch, self.sums)
+            if self.done % len(self.train_loader) == 0:
+                break  # the epoch's end saves in any case
+            if signals.received is not None:
+                self._stop(signals.received)
+            every = self.settings.training.checkpoint_every_steps
+            if every and self.done % every == 0:
+                self.save()
+        self._end_epoch(epoch, observer)
+        if signals.received is not None:
+            self._stop(signals.received)
+
+    def _step(self, pixels: Tensor, labels: Tensor) -> tuple[float, int]:
+        """One step of the optimizer on a batch; mean loss and number of right guesses."""
+        t = self.settings.training
+        factor = learning_rate_factor(self.settings.schedule, self.done, warmup=self.warmup, total=self.total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.optimizer.lr * factor
+        mean_loss, correct = 0.0, 0
+        for part, targets in zip(pixels.chunk(t.accumulate), labels.chunk(t.accumulate), strict=True):
+            with self._precision():
+                logits = self.forward(self.preparation.normalize(part)).float()
+                loss = F.cross_entropy(logits, targets, label_smoothing=t.label_smoothing) * (len(part) / len(pixels))
+            self.scaler.scale(loss).backward()
+            mean_loss += loss.item()
+            correct += int((logits.argmax(dim=1) == targets).sum())
+        self._require_finite(mean_loss, "loss")
+        self._apply_gradient()
+        return mean_loss, correct
+
+    def _apply_gradient(self) -> None:
+        self.scaler.unscale_(self.optimizer)
+        clip = self.settings.optimizer.clip_norm or math.inf
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        if not self.scaler.is_enabled():  # a scaler skips such a step and lowers its scale
+            self._require_finite(norm.item(), "gradient")
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        precision = self.settings.training.precision
+        return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
+
+    def _require_finite(self, value: float, what: str) -> None:
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"training diverged: the {what} is {value}",
+                where=f"step {self.done + 1} of {self.total}",
+                hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
+            )
+
+    def _end_epoch(self, epoch: int, observer: Observer) -> None:
+        validation = evaluate_batches(self.evaluated, self.val_loader, self.preparation, device=self.device)
+        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.optimizer.param_groups[0]["lr"]}
+        row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
+        row |= {"val_loss": validation.loss, "val_top1": validation.top(1)}
+        row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
+        self._require_finite(row["val_loss"], "validation loss")
+        self.rows.append(row)
+        self.sums = Sums()
+        self.folder.write_rows(self.rows)
+        if self.best is None or _rank(row) >= _rank(self.best):
+            self.best = row
+            self._save_model("best")
+        self.save()
+        self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
+        observer.epoch(row)
+
+    def _save_model(self, name: str) -> None:
+        model = self.evaluated
+        assert isinstance(model, ViT)
+        trained = TrainedModel(model, self.data.classes, self.preparation)
+        save_model(self.folder.path / name, trained, card=_card(self.settings, self.data, self.rows[-1]))
+
+    def save(self) -> None:
+        """Keep the whole state: a checkpoint, the folder ``last`` at an epoch's end, and ``status.json``."""
+        tensors = {
+            "model": self.model.state_dict(),
+            "optimizer": optimizer_tensors(self.optimizer),
+            "random": {"torch": torch.get_rng_state()},
+        }
+        if self.device.type == "cuda":
+            tensors["random"]["cuda"] = torch.cuda.get_rng_state()
+        if self.average is not None:
+            tensors["average"] = self.average.state_dict()
+        state = {
+            "done": self.done,
+            "sums": asdict(self.sums),
+            "rows": self.rows,
+            "best": self.best,
+            "scaler": self.scaler.state_dict(),
+        }
+        checkpoints = self.folder.path / "checkpoints"
+        newest = checkpoints / f"step-{self.done:09d}"
+        save_checkpoint(newest, tensors, state)
+        for old in checkpoints.glob("step-*"):
+            if old != newest:
+                shutil.rmtree(old, ignore_errors=True)
+        if self.rows and self.rows[-1]["step"] == self.done:
+            self._save_model("last")
+        self.folder.write_status("running", **self._progress())
+
+    def restore(self) -> None:
+        """Take the newest checkpoint's state, so that `run` goes on as if it had never stopped."""
+        tensors, state = load_checkpoint(latest_checkpoint(self.folder.path))
+        self.model.load_state_dict(tensors["model"])
+        load_optimizer_tensors(self.optimizer, tensors["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(tensors["average"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(tensors["random"]["torch"])
+        if "cuda" in tensors["random"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random"]["cuda"])
+        self.done, self.sums = state["done"], Sums(**state["sums"])
+        self.rows, self.best = state["rows"], state["best"]
+        self.folder.write_rows(self.rows)
+
+    def _stop(self, signal: int) -> None:
+        self.save()
+        self.folder.write_status("interrupted", **self._progress())
+        self.folder.log(f"stopped by signal {signal} after step {self.done}")
+        raise InterruptedRunError(signal, f"vitrail resume {self.folder.path}")
+
+    def _progress(self) -> dict[str, Any]:
+        epoch = self.done // len(self.train_loader)
+        return {"epoch": epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+
+
+def _rank(row: Row) -> tuple[float, float]:
+    """Which epoch is better: more right on validation, then the lower loss."""
+    return row["val_top1"], -row["val_loss"]
+
+
+def _few(items: list[Item], count: int | None) -> list[Item]:
+    """About ``count`` items spread over the list, or all of them."""
+    return items if count is None else items[:: -(-len(items) // count)]
+
+
+def _moving_average(decay: float) -> Any:
+    """Exponential moving average whose decay grows with the steps made, so that the start weighs little."""
+
+    def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
+        weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
+        torch._foreach_lerp_(averages, current, weight)
+
+    return torch.no_grad()(update)
+
+
+def _card(settings: RunSettings, data: ImageData, row: Row) -> str:
+    """The model card."""
+    return f"""---
+library_name: vitrail
+pipeline_tag: image-classification
+---
+# {settings.model.name} on {data.source}
+
+A Vision Transformer trained with [Vitrail](https://pypi.org/project/vitrail/) to tell {len(data.classes)} classes apart:
+{", ".join(data.classes)}.
+
+| | |
+|---|---|
+| validation accuracy | {row["val_top1"]:.4f} |
+| validation loss | {row["val_loss"]:.4f} |
+| epoch | {row["epoch"]} of {settings.training.epochs} |
+| training images | {len(data.splits["train"]):,} |
+
+It answers with one of its classes whatever the image shows, and knows only images like those it was trained on.
+"""

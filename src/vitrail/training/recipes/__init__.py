@@ -1,0 +1,31 @@
+"""Recipes: settings as data, each with its expected result, cost and machine beside it."""
+
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from vitrail.errors import unknown
+
+
+def recipe_names() -> list[str]:
+    """All recipes, by name."""
+    return sorted(f.name.removesuffix(".yaml") for f in files(__name__).iterdir() if f.name.endswith(".yaml"))
+
+
+def recipe_text(name: str) -> str:
+    """A recipe as it is written, comments included."""
+    if name not in recipe_names():
+        raise unknown("recipe", name, recipe_names(), where="--recipe")
+    return (files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A recipe's settings."""
+    values: dict[str, Any] = yaml.safe_load(recipe_text(name))
+    return values
+
+
+def default_recipe(source: str | None) -> str:
+    """The recipe of a run that names none."""
+    return "digits" if source == "digits" else "scratch"

@@ -1,0 +1,138 @@
+"""The folder of a run: what stands in it, and that nothing in it is ever overwritten by another run."""
+
+import csv
+import io
+import json
+import os
+import platform
+import shlex
+import sys
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import write_json, write_text
+from vitrail.training.settings import RunSettings, read_yaml, to_yaml
+
+CONFIG, STATUS, SPLITS = "config.yaml", "status.json", "splits.json"
+PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
+
+
+class RunFolder:
+    """Reads and writes the files of a run that are not models, pictures or checkpoints."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, settings: RunSettings, assignment: dict[str, str] | None) -> "RunFolder":
+        """Make the folder with its configuration, environment and splits; call `require_free` before any work."""
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in ("plots", "checkpoints"):
+            (path / folder).mkdir()
+        write_text(path / CONFIG, to_yaml(settings))
+        write_json(path / "env.json", environment())
+        if assignment is not None:
+            write_json(path / SPLITS, assignment)
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run; raises `ModelFileError` where there is none."""
+        if not is_run(path):
+            raise ModelFileError(f"{str(path)!r} is no run folder", where=path, hint="give a folder that `vitrail train` wrote")
+        return cls(path)
+
+    @property
+    def settings(self) -> RunSettings:
+        """The complete configuration the run was started with."""
+        return RunSettings.read(read_yaml(self.path / CONFIG))
+
+    @property
+    def assignment(self) -> dict[str, str] | None:
+        """How the run dealt its images to splits, where its data had none."""
+        file = self.path / SPLITS
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics of every epoch."""
+        file = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+    def write_rows(self, rows: list[dict[str, Any]]) -> None:
+        """All epochs' metrics, as JSON lines and as CSV."""
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        table = io.StringIO()
+        writer = csv.DictWriter(table, rows[0] if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.path / "metrics.csv", table.getvalue())
+
+    def write_status(self, state: str, **values: Any) -> None:
+        """What became of the run, and the command that continues it."""
+        resume = None if state == "finished" else f"vitrail resume {shlex.quote(str(self.path))}"
+        write_json(self.path / STATUS, {"state": state, "time": now(), "resume": resume, **values})
+
+    def log(self, message: str) -> None:
+        """Append a line to train.log."""
+        with (self.path / "train.log").open("a", encoding="utf-8") as file:
+            file.write(f"{now()}  {message}\n")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder was written by a run."""
+    return (path / CONFIG).is_file() and (path / STATUS).is_file()
+
+
+def require_free(path: Path) -> None:
+    """Refuse a run folder that exists, unless it is empty."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
+
+
+def default_folder(source: str) -> Path:
+    """``runs/NAME-DATE-TIME`` for a data set."""
+    name = Path(source).resolve().name or "run"
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def now() -> str:
+    """The local time to the second."""
+    return datetime.now().isoformat(sep=" ", timespec="seconds")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and command line, for whoever wants to repeat the run."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "command": shlex.join(sys.argv),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "packages": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def processor_name() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def package_version(name: str) -> str | None:
+    """An installed package's version, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM, heard between two steps."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from vitrail.errors import VitrailError
+
+
+class InterruptedRunError(VitrailError):
+    """A run that was asked to stop and has saved its state. Exit code 130 (Ctrl-C) or 143 (SIGTERM)."""
+
+    def __init__(self, number: int, resume: str):
+        super().__init__("interrupted; everything is saved", hint=resume)
+        self.exit_code = 128 + number  # type: ignore[misc]
+
+
+class Signals:
+    """Remembers the first signal; the second one stops at once."""
+
+    received: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = number
+
+
+@contextmanager
+def remembered_signals() -> Iterator[Signals]:
+    """Hear SIGINT and SIGTERM without stopping; only the main thread can."""
+    signals = Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+    old = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
