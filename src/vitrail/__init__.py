@@ -10,6 +10,8 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 
 if TYPE_CHECKING:
     from vitrail.api import Run, evaluate, predict, resume, train
+    from vitrail.data.preparation import Preparation
+    from vitrail.data.sources import open_data
     from vitrail.models.config import ViTConfig
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
@@ -24,6 +26,8 @@ _HOMES = {
     "predict": "api",
     "resume": "api",
     "train": "api",
+    "Preparation": "data.preparation",
+    "open_data": "data.sources",
     "ViTConfig": "models.config",
     "create_model": "models.registry",
     "model_config": "models.registry",
@@ -37,6 +41,7 @@ __all__ = [
     "DataError",
     "DivergedError",
     "ModelFileError",
+    "Preparation",
     "Run",
     "TrainedModel",
     "ViT",
@@ -45,6 +50,7 @@ __all__ = [
     "create_model",
     "evaluate",
     "model_config",
+    "open_data",
     "open_model",
     "predict",
     "resume",

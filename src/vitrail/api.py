@@ -22,6 +22,7 @@ from vitrail.training.loop import Observer, Trainer
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
 from vitrail.training.settings import RunSettings, Values, merge, nested, read_yaml, resolve
+from vitrail.training.signals import InterruptedRunError
 from vitrail.weights.folder import TrainedModel, load_model
 from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
@@ -85,7 +86,7 @@ def train(
         trainer = Trainer(resolved, model, preparation, source, run)
         run.write_status("running", epoch=0)
         return _finish(trainer, observer)
-    except VitrailError as error:
+    except BaseException as error:
         _fail(run, error)
         raise
 
@@ -104,7 +105,11 @@ def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
     model, preparation = ViT(settings.model.config), _preparation(settings)
     trainer = Trainer(settings, model, preparation, source, run)
     trainer.restore()
-    return _finish(trainer, observer)
+    try:
+        return _finish(trainer, observer)
+    except BaseException as error:
+        _fail(run, error)
+        raise
 
 
 def evaluate(
@@ -232,14 +237,18 @@ def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list
 
 def _finish(trainer: Trainer, observer: Observer | None) -> Run:
     """Train to the end, then report on the best model."""
-    from vitrail.study.report import write_report
+    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
 
+    observer = observer or Observer()
     trainer.run(observer)
     folder, settings, source = trainer.folder.path, trainer.settings, trainer.data
     trained, split = load_model(folder / "best"), source.evaluation_split
-    items = source.split(split)
+    items = trainer.few(source.split(split))
     loader = EpochLoader(ImageDataset(items, trained.preparation), settings.training.batch_size, shuffle=False)
-    result = evaluate_batches(trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device)
+    observer.evaluate(split, len(items))
+    result = evaluate_batches(
+        trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=observer.evaluated
+    )
     write_report(
         folder,
         settings=settings.model_dump(mode="json"),
@@ -257,11 +266,11 @@ def _finish(trainer: Trainer, observer: Observer | None) -> Run:
     return Run(folder, trained, split, result.scores())
 
 
-def _fail(run: RunFolder, error: VitrailError) -> None:
+def _fail(run: RunFolder, error: BaseException) -> None:
     """Leave nothing of a run that failed before it kept anything; else say what became of it."""
-    if not any((run.path / "checkpoints").iterdir()):
+    if not any((run.path / "checkpoints").glob("step-*")):
         shutil.rmtree(run.path)
-        return
-    if error.exit_code < 128:
-        run.write_status("failed", error=error.what)
-        run.log(f"failed: {error.what}")
+    elif not isinstance(error, InterruptedRunError):
+        what = error.what if isinstance(error, VitrailError) else repr(error)
+        run.write_status("failed", error=what)
+        run.log(f"failed: {what}")

@@ -10,12 +10,15 @@ from torch.utils.data import DataLoader, Dataset
 from vitrail.data.augment import Augmentation, sample_generator
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
+from vitrail.errors import DataError
 
 Batch = tuple[Tensor, Tensor]
 """uint8 images (B, C, H, W) and int64 labels (B,)."""
+Sample = tuple[np.ndarray, int]
+"""uint8 image (C, H, W) and label."""
 
 
-class ImageDataset(Dataset[tuple[np.ndarray, int]]):
+class ImageDataset(Dataset[Sample | DataError]):
     """Items prepared for a model. An element is asked for by (epoch, index), which with ``seed`` fixes its augmentation."""
 
     def __init__(self, items: list[Item], preparation: Preparation, augmentation: Augmentation | None = None, seed: int = 0):
@@ -24,14 +27,17 @@ class ImageDataset(Dataset[tuple[np.ndarray, int]]):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[np.ndarray, int]:
+    def __getitem__(self, key: tuple[int, int]) -> Sample | DataError:
         epoch, index = key
         item = self.items[index]
-        if self.augmentation is None:
-            return self.preparation.pixels(item.image), item.label
-        image = self.preparation.decode(item.image)
-        random = sample_generator(self.seed, epoch, index)
-        return self.augmentation.pixels(image, self.preparation, random), item.label
+        try:
+            if self.augmentation is None:
+                return self.preparation.pixels(item.image), item.label
+            image = self.preparation.decode(item.image)
+            random = sample_generator(self.seed, epoch, index)
+            return self.augmentation.pixels(image, self.preparation, random), item.label
+        except DataError as error:
+            return error  # not raised here: a worker would wrap it in its own traceback
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
@@ -64,12 +70,15 @@ class EpochLoader:
         return -(-len(self.dataset) // self.batch_size)
 
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, without the first ``skip``."""
+        """The batches of an epoch, without the first ``skip``; raises `DataError` for an image that cannot be read."""
         count = len(self.dataset)
         order = shuffled(count, self.dataset.seed, epoch) if self.shuffle else list(range(count))
         keys = [(epoch, index) for index in order]
         self._batches = [keys[i : i + self.batch_size] for i in range(0, count, self.batch_size)][skip:]
-        return iter(self._loader)
+        for batch in self._loader:
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
 
 
 class _Following:
@@ -85,6 +94,10 @@ class _Following:
         return len(self.loader._batches)
 
 
-def _collate(samples: list[tuple[np.ndarray, int]]) -> Batch:
+def _collate(loaded: list[Sample | DataError]) -> Batch | DataError:
+    for sample in loaded:
+        if isinstance(sample, DataError):
+            return sample
+    samples = [sample for sample in loaded if not isinstance(sample, DataError)]
     pixels = torch.from_numpy(np.stack([pixels for pixels, _ in samples]))
     return pixels, torch.tensor([label for _, label in samples])

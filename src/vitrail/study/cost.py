@@ -92,6 +92,13 @@ def cost(config: ViTConfig) -> Cost:
     return Cost(layers)
 
 
+def totals(config: ViTConfig) -> tuple[int, int]:
+    """Parameters and multiply-adds as `cost` counts them, sooner: all blocks are alike, so one and two tell of any number."""
+    one, two = (cost(config.changed(depth=depth)) for depth in (1, 2))
+    more = config.depth - 1
+    return one.parameters + more * (two.parameters - one.parameters), one.macs + more * (two.macs - one.macs)
+
+
 def _own(counts: dict[str, int]) -> dict[str, int]:
     """From counts that hold those of the modules inside to each module's own."""
     own = dict(counts)

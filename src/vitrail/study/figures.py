@@ -32,13 +32,13 @@ def curves(rows: list[dict[str, Any]]) -> Figure:
             for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
                 values = [factor * row[f"{split}_{name}"] for row in rows]
                 axes.plot(epochs, values, color=color, label=label, marker="o" if len(rows) == 1 else None)
-            axes.axvline(best["epoch"], color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {best['epoch']}")
+            axes.axvline(best["epoch"], color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {best['epoch']}", zorder=0)
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.25)
         loss.set_ylabel("cross-entropy")
         loss.set_ylim(bottom=0)
         accuracy.set_ylabel("accuracy, %")
-        accuracy.legend(frameon=False, loc="lower right")
+        loss.legend(loc="upper right", framealpha=1, edgecolor="none")
     return figure
 
 

@@ -156,8 +156,8 @@ def _examples(file: Path, items: list[Item], preparation: Preparation, probabili
         guess = int(probabilities[index].argmax())
         true = items[index].label
         images.append(_picture(preparation, items[index]))
-        said = f"{_short(classes[guess])} {100 * probabilities[index, guess]:.0f} %"
-        captions.append(said if guess == true else f"{said}\ntrue: {_short(classes[true])}")
+        said = f"{_short(classes[guess])} ({100 * probabilities[index, guess]:.0f} %)"
+        captions.append(said if guess == true else f"{said}\nis {_short(classes[true])}")
         right.append(guess == true)
     figures.save(figures.examples(images, captions, right), file)
 

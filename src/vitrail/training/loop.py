@@ -62,6 +62,12 @@ class Observer:
     def step(self, epoch: int, sums: Sums) -> None:
         """A step was made; ``sums`` are the epoch's so far."""
 
+    def evaluate(self, split: str, images: int) -> None:
+        """So many images of a split are about to be evaluated."""
+
+    def evaluated(self, images: int) -> None:
+        """So many more of them are."""
+
     def epoch(self, row: Row) -> None:
         """An epoch ended with these metrics."""
 
@@ -78,9 +84,8 @@ class Trainer:
         self.optimizer = create_optimizer(self.model, settings.optimizer)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
-        dev_run = 2 * t.batch_size if t.fast_dev_run else None
-        training = ImageDataset(_few(data.split("train"), dev_run), preparation, settings.augmentation, t.seed)
-        validation = ImageDataset(_few(data.splits["val"] or data.split("train"), dev_run), preparation)
+        training = ImageDataset(self.few(data.split("train")), preparation, settings.augmentation, t.seed)
+        validation = ImageDataset(self.few(data.splits["val"] or data.split("train")), preparation)
         self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=settings.data.workers)
         self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=settings.data.workers)
         self.epochs = 1 if t.fast_dev_run else t.epochs
@@ -90,6 +95,11 @@ class Trainer:
         self.sums = Sums()
         self.rows: list[Row] = []
         self.best: Row | None = None
+
+    def few(self, items: list[Item]) -> list[Item]:
+        """In a fast run for developers about two batches, spread over the list; else all."""
+        t = self.settings.training
+        return items[:: -(-len(items) // (2 * t.batch_size))] if t.fast_dev_run else items
 
     @property
     def evaluated(self) -> nn.Module:
@@ -176,7 +186,10 @@ class Trainer:
             )
 
     def _end_epoch(self, epoch: int, observer: Observer) -> None:
-        validation = evaluate_batches(self.evaluated, self.val_loader, self.preparation, device=self.device)
+        observer.evaluate("val", len(self.val_loader.dataset))
+        validation = evaluate_batches(
+            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.evaluated
+        )
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.optimizer.param_groups[0]["lr"]}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
         row |= {"val_loss": validation.loss, "val_top1": validation.top(1)}
@@ -246,7 +259,7 @@ class Trainer:
         self.save()
         self.folder.write_status("interrupted", **self._progress())
         self.folder.log(f"stopped by signal {signal} after step {self.done}")
-        raise InterruptedRunError(signal, f"vitrail resume {self.folder.path}")
+        raise InterruptedRunError(signal, self.folder.resume_command)
 
     def _progress(self) -> dict[str, Any]:
         epoch = self.done // len(self.train_loader)
@@ -256,11 +269,6 @@ class Trainer:
 def _rank(row: Row) -> tuple[float, float]:
     """Which epoch is better: more right on validation, then the lower loss."""
     return row["val_top1"], -row["val_loss"]
-
-
-def _few(items: list[Item], count: int | None) -> list[Item]:
-    """About ``count`` items spread over the list, or all of them."""
-    return items if count is None else items[:: -(-len(items) // count)]
 
 
 def _moving_average(decay: float) -> Any:

@@ -73,8 +73,13 @@ class RunFolder:
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
-        resume = None if state == "finished" else f"vitrail resume {shlex.quote(str(self.path))}"
+        resume = None if state == "finished" else self.resume_command
         write_json(self.path / STATUS, {"state": state, "time": now(), "resume": resume, **values})
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues the run."""
+        return f"vitrail resume {shlex.quote(str(self.path))}"
 
     def log(self, message: str) -> None:
         """Append a line to train.log."""

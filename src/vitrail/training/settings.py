@@ -188,4 +188,6 @@ def read_yaml(file: Path) -> Values:
 
 def to_yaml(settings: RunSettings) -> str:
     """The complete settings as YAML that `read_yaml` and ``--config`` take back."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    values = settings.model_dump(mode="json")
+    values["model"] = {"name": settings.model.name, **values["model"]}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
