@@ -24,6 +24,12 @@ def require_positive(**values: float) -> None:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
 
 
+def require_at_most(name: str, value: int, most: int) -> None:
+    """Refuse ``value`` above ``most``."""
+    if value > most:
+        raise ConfigError(f"{name} is {value:,}", where=name, hint=f"at most {most:,} work")
+
+
 def require_divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
     """Refuse ``value`` unless ``divisor`` divides it."""
     require_positive(**{name: value, divisor_name: divisor})

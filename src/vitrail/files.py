@@ -1,12 +1,18 @@
 """Files and folders that appear only when they are complete."""
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+
+def path_of(text: str | Path) -> Path:
+    """A path, with ``~`` as the home folder; ``~nobody`` stays as it is."""
+    return Path(os.path.expanduser(text))
 
 
 def write_text(file: Path, text: str) -> None:
@@ -17,8 +23,11 @@ def write_text(file: Path, text: str) -> None:
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     draft = file.with_name(f".{file.name}.draft")
-    draft.write_bytes(content)
-    draft.replace(file)
+    try:
+        draft.write_bytes(content)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def write_json(file: Path, values: Any) -> None:
@@ -38,6 +47,10 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         if folder.exists():
             folder.rename(old)
         draft.rename(folder)
+    except BaseException:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

@@ -23,7 +23,7 @@ class TrainingProgress(Observer):
             TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[numbers]}"),
             TextColumn("left"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
             disable=not interactive(),
         )

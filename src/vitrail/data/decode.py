@@ -28,6 +28,8 @@ def decode(source: Path | bytes | Image.Image, *, channels: int = 3, max_pixels:
     name = source if isinstance(source, Path) else "image"
     try:
         image = source if isinstance(source, Image.Image) else _open(source)
+        if not image.width * image.height:
+            raise DataError("the image has no pixels", where=name)
         if image.width * image.height > max_pixels:
             raise DataError(
                 f"image of {image.width}×{image.height} pixels is over the limit of {max_pixels:,}",
@@ -57,6 +59,10 @@ def _reason(error: Exception) -> str:
 
 def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
     """Any of Pillow's modes to RGB or grey, as a viewer would show it."""
+    if image.mode.startswith("I;16") and isinstance(image.info.get("transparency"), int):
+        visible = np.asarray(image) != image.info["transparency"]
+        image = _eight_bits(image).convert("LA")
+        image.putalpha(Image.fromarray(np.where(visible, np.uint8(255), np.uint8(0))))
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         image = _eight_bits(image)
     if image.mode in ("LAB", "HSV", "YCbCr", "CMYK"):

@@ -57,11 +57,12 @@ class EpochLoader:
 
     def __init__(self, dataset: ImageDataset, batch_size: int, *, shuffle: bool, workers: int = 0):
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
-        self._batches: list[list[tuple[int, int]]] = []
+        self._following = _Following()
         self._loader = DataLoader(
             dataset,
-            batch_sampler=_Following(self),
+            batch_sampler=self._following,
             num_workers=workers,
+            generator=torch.Generator(),
             collate_fn=_collate,
             persistent_workers=workers > 0,
         )
@@ -74,7 +75,7 @@ class EpochLoader:
         count = len(self.dataset)
         order = shuffled(count, self.dataset.seed, epoch) if self.shuffle else list(range(count))
         keys = [(epoch, index) for index in order]
-        self._batches = [keys[i : i + self.batch_size] for i in range(0, count, self.batch_size)][skip:]
+        self._following.batches = [keys[i : i + self.batch_size] for i in range(0, count, self.batch_size)][skip:]
         for batch in self._loader:
             if isinstance(batch, DataError):
                 raise batch
@@ -84,14 +85,14 @@ class EpochLoader:
 class _Following:
     """The batch sampler that torch's loader asks at the start of every epoch."""
 
-    def __init__(self, loader: EpochLoader):
-        self.loader = loader
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[int, int]]] = []
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        return iter(self.loader._batches)
+        return iter(self.batches)
 
     def __len__(self) -> int:
-        return len(self.loader._batches)
+        return len(self.batches)
 
 
 def _collate(loaded: list[Sample | DataError]) -> Batch | DataError:

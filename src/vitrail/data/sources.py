@@ -2,6 +2,7 @@
 
 import glob
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from PIL import Image
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
 
 SPLITS = ("train", "val", "test")
 SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -77,8 +79,8 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
     """
     if str(source) == "digits":
         return _digits()
-    folder = Path(source).expanduser()
-    if not folder.exists():
+    folder = path_of(source)
+    if not os.path.exists(folder):
         raise DataError(
             f"no data at {str(source)!r}", where="--data", hint="give a folder of images sorted into folders by class, or digits"
         )
@@ -101,7 +103,7 @@ def _digits() -> ImageData:
 
 def _folder(folder: Path, seed: int, assignment: Assignment | None) -> ImageData:
     below = _folders(folder)
-    parts = [(SPLIT_FOLDERS[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_FOLDERS]
+    parts = [(SPLIT_FOLDERS[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_FOLDERS and _folders(p)]
     if not any(split == "train" for split, _ in parts) and len(parts) < len(below):
         classes = _classes(below, folder)  # flat; a class may be called "test"
         return _dealt(str(folder), classes, _items(folder, folder, classes), SHARES, seed, assignment)
@@ -128,25 +130,25 @@ def _dealt(
 
 
 def deal(names: list[str], labels: list[int], shares: Mapping[str, float], seed: int) -> dict[str, str]:
-    """Deal images to splits, stratified: each split gets its share of every class, to within one image.
+    """Deal images to splits, stratified: which split each image belongs to, by name.
 
-    The i-th image of a shuffled class of n stands at (i + ½) / n; the lowest stand in the first split's share, the
-    next in the second's, the rest in train. Shares of the whole are met exactly, and every class has training images.
+    Of every class each split gets its share, rounded down or up; which of the two depends on what the classes before
+    have left it owed, so that the splits as a whole get their shares, too. Every class keeps an image for training.
     """
     random = np.random.default_rng(seed)
     label = np.asarray(labels)
-    standing = np.empty(len(names))
+    owed = {split: math.ceil(share * len(names)) - share * len(names) for split, share in shares.items()}
+    result = dict.fromkeys(names, "train")
     for value in np.unique(label):
-        members = np.flatnonzero(label == value)
-        standing[members] = (random.permutation(len(members)) + 0.5) / len(members)
-    order = np.lexsort((random.permutation(len(names)), standing))
-    result, start = {}, 0
-    for split, share in shares.items():
-        stop = start + math.ceil(share * len(names))
-        result.update({names[i]: split for i in order[start:stop]})
-        start = stop
-    result.update({names[i]: "train" for i in order[start:]})
-    return {name: result[name] for name in names}
+        members = random.permutation(np.flatnonzero(label == value)).tolist()
+        for split, share in shares.items():
+            fair = share * np.count_nonzero(label == value)
+            owed[split] += fair
+            count = min(max(round(owed[split]), math.floor(fair)), math.floor(fair) + 1, len(members) - 1)
+            owed[split] -= count
+            result.update({names[i]: split for i in members[:count]})
+            members = members[count:]
+    return result
 
 
 def _classes(folders: list[Path], where: Path) -> list[str]:
@@ -200,8 +202,9 @@ def match_classes(classes: list[str], labels: list[str], *, where: object) -> li
         DataError: listing both sides where a class matches neither. It never guesses by position.
     """
     by_name = {label: i for i, label in enumerate(labels)}
-    numbered = any(label.isdecimal() for label in labels)  # then a number is a name, and no index
-    matched = [by_name.get(c, int(c) if c.isdecimal() and not numbered else -1) for c in classes]
+    numbers = {int(label): i for i, label in enumerate(labels) if label.isdecimal()}  # where there are, a number is a name
+    index = numbers or {i: i for i in range(len(labels))}
+    matched = [by_name.get(c, index.get(int(c), -1) if c.isdecimal() else -1) for c in classes]
     strangers = [c for c, i in zip(classes, matched, strict=True) if not 0 <= i < len(labels)]
     if strangers:
         raise DataError(
@@ -225,13 +228,14 @@ def image_files(paths: list[str]) -> list[Path]:
     """
     if not paths:
         raise ConfigError("no images given", where="predict", hint="name image files, folders or globs like 'photos/*.jpg'")
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
     for path in paths:
-        hits = [Path(path)] if Path(path).exists() else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
+        hits = [Path(path)] if os.path.exists(path) else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
         files = [f for hit in hits for f in (_images(hit) if hit.is_dir() else [hit])]
         if not files:
             raise DataError(
                 f"no image at {path!r}", where=path, hint="check the path; quote a glob so that the shell leaves it alone"
             )
-        found.update(dict.fromkeys(files))
-    return list(found)
+        for file in files:
+            found.setdefault(os.path.abspath(file), file)
+    return list(found.values())

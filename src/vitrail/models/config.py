@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from vitrail.checks import require_divisible, require_multiple
+from vitrail.checks import require_at_most, require_divisible, require_multiple
 from vitrail.settings import Settings
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -18,7 +18,8 @@ def _height_and_width(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value, value)
 
 
-Size = Annotated[tuple[Positive, Positive], BeforeValidator(_height_and_width)]
+Side = Annotated[int, Field(gt=0, le=2**16)]
+Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
 
 
 class ViTConfig(Settings):
@@ -32,9 +33,9 @@ class ViTConfig(Settings):
     """Colour channels: 3 for RGB, 1 for grey."""
     num_classes: Positive = 1000
     """Number of logits."""
-    dim: Positive = 768
+    dim: Annotated[int, Field(gt=0, le=2**16)] = 768
     """Width D of a token."""
-    depth: Positive = 12
+    depth: Annotated[int, Field(gt=0, le=1000)] = 12
     """Number of blocks L."""
     heads: Positive = 12
     """Attention heads k."""
@@ -52,7 +53,7 @@ class ViTConfig(Settings):
     """Linear-GELU-Linear, or the gated SwiGLU."""
     block: Literal["sequential", "parallel"] = "sequential"
     """Attention then MLP, or both side by side."""
-    registers: Annotated[int, Field(ge=0)] = 0
+    registers: Annotated[int, Field(ge=0, le=2**16)] = 0
     """Extra learned tokens without position (Darcet et al. 2023)."""
     qkv_bias: bool = True
     """Whether the projections to q, k and v have a bias."""
@@ -78,6 +79,8 @@ class ViTConfig(Settings):
         require_divisible("dim", self.dim, "heads", self.heads)
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
+        most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
+        require_at_most("number of patches", self.grid[0] * self.grid[1], most)
         if self.position == "sincos-2d":
             require_multiple("dim", self.dim, 4, "the 2-D sin-cos position")
         if self.position in ("sincos-1d", "learned-2d"):

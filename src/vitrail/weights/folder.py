@@ -19,7 +19,7 @@ from vitrail.files import whole_folder, write_json, write_text
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
 
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 FORMAT = "vitrail"
 
 
@@ -62,11 +62,17 @@ def load_model(folder: Path) -> TrainedModel:
         raise ModelFileError("not a Vitrail model", where=config_file, hint="give a folder that `vitrail train` wrote")
     try:
         config = ViTConfig.read(values, where="config")
-        names = [str(labels[str(i)]) for i in range(config.num_classes)]
+        names = [labels[str(i)] for i in range(config.num_classes)]
+        if not all(isinstance(name, str) for name in names):
+            raise KeyError("a label is no text")
     except (ConfigError, KeyError) as error:
         raise ModelFileError(f"the configuration is damaged: {error}", where=config_file, hint="write the folder again") from None
     preparation_file = folder / "preprocessor_config.json"
     preparation = Preparation.from_hugging_face(read_json(preparation_file), where=preparation_file)
+    if preparation.channels != config.channels or preparation.image_size != config.image_size:
+        raise ModelFileError(
+            "the preparation makes other images than the model takes", where=preparation_file, hint="write the folder again"
+        )
     with torch.device("meta"):
         model = ViT(config)
     fill(model, read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
@@ -83,6 +89,9 @@ def fill(model: ViT, tensors: dict[str, Tensor], *, where: object) -> None:
         for k in expected.keys() & tensors.keys()
         if expected[k].shape != tensors[k].shape
     ]
+    known = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    problems += [f"{k} has the type {t.dtype}" for k, t in tensors.items() if t.dtype not in known]
+    tensors = {k: t.float() for k, t in tensors.items() if t.dtype in known}
     problems += [f"{k} holds values that are not finite" for k, t in tensors.items() if not t.isfinite().all()]
     if problems:
         shown = "; ".join(sorted(problems)[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
@@ -104,7 +113,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 def refuse_pickle(file: Path) -> None:
     """Pickles can run code when they are loaded, so none is."""
-    if file.suffix in PICKLES:
+    if file.suffix.lower() in PICKLES:
         raise ModelFileError(
             f"{file.name} is a pickle, which can run code when loaded", where=file, hint="give a .safetensors file"
         )
@@ -116,7 +125,7 @@ def read_json(file: Path) -> dict[str, Any]:
         values = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{file.name} is damaged: {error}", where=file, hint="write the folder again") from None
     if not isinstance(values, dict):
         raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")

@@ -1,8 +1,10 @@
 """MODEL, as commands and functions take it: a run folder, a model folder, a file in one, or a name."""
 
+import os
 from pathlib import Path
 
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import path_of
 from vitrail.models.config import ViTConfig
 from vitrail.models.registry import fields_of, model_config
 from vitrail.weights.folder import TrainedModel, load_model, refuse_pickle
@@ -14,13 +16,13 @@ def open_model(reference: str | Path) -> TrainedModel:
     Raises:
         ModelFileError: missing, damaged or refused.
     """
-    path = Path(reference).expanduser()
-    if path.is_file():
+    path = path_of(reference)
+    if os.path.isfile(path):
         refuse_pickle(path)
         if path.name != "model.safetensors":
             raise ModelFileError(f"{path.name} is no model", where=path, hint="give the folder around model.safetensors")
         path = path.parent
-    if path.is_dir():
+    if os.path.isdir(path):
         return load_model(_best(path))
     try:
         fields_of(str(reference))
@@ -39,7 +41,7 @@ def config_of(reference: str | Path) -> ViTConfig:
     Raises:
         ModelFileError: neither a name nor a model.
     """
-    if Path(reference).expanduser().exists():
+    if os.path.exists(path_of(reference)):
         return open_model(reference).model.config
     try:
         return model_config(str(reference))

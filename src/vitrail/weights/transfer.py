@@ -19,21 +19,23 @@ def transfer(source: ViT, target: ViT, *, keep_head: bool) -> None:
         ConfigError: the two differ in anything else, with every difference listed.
     """
     tensors = source.state_dict()
-    if target.config.position == "learned-1d":
+    if source.config.position == target.config.position == "learned-1d":
         prefix = source.config.prefix - source.config.registers
         name = "position.embedding"
         tensors[name] = resize_positions(tensors[name], source.config.grid, target.config.grid, prefix=prefix)
     if not keep_head:
         tensors = {k: v for k, v in tensors.items() if not k.startswith("head.")}
-        last = last_linear(target.head)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
     expected = {k: v for k, v in target.state_dict().items() if keep_head or not k.startswith("head.")}
     shapes = {k: tuple(v.shape) for k, v in tensors.items()}
     wrong = [
         f"{k} {shapes.get(k, 'missing')} → {tuple(expected[k].shape) if k in expected else 'missing'}"
         for k in sorted(shapes.keys() | expected.keys())
         if k not in expected or shapes.get(k) != tuple(expected[k].shape)
+    ]
+    wrong += [
+        f"{k} {getattr(source.config, k)} → {getattr(target.config, k)}"
+        for k in ("heads", "position")
+        if getattr(source.config, k) != getattr(target.config, k)
     ]
     if wrong:
         raise ConfigError(
@@ -42,3 +44,7 @@ def transfer(source: ViT, target: ViT, *, keep_head: bool) -> None:
             hint="leave out the model settings that change its shape",
         )
     target.load_state_dict(tensors, strict=False)
+    if not keep_head:
+        last = last_linear(target.head)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)

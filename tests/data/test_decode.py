@@ -1,0 +1,289 @@
+"""Files of every kind become pictures of the right colours, or a DataError that names the file."""
+
+import io
+import struct
+import time
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitrail.data.decode import FORMATS, decode
+from vitrail.errors import DataError
+
+RED = (255, 0, 0)
+SOLID = {  # mode: a stored value, what a viewer shows in RGB, and in grey
+    "1": (1, (255, 255, 255), 255),
+    "L": (200, (200, 200, 200), 200),
+    "P": (1, (10, 20, 30), 18),
+    "RGB": (RED, RED, 76),
+    "RGBX": ((255, 0, 0, 7), RED, 76),
+    "RGBA": ((255, 0, 0, 128), (255, 127, 127), 165),
+    "RGBa": ((128, 0, 0, 128), (255, 127, 127), 165),
+    "LA": ((0, 128), (127, 127, 127), 127),
+    "La": ((0, 128), (127, 127, 127), 127),
+    "PA": ((1, 0), (255, 255, 255), 255),
+    "CMYK": ((255, 0, 0, 0), (0, 255, 255), 179),
+    "YCbCr": ((255, 128, 128), (255, 255, 255), 255),
+    "LAB": ((255, 128, 128), (255, 255, 255), 255),
+    "HSV": ((0, 255, 255), RED, 76),
+    "I": (65535, (255, 255, 255), 255),
+    "F": (0.5, (128, 128, 128), 128),
+    "I;16": (30000, (117, 117, 117), 117),  # 30000 / 257 = 116.7
+    "I;16L": (30000, (117, 117, 117), 117),
+    "I;16B": (30000, (117, 117, 117), 117),
+    "I;16N": (65535, (255, 255, 255), 255),
+}
+
+
+def solid(mode: str, size: tuple[int, int] = (4, 3)) -> Image.Image:
+    image = Image.new(mode, size, SOLID[mode][0])
+    if mode in ("P", "PA"):
+        image.putpalette([0, 0, 0, 10, 20, 30])
+    return image
+
+
+def encoded(image: Image.Image, format: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def noise(size: tuple[int, int] = (16, 16), mode: str = "RGB") -> Image.Image:
+    shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width: int, height: int, depth: int, colour: int, rows: bytes, *before: bytes) -> bytes:
+    """A PNG file by hand; ``colour`` 0 is grey, 2 RGB, 4 grey with alpha."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(before) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def assert_solid(image: Image.Image, mode: str, value: tuple[int, ...] | int, tolerance: int = 0) -> None:
+    assert image.mode == mode
+    assert np.abs(np.asarray(image).astype(int) - np.asarray(value)).max() <= tolerance
+
+
+def test_every_mode_of_pillow_is_covered():
+    assert set(SOLID) >= set(Image.MODES)
+
+
+@pytest.mark.parametrize("mode", SOLID)
+def test_a_picture_in_memory_shows_its_colour(mode):
+    _, colour, grey = SOLID[mode]
+    near = 1 if mode == "LAB" else 0  # the conversion to LAB itself rounds
+    image = solid(mode)
+    before = image.tobytes()
+    assert_solid(decode(image), "RGB", colour, near)
+    assert_solid(decode(image, channels=1), "L", grey, near)
+    assert image.mode == mode and image.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("format", "mode"),
+    [("PNG", m) for m in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")]
+    + [("BMP", m) for m in ("1", "L", "P", "RGB")]
+    + [("GIF", m) for m in ("1", "L", "P")]
+    + [("WEBP", m) for m in ("RGB", "RGBA")]
+    + [("JPEG", m) for m in ("L", "RGB", "CMYK", "YCbCr")],
+)
+def test_a_file_shows_its_colour(format, mode, tmp_path):
+    file = tmp_path / f"picture.{format.lower()}"
+    solid(mode, (32, 16)).save(file, format, **({"lossless": True} if format == "WEBP" else {}))
+    _, colour, grey = SOLID[mode]
+    near = 2 if format == "JPEG" else 0
+    for source in (file, file.read_bytes()):
+        assert_solid(decode(source), "RGB", colour, near)
+        assert_solid(decode(source, channels=1), "L", grey, near)
+
+
+def test_an_animation_shows_its_first_frame():
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, "blue", "lime")]
+    for format, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+        file = encoded(frames[0], format, save_all=True, append_images=frames[1:], **options)
+        assert_solid(decode(file), "RGB", RED)
+
+
+def test_a_jpeg_of_several_pictures_shows_the_first():
+    file = encoded(Image.new("RGB", (16, 16), "white"), "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
+    assert_solid(decode(file), "RGB", 255)
+
+
+def test_a_progressive_jpeg_reads_like_a_plain_one():
+    picture = noise((40, 24))
+    assert decode(encoded(picture, "JPEG", progressive=True)).tobytes() == decode(encoded(picture, "JPEG")).tobytes()
+
+
+def test_sixteen_bit_white_is_white():
+    assert_solid(decode(png(1, 1, 16, 0, b"\0\xff\xff")), "RGB", 255)
+    assert_solid(decode(png(1, 1, 16, 2, b"\0" + b"\xff" * 6)), "RGB", 255)
+
+
+def test_sixteen_bit_black_and_dark_grey_stay_dark():
+    assert_solid(decode(png(1, 1, 16, 0, b"\0\0\0")), "RGB", 0)
+    assert_solid(decode(png(1, 1, 16, 0, b"\0\0\xff")), "RGB", 1)  # 255 of 65535
+
+
+def test_wide_values_beyond_their_range_are_clipped():
+    for mode, value, grey in (("I", -5, 0), ("I", 70_000, 255), ("I", 200, 200), ("F", 300.0, 255), ("F", float("nan"), 0)):
+        assert_solid(decode(Image.new(mode, (2, 2), value)), "RGB", grey)
+
+
+def test_full_transparency_is_white_whatever_lies_below():
+    assert_solid(decode(encoded(Image.new("RGBA", (3, 3), (0, 0, 0, 0)), "PNG")), "RGB", 255)
+    assert_solid(decode(encoded(Image.new("LA", (3, 3), (0, 0)), "PNG"), channels=1), "L", 255)
+
+
+def test_a_palette_with_transparency_lies_on_white():
+    picture = solid("P")
+    picture.putpixel((0, 0), 0)
+    for transparency in (1, b"\xff\x00"):
+        decoded = decode(encoded(picture, "PNG", transparency=transparency))
+        assert decoded.getpixel((0, 0)) == (0, 0, 0) and decoded.getpixel((1, 1)) == (255, 255, 255)
+    half = decode(encoded(picture, "PNG", transparency=b"\xff\x80"))
+    assert half.getpixel((1, 1)) == (132, 137, 142)  # 128 / 255 of the colour, the rest white
+
+
+def test_a_transparent_gif_lies_on_white():
+    assert_solid(decode(encoded(solid("P"), "GIF", transparency=1)), "RGB", 255)
+
+
+@pytest.mark.parametrize(
+    ("depth", "colour", "row", "transparent"),
+    [
+        (8, 0, b"\0\x00", b"\0\0"),
+        (8, 2, b"\0\x01\x02\x03", b"\0\1\0\2\0\3"),
+        (1, 0, b"\0\x00", b"\0\0"),
+        (16, 0, b"\0\x12\x34", b"\x12\x34"),
+    ],
+)
+def test_a_png_with_one_transparent_colour_lies_on_white(depth, colour, row, transparent):
+    assert_solid(decode(png(1, 1, depth, colour, row, chunk(b"tRNS", transparent))), "RGB", 255)
+
+
+def as_stored(upright: np.ndarray, orientation: int) -> np.ndarray:
+    """What a camera stores, from the meaning of the tag: where the stored first row and first column are seen."""
+    u, turned = upright, upright.swapaxes(0, 1)
+    return {
+        1: u,  # top, left
+        2: u[:, ::-1],  # top, right
+        3: u[::-1, ::-1],  # bottom, right
+        4: u[::-1],  # bottom, left
+        5: turned,  # left, top
+        6: turned[::-1],  # right, top
+        7: turned[::-1, ::-1],  # right, bottom
+        8: turned[:, ::-1],  # left, bottom
+    }[orientation]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_gives_the_same_upright_picture(orientation):
+    blocks = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]], [[0, 0, 0], [255, 255, 255], [128, 128, 128]]], np.uint8)
+    upright = blocks.repeat(16, axis=0).repeat(16, axis=1)
+    stored = Image.fromarray(np.ascontiguousarray(as_stored(upright, orientation)))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for format, options, near in (("PNG", {}, 0), ("WEBP", {"lossless": True}, 0), ("JPEG", {"quality": 100}, 4)):
+        decoded = np.asarray(decode(encoded(stored, format, exif=exif, **options)))
+        assert decoded.shape == upright.shape
+        assert np.abs(decoded[8::16, 8::16].astype(int) - blocks).max() <= near
+
+
+def test_damaged_or_senseless_exif_leaves_the_picture_as_it_is():
+    exif = Image.Exif()
+    exif[0x0112] = 99
+    for value in (b"Exif\0\0MM\0*\0\0\xff\xff", b"Exif\0\0garbage", exif):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("warnings.warn", lambda *args, **kwargs: None)
+            assert decode(encoded(solid("RGB", (4, 2)), "JPEG", exif=value)).size == (4, 2)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (10_000, 1), (1, 10_000)])
+def test_tiny_and_oblong_pictures_keep_their_size(size):
+    assert decode(encoded(solid("RGB", size), "PNG")).size == size
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_truncated_file_is_refused_by_name(format, tmp_path):
+    whole = encoded(noise(), format)
+    file = tmp_path / "cut.jpg"
+    for length in (0, 1, 4, 12, len(whole) // 3, len(whole) // 2):
+        file.write_bytes(whole[:length])
+        with pytest.raises(DataError, match=r"cut\.jpg"):
+            decode(file)
+
+
+def test_what_is_no_picture_is_refused_by_name(tmp_path):
+    picture = Image.new("RGB", (8, 8))
+    contents = {
+        "text.jpg": b"not a picture at all",
+        "empty.png": b"",
+        "tiff.jpg": encoded(picture, "TIFF"),
+        "pdf.jpg": encoded(picture, "PDF"),
+        "eps.jpg": encoded(picture, "EPS"),
+        "ppm.png": encoded(picture, "PPM"),
+        "ico.png": encoded(picture, "ICO"),
+        "psd.png": b"8BPS\0\1" + bytes(40),
+        "html.gif": b"<html></html>",
+        "svg.png": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.jpg").mkdir()
+    for name in [*contents, "folder.jpg", "missing.jpg"]:
+        with pytest.raises(DataError) as error:
+            decode(tmp_path / name)
+        assert name in str(error.value) and error.value.exit_code == 3 and error.value.hint
+
+
+def test_a_picture_without_pixels_is_refused():
+    with pytest.raises(DataError):
+        decode(Image.new("RGB", (0, 5)))
+
+
+def test_the_limit_of_pixels_is_exact():
+    picture = encoded(solid("RGB", (10, 10)), "PNG")
+    assert decode(picture, max_pixels=100).size == (10, 10)
+    with pytest.raises(DataError, match="limit"):
+        decode(picture, max_pixels=99)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("side", [10_001, 50_000, 2**31 - 1])
+def test_a_giant_is_refused_by_its_header_before_a_pixel_is_decoded(side, monkeypatch):
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded a giant"))
+    start = time.perf_counter()
+    with pytest.raises(DataError, match="limit"):
+        decode(png(side, side, 8, 2, b""))
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("format", FORMATS)
+def test_damaged_bytes_give_a_picture_or_a_data_error(format):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    whole = encoded(noise(), format, **({} if format in ("BMP", "GIF") else {"exif": exif}))
+    random = np.random.default_rng(7)
+    refused = 0
+    for trial in range(300):
+        content = bytearray(whole)
+        end = 64 if trial % 2 else len(content)  # headers get their share
+        for position in random.integers(0, end, size=random.integers(1, 6)):
+            content[position] = random.integers(0, 256)
+        if trial % 5 == 0:
+            del content[random.integers(0, len(content)) :]
+        channels = 1 + 2 * (trial % 2)
+        try:
+            picture = decode(bytes(content), channels=channels, max_pixels=1_000_000)
+            assert picture.mode == ("L" if channels == 1 else "RGB")
+            picture.tobytes()
+        except DataError:
+            refused += 1
+    assert refused

@@ -1,0 +1,225 @@
+"""Images become tensors in one way, checked against other people's arithmetic."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitrail.data.decode import MAX_PIXELS
+from vitrail.data.preparation import Preparation
+from vitrail.errors import DataError, ModelFileError
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def picture(width: int, height: int, channels: int = 3) -> Image.Image:
+    shape = (height, width, 3) if channels == 3 else (height, width)
+    return Image.fromarray(np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8))
+
+
+def smooth(width: int, height: int) -> Image.Image:
+    """Waves without fine detail, which any good interpolation brings out alike."""
+    y, x = np.mgrid[:height, :width] / max(width, height)
+    channels = [np.sin(3 * x + k) * np.cos(4 * y - k) * 120 + 128 for k in range(3)]
+    return Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
+
+
+def test_the_standard_is_half_and_half():
+    preparation = Preparation.standard((32, 32))
+    black, white = (preparation(Image.new("RGB", (32, 32), colour)) for colour in ("black", "white"))
+    assert torch.equal(black, torch.full((1, 3, 32, 32), -1.0)) and torch.equal(white, torch.full((1, 3, 32, 32), 1.0))
+
+
+def test_the_crop_ratio_is_the_share_that_is_kept():
+    assert Preparation.standard((224, 224), crop_ratio=0.875).resize_size == (256, 256)
+    assert Preparation.standard((224, 112), crop_ratio=0.5).resize_size == (448, 224)
+    assert Preparation.standard((32, 32)).resize_size == (32, 32)
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 40), st.integers(1, 40), st.sampled_from([1.0, 0.8]))
+@settings(max_examples=60, deadline=None)
+def test_one_step_gives_what_resizing_and_then_cropping_gives(width, height, rows, columns, ratio):
+    preparation, image = Preparation.standard((rows, columns), 3, ratio), smooth(width, height)
+    scale = max(preparation.resize_size[0] / height, preparation.resize_size[1] / width)
+    size = (max(preparation.resize_size[1], round(width * scale)), max(preparation.resize_size[0], round(height * scale)))
+    whole = np.asarray(image.resize(size, Image.Resampling.BILINEAR), dtype=np.int16)
+    left, top = (size[0] - columns) // 2, (size[1] - rows) // 2
+    cut = whole[top : top + rows, left : left + columns]
+    assert np.abs(np.asarray(preparation.crop(image), dtype=np.int16) - cut).max() <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([1, 3]), st.sampled_from([1.0, 0.875, 0.5]))
+@settings(max_examples=60, deadline=None)
+def test_any_picture_gets_the_shape_of_the_model(width, height, channels, ratio):
+    preparation = Preparation.standard((12, 20), channels, ratio)
+    pixels = preparation.pixels(picture(width, height))
+    assert pixels.shape == (channels, 12, 20) and pixels.dtype == np.uint8 and pixels.flags.c_contiguous
+
+
+@pytest.fixture
+def no_giants(monkeypatch):
+    """Fails, rather than fill the memory, where a picture is resized to more than the limit of pixels."""
+    resize = Image.Image.resize
+
+    def careful(self, size, *args, **kwargs):
+        assert size[0] * size[1] <= MAX_PIXELS, f"a picture of {self.size} is resized to {size}"
+        return resize(self, size, *args, **kwargs)
+
+    monkeypatch.setattr(Image.Image, "resize", careful)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2_000), (2_000, 1), (1, 10_000), (10_000, 1), (3, 1_000_000)])
+def test_tiny_and_oblong_pictures_get_the_shape_of_the_model(size, no_giants):
+    pixels = Preparation.standard((224, 224)).pixels(Image.new("RGB", size, "red"))
+    assert pixels.shape == (3, 224, 224) and np.all(pixels.transpose(1, 2, 0) == (255, 0, 0))
+
+
+def test_a_picture_without_pixels_is_refused():
+    with pytest.raises(DataError):
+        Preparation.standard((8, 8)).pixels(Image.new("RGB", (5, 0)))
+
+
+def test_a_picture_of_the_right_size_is_left_alone():
+    image = picture(24, 16)
+    assert np.array_equal(Preparation.standard((16, 24)).pixels(image), np.asarray(image).transpose(2, 0, 1))
+
+
+def test_the_centre_is_cut_out():
+    image = picture(30, 20)
+    preparation = Preparation(image_size=(20, 10), resize_size=(20, 10), **IMAGENET)
+    assert np.array_equal(preparation.pixels(image), np.asarray(image)[:, 10:20].transpose(2, 0, 1))
+    inner = Preparation(image_size=(4, 6), resize_size=(20, 30), **IMAGENET)
+    assert np.array_equal(inner.pixels(image), np.asarray(image)[8:12, 12:18].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(("name", "mode"), [("bilinear", "bilinear"), ("bicubic", "bicubic")])
+@pytest.mark.parametrize("size", [(90, 60), (61, 100), (20, 30)])
+def test_the_resize_agrees_with_torch(name, mode, size):
+    image = smooth(*size)
+    preparation = Preparation(image_size=(32, 48), resize_size=(32, 48), resampling=name, **IMAGENET)
+    scale = max(32 / image.height, 48 / image.width)
+    covered = (max(32, round(image.height * scale)), max(48, round(image.width * scale)))
+    planes = torch.tensor(np.asarray(image)).permute(2, 0, 1)[None].double()
+    resized = F.interpolate(planes, covered, mode=mode, antialias=True)[0].clamp(0, 255).numpy()
+    top, left = (covered[0] - 32) // 2, (covered[1] - 48) // 2
+    expected = resized[:, top : top + 32, left : left + 48]
+    assert np.abs(preparation.pixels(image) - expected).max() <= 1.6  # rounding to whole levels, after rows and columns
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalising_is_the_textbook_formula(channels):
+    mean, std = IMAGENET["mean"][:channels], IMAGENET["std"][:channels]
+    preparation = Preparation(image_size=(8, 8), channels=channels, resize_size=(8, 8), mean=mean, std=std)
+    image = picture(8, 8, channels)
+    pixels = np.asarray(image, dtype=np.float64).reshape(8, 8, channels)
+    expected = ((pixels / 255 - np.array(mean)) / np.array(std)).transpose(2, 0, 1)
+    result = preparation(image)
+    assert result.shape == (1, channels, 8, 8) and result.dtype == torch.float32
+    np.testing.assert_allclose(result[0].numpy(), expected, atol=2e-6)
+
+
+def test_a_call_is_pixels_and_then_normalising():
+    preparation = Preparation(image_size=(16, 24), resize_size=(20, 30), resampling="bicubic", **IMAGENET)
+    images = [picture(50, 31), picture(17, 90)]
+    batch = np.stack([preparation.pixels(image) for image in images])
+    together = preparation.normalize(torch.from_numpy(batch))
+    assert torch.equal(together, torch.cat([preparation(image) for image in images]))
+    assert batch.dtype == np.uint8
+
+
+def test_file_bytes_and_picture_give_the_same_pixels(tmp_path):
+    preparation, image = Preparation.standard((16, 16)), picture(40, 30)
+    image.save(tmp_path / "a.png")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    for source in (tmp_path / "a.png", file.getvalue()):
+        assert np.array_equal(preparation.pixels(source), preparation.pixels(image))
+
+
+def test_grey_models_get_one_channel_of_a_colour_picture():
+    assert np.all(Preparation.standard((8, 8), channels=1).pixels(Image.new("RGB", (9, 9), "red")) == 76)
+
+
+@pytest.mark.parametrize("resampling", ["nearest", "lanczos", "bilinear", "bicubic"])
+def test_transformers_reads_the_description_and_agrees(resampling):
+    import transformers
+
+    preparation = Preparation(image_size=(16, 24), resize_size=(16, 24), resampling=resampling, **IMAGENET)
+    theirs = transformers.ViTImageProcessorPil.from_dict(preparation.to_hugging_face())
+    image = picture(60, 40)
+    expected = theirs(image, return_tensors="np")["pixel_values"]
+    np.testing.assert_allclose(preparation(image).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(60, 40), (40, 60)])
+def test_transformers_agrees_on_pictures_of_another_shape(size, tmp_path):
+    import transformers
+
+    preparation = Preparation.standard((16, 16), crop_ratio=0.8)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(preparation.to_hugging_face()))
+    theirs = transformers.AutoImageProcessor.from_pretrained(tmp_path)
+    image = picture(*size)
+    np.testing.assert_allclose(preparation(image).numpy(), theirs(image, return_tensors="np")["pixel_values"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "preparation",
+    [
+        Preparation.standard((224, 224)),
+        Preparation.standard((8, 8), channels=1),
+        Preparation.standard((224, 160), crop_ratio=0.875),
+        Preparation(image_size=(32, 48), resize_size=(40, 60), resampling="lanczos", **IMAGENET),
+    ],
+)
+def test_the_description_survives_json(preparation):
+    values = json.loads(json.dumps(preparation.to_hugging_face()))
+    assert Preparation.from_hugging_face(values) == preparation
+
+
+GOOD = Preparation.standard((16, 16)).to_hugging_face()
+
+
+@pytest.mark.parametrize("key", ["size", "crop_size", "resample", "image_mean", "image_std"])
+def test_a_description_without_a_part_is_refused(key):
+    with pytest.raises(ModelFileError, match=key):
+        Preparation.from_hugging_face({k: v for k, v in GOOD.items() if k != key}, where="preprocessor_config.json")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"size": 224},
+        {"size": None},
+        {"size": {"height": "tall", "width": 16}},
+        {"size": {"height": 4, "width": 4}},
+        {"crop_size": {"height": 16}},
+        {"crop_size": {"height": 0, "width": 16}},
+        {"crop_size": {"height": -16, "width": 16}},
+        {"resample": 99},
+        {"resample": None},
+        {"resample": [2]},
+        {"image_mean": "abc"},
+        {"image_mean": [float("nan")] * 3},
+        {"image_mean": []},
+        {"image_mean": [0.5, 0.5], "image_std": [0.5, 0.5]},
+        {"image_std": [0.5]},
+        {"image_std": [0.5, 0.5, 0.0]},
+        {"image_std": [0.5, 0.5, -1.0]},
+    ],
+    ids=str,
+)
+def test_a_damaged_description_is_refused(damage):
+    with pytest.raises(ModelFileError, match=r"preprocessor_config\.json"):
+        Preparation.from_hugging_face({**GOOD, **damage}, where="preprocessor_config.json")
+
+
+@pytest.mark.parametrize("other", [{"rescale_factor": 1 / 127.5}, {"do_normalize": False}, {"do_center_crop": False}], ids=str)
+def test_a_description_that_means_something_else_is_refused_not_misread(other):
+    with pytest.raises(ModelFileError):
+        Preparation.from_hugging_face({**GOOD, **other})

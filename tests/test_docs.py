@@ -1,0 +1,303 @@
+"""What the documents say is true: their snippets run, their links lead somewhere, their commands exist.
+
+``<!-- not run -->`` before a block leaves it out.
+"""
+
+import re
+import shlex
+import textwrap
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from pydantic import BaseModel
+from sklearn.datasets import load_digits
+
+from vitrail.cli.app import app
+from vitrail.training.settings import RunSettings
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
+PAGES = GUIDES + [p for p in (ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md") if p.exists()]
+
+NOT_RUN = "<!-- not run -->"
+NOT_RUN_AT_MOST = {"docs/formulas.md": 0}
+NOT_RUN_ELSEWHERE = 2
+
+GLOBAL_FLAGS = {"--help", "-h", "--version", "--debug"}
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+each_guide = pytest.mark.parametrize("guide", GUIDES, ids=name_of)
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, the line its text begins on."""
+
+    language: str
+    text: str
+    line: int
+    run: bool
+
+
+def blocks(markdown: str) -> Iterator[Block]:
+    """The fenced blocks of a document, in order; an unclosed fence raises `ValueError`."""
+    lines = iter(enumerate(markdown.splitlines(), start=1))
+    before = ""  # the last line with anything on it
+    for number, line in lines:
+        if opening := re.match(r"\s*(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w+-]*)[^`]*$", line):
+            closing = re.compile(rf"\s*{opening['fence'][0]}{{{len(opening['fence'])},}}\s*$")
+            text = []
+            for _, inside in lines:
+                if closing.match(inside):
+                    break
+                text.append(inside)
+            else:
+                raise ValueError(f"line {number}: the block is never closed")
+            yield Block(opening["language"], textwrap.dedent("\n".join(text)), number + 1, before != NOT_RUN)
+            before = ""
+        elif line.strip():
+            before = line.strip()
+
+
+def prose(markdown: str) -> str:
+    """A document without its code, every line in its place."""
+    lines = markdown.splitlines()
+    for block in blocks(markdown):
+        for number in range(block.line, block.line + block.text.count("\n") + 1):
+            lines[number - 1] = ""
+    return re.sub(r"`[^`\n]+`", "", "\n".join(lines))
+
+
+# Python
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, with photos/CLASS/*.png: three of scikit-learn's digits, 20 images of each."""
+    digits = load_digits()
+    for label, name in enumerate(("zero", "one", "two")):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for i, pixels in enumerate(digits.images[digits.target == label][:20]):
+            image = Image.fromarray((pixels * 15.9).astype("uint8")).convert("RGB")
+            image.resize((32, 32), Image.Resampling.BICUBIC).save(folder / f"{name}-{i:02}.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    return tmp_path / "photos"
+
+
+def run_python(name: str, markdown: str) -> None:
+    """Run a document's python blocks in one namespace; a failure names the line of the document."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(markdown):
+        if block.language != "python" or not block.run:
+            continue
+        try:
+            exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), namespace)
+        except (Exception, SystemExit) as error:
+            where = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+            line = where[-1] if where else getattr(error, "lineno", None)  # a SyntaxError has no frame of its own
+            text = "".join(traceback.format_exception_only(error)).strip()
+            pytest.fail(f"{name}, line {line or block.line} (block of line {block.line}): {text}")
+
+
+@each_guide
+def test_snippets_run(guide: Path, photos: Path) -> None:
+    run_python(name_of(guide), guide.read_text(encoding="utf-8"))
+
+
+@each_guide
+def test_few_snippets_are_left_out(guide: Path) -> None:
+    left_out = [b.line for b in blocks(guide.read_text(encoding="utf-8")) if b.language == "python" and not b.run]
+    allowed = NOT_RUN_AT_MOST.get(name_of(guide), NOT_RUN_ELSEWHERE)
+    assert len(left_out) <= allowed, f"{name_of(guide)}: at most {allowed} blocks are left out, these are: lines {left_out}"
+
+
+# Links
+
+
+def relative_links(markdown: str) -> Iterator[tuple[int, str]]:
+    """Line and target of every link and image that leads to a file."""
+    text = prose(markdown)
+    patterns = (
+        r"\]\(\s*<?([^)<>\s]+)",  # [text](target) and ![text](target "title")
+        r"^[ ]{0,3}\[[^\]]+\]:\s*<?([^<>\s]+)",  # [name]: target
+        r"""<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)=["']([^"'\s]+)""",
+    )
+    for pattern in patterns:
+        for match in re.finditer(pattern, text, re.MULTILINE):
+            target = match[1]
+            if not re.match(r"[a-zA-Z][\w+.-]*:|//|#", target):  # neither an address nor a place on this page
+                yield text.count("\n", 0, match.start(1)) + 1, target
+
+
+def broken_links(page: Path) -> list[str]:
+    broken = []
+    for line, target in relative_links(page.read_text(encoding="utf-8")):
+        path = re.sub(r"[?#].*", "", target).replace("%20", " ")
+        file = (ROOT / path.lstrip("/") if path.startswith("/") else page.parent / path).resolve()
+        if not file.is_relative_to(ROOT) or not file.exists():
+            broken.append(f"{name_of(page)}, line {line}: {target} leads nowhere")
+    return broken
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = broken_links(page)
+    assert not broken, "\n".join(broken)
+
+
+# Command lines
+
+
+def command_lines(block: Block) -> Iterator[tuple[int, list[str]]]:
+    """Line and words of every ``vitrail …`` in a shell block: prompts, comments, pipes and continued lines understood."""
+    lines = block.text.split("\n")
+    prompts = any(line.startswith("$ ") for line in lines)
+    i = 0
+    while i < len(lines):
+        first, line = i, lines[i]
+        while line.endswith("\\") and i + 1 < len(lines):
+            i += 1
+            line = line[:-1] + " " + lines[i]
+        i += 1
+        line = line.strip()
+        if "vitrail" not in line or (prompts and not line.startswith("$ ")):
+            continue  # another program, or output
+        shell = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
+        shell.wordchars += "$@%:{}[],^!+"
+        words: list[str] = []
+        for word in [*shell, ";"]:
+            if set(word) <= set("();<>|&"):
+                if words and Path(words[0]).name == "vitrail":
+                    yield block.line + first, words[1:]
+                words = []
+            elif words or not re.fullmatch(r"[A-Za-z_]\w*=.*", word):  # variables set for this command alone
+                words.append(word)
+
+
+def flags_of(command: str) -> set[str]:
+    """The flags that ``vitrail COMMAND --help`` shows."""
+    arguments = app[command].assemble_argument_collection()
+    return {name for argument in arguments if argument.show for name in argument.names if name.startswith("-")}
+
+
+def is_setting(dotted: str) -> bool:
+    """Whether ``model.patch-size`` leads through the sections of a run's settings to one of them."""
+    section: Any = RunSettings
+    for key in dotted.replace("-", "_").split("."):
+        if not (isinstance(section, type) and issubclass(section, BaseModel)) or key not in section.model_fields:
+            return False
+        section = section.model_fields[key].annotation
+    return True
+
+
+def wrong_words(words: list[str]) -> list[str]:
+    """What ``vitrail`` would not understand in ``words``: a command or flags."""
+    if not words:
+        return []
+    command, *rest = words
+    if command.startswith("-"):
+        return [] if command in GLOBAL_FLAGS else [f"vitrail has no flag {command}"]
+    commands = [name for name in app if not name.startswith("-")]
+    if command not in commands:
+        return [f"vitrail has no command {command!r}; it has {', '.join(commands)}"]
+    known = flags_of(command) | GLOBAL_FLAGS
+    wrong = []
+    for flag in (word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)):
+        if command == "train" and "." in flag:
+            if not is_setting(flag.removeprefix("--")):
+                wrong.append(f"there is no setting {flag}")
+        elif flag not in known:
+            wrong.append(f"vitrail {command} has no flag {flag}")
+    return wrong
+
+
+@each_page
+def test_command_lines_exist(page: Path) -> None:
+    wrong = [
+        f"{name_of(page)}, line {line}: {problem}"
+        for block in blocks(page.read_text(encoding="utf-8"))
+        if block.language in ("sh", "bash", "shell", "console")
+        for line, words in command_lines(block)
+        for problem in wrong_words(words)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+# The checks themselves
+
+EXAMPLE = """\
+# Title
+
+```python
+a = 1
+```
+
+1. A list
+
+   ```python
+   b = a + 1
+   assert b == 2
+   ```
+
+<!-- not run -->
+
+```python
+c = undefined
+```
+
+[there](README.md), `[not a](link.md)`, ![drawn](missing.png "title") and [far](https://example.org/x.md).
+
+[named]: gone.md#part
+
+```console
+$ PAGER=cat vitrail train --data photos --lr=1e-3 \\
+    --model.depth 6 --model.deep 6 > log  # --comment
+vitrail: output --not-a-flag
+$ vitrail evaluate runs/a --json | head -n 3 && vitrail fly
+```
+"""
+
+
+def test_blocks_are_found() -> None:
+    found = list(blocks(EXAMPLE))
+    assert [(b.language, b.line, b.run) for b in found] == [
+        ("python", 4, True), ("python", 10, True), ("python", 17, False), ("console", 25, True),
+    ]  # fmt: skip
+    run_python("example.md", EXAMPLE)
+    with pytest.raises(ValueError, match="line 3"):
+        list(blocks("\n\n```python\na = 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("x = 1\n1 / 0", "ZeroDivisionError"), ("x = 1\nx = (", "SyntaxError"), ("def f():\n    return nothing\nf()", "NameError")],
+)
+def test_a_failing_snippet_names_its_line(code: str, message: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=rf"(?s)example\.md, line 5 \(block of line 4\): .*{message}"):
+        run_python("example.md", f"\n\n```python\n{code}\n```\n")
+
+
+def test_links_are_found() -> None:
+    assert sorted(relative_links(EXAMPLE)) == [(20, "README.md"), (20, "missing.png"), (22, "gone.md#part")]
+
+
+def test_wrong_commands_are_found() -> None:
+    lines = list(command_lines(list(blocks(EXAMPLE))[-1]))
+    assert [(line, words[0]) for line, words in lines] == [(25, "train"), (28, "evaluate"), (28, "fly")]
+    problems = [problem for _, words in lines for problem in wrong_words(words)]
+    assert problems[0] == "there is no setting --model.deep"
+    assert problems[1].startswith("vitrail has no command 'fly'")
+    assert wrong_words(["evaluate", "m", "--jsn"]) == ["vitrail evaluate has no flag --jsn"]
+    assert wrong_words(["demo", "--seed", "-1", "--help"]) == []

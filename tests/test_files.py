@@ -1,0 +1,124 @@
+"""Files and folders appear whole or not at all."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vitrail.files import whole_folder, write_bytes, write_json, write_text
+
+
+class DiskFullError(OSError):
+    pass
+
+
+def fail(*args, **kwargs):
+    raise DiskFullError
+
+
+def test_text_bytes_and_json_are_written_as_given(tmp_path):
+    write_text(tmp_path / "a.txt", "é\nü 猫\n")
+    write_bytes(tmp_path / "b", b"\r\n\0")
+    write_json(tmp_path / "c.json", {"name": "猫", "values": [1, 2.5, None]})
+    assert (tmp_path / "a.txt").read_bytes() == "é\nü 猫\n".encode()
+    assert (tmp_path / "b").read_bytes() == b"\r\n\0"
+    text = (tmp_path / "c.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"name": "猫", "values": [1, 2.5, None]} and "猫" in text and text.endswith("}\n")
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
+    for text in ("old", "new"):
+        write_text(tmp_path / "a.txt", text)
+    assert {f.name: f.read_text() for f in tmp_path.iterdir()} == {"a.txt": "new"}
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_failed_write_leaves_the_old_file(step, tmp_path, monkeypatch):
+    file = tmp_path / "a.txt"
+    write_text(file, "old")
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(DiskFullError):
+        write_text(file, "new")
+    assert file.read_text() == "old"
+
+
+def test_a_write_that_stops_half_way_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
+    file, whole = tmp_path / "a.txt", Path.write_bytes
+    write_text(file, "old")
+
+    def half(path, content):
+        whole(path, content[: len(content) // 2])
+        raise DiskFullError
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(DiskFullError):
+        write_text(file, "new and longer")
+    assert {f.name: f.read_text() for f in tmp_path.iterdir()} == {"a.txt": "old"}
+
+
+def test_what_is_no_json_leaves_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"old": True})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"new": object()})
+    assert [f.name for f in tmp_path.iterdir()] == ["a.json"] and "old" in (tmp_path / "a.json").read_text()
+
+
+def test_a_folder_appears_at_the_end_with_its_parents(tmp_path):
+    folder = tmp_path / "a" / "b" / "model"
+    with whole_folder(folder) as draft:
+        (draft / "file").write_text("x")
+        assert not folder.exists() and draft.parent == folder.parent and draft.name.startswith(".")
+    assert (folder / "file").read_text() == "x" and list(folder.parent.iterdir()) == [folder]
+
+
+def test_others_may_read_a_folder(tmp_path):
+    with whole_folder(tmp_path / "model"):
+        pass
+    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_takes_the_place_of_the_old_one(tmp_path):
+    folder = tmp_path / "model"
+    for name in ("old", "new"):
+        with whole_folder(folder) as draft:
+            (draft / name).write_text(name)
+    assert [f.name for f in folder.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("error", [DiskFullError, KeyboardInterrupt, SystemExit])
+def test_a_failure_while_filling_leaves_the_old_folder_and_no_draft(error, tmp_path):
+    folder = tmp_path / "model"
+    with whole_folder(folder) as draft:
+        (draft / "old").write_text("old")
+    with pytest.raises(error), whole_folder(folder) as draft:
+        (draft / "new").write_text("new")
+        raise error
+    assert [f.name for f in folder.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("error", [DiskFullError, KeyboardInterrupt])
+def test_a_failure_while_changing_places_keeps_the_old_folder(failing, error, tmp_path, monkeypatch):
+    folder, rename, calls = tmp_path / "model", Path.rename, []
+    with whole_folder(folder) as draft:
+        (draft / "old").write_text("old")
+
+    def flaky(path, target):
+        calls.append(path)
+        if len(calls) - 1 == failing:
+            raise error
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", flaky)
+    with pytest.raises(error), whole_folder(folder) as draft:
+        (draft / "new").write_text("new")
+    assert [f.name for f in folder.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [folder]
+
+
+def test_two_drafts_of_one_folder_do_not_meet(tmp_path):
+    folder = tmp_path / "model"
+    with whole_folder(folder) as first, whole_folder(folder) as second:
+        assert first != second
+        (first / "first").write_text("")
+        (second / "second").write_text("")
+    assert [f.name for f in folder.iterdir()] == ["first"] and list(tmp_path.iterdir()) == [folder]

@@ -1,0 +1,47 @@
+"""Small models and their folders."""
+
+import pytest
+import torch
+
+from vitrail.data.preparation import Preparation
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.folder import TrainedModel, save_model
+
+LABELS = ["cat", "dog", "10 o'clock é"]
+
+
+@pytest.fixture
+def build():
+    """Builds a small ViT with weights of its own, none of them zero."""
+
+    def build(seed: int = 0, **fields) -> ViT:
+        small = {"image_size": 16, "patch_size": 8, "channels": 1, "num_classes": 3}
+        small |= {"dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
+        torch.manual_seed(seed)
+        model = ViT(ViTConfig(**{**small, **fields})).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        return model
+
+    return build
+
+
+@pytest.fixture
+def trained(build):
+    """Builds a small trained model: weights, labels, preparation."""
+
+    def trained(seed: int = 0, **fields) -> TrainedModel:
+        model = build(seed, **fields)
+        labels = LABELS[: model.config.num_classes]
+        return TrainedModel(model, labels, Preparation.standard(model.config.image_size, model.config.channels, 0.8))
+
+    return trained
+
+
+@pytest.fixture
+def folder(tmp_path, trained):
+    """A model folder."""
+    save_model(tmp_path / "model", trained(), card="# A model\n")
+    return tmp_path / "model"

@@ -1,0 +1,120 @@
+"""What may stand for a model, and what is said of everything else."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from vitrail.errors import ModelFileError
+from vitrail.models.registry import model_config
+from vitrail.weights.folder import save_model
+from vitrail.weights.reference import config_of, open_model
+
+
+@pytest.fixture
+def run(tmp_path, trained):
+    """A run folder with a best model and a last one that differs."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "status.json").write_text("{}")
+    for seed, name in enumerate(("best", "last")):
+        save_model(folder / name, trained(seed=seed), card="")
+    return folder
+
+
+def same(a, b) -> bool:
+    return torch.equal(a.model.norm.weight, b.model.norm.weight)
+
+
+def refused(reference, *words, opening=open_model):
+    with pytest.raises(ModelFileError) as error:
+        opening(reference)
+    assert error.value.exit_code == 4 and error.value.hint
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_a_model_folder_its_weights_and_text_all_name_the_model(folder):
+    models = [open_model(r) for r in (folder, str(folder), f"{folder}/", folder / "model.safetensors")]
+    assert all(same(models[0], model) for model in models)
+
+
+def test_a_home_folder_may_be_written_with_a_tilde(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert same(open_model("~/model"), open_model(folder))
+
+
+def test_a_run_folder_means_its_best_model(run):
+    assert same(open_model(run), open_model(run / "best")) and not same(open_model(run), open_model(run / "last"))
+
+
+def test_a_run_without_a_best_model_says_how_to_go_on(tmp_path):
+    (tmp_path / "status.json").write_text("{}")
+    refused(tmp_path, "no model yet", "vitrail resume")
+
+
+@pytest.mark.parametrize("name", ["ViT-B/16", "ViT-S/37", "vit_base_patch16_224", "ViT-CIFAR10-lecture"])
+def test_an_architecture_is_no_model_until_it_is_trained(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(name, name, "train")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["missing", "missing.pt", "missing/model.safetensors", "ViT-X/16", "~no-such-user/run", "x" * 300, "nul\0byte", ""],
+    ids=lambda r: r[:20].strip("\0") or "empty",
+)
+def test_what_names_nothing_is_refused(reference, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(reference)
+    refused(reference, opening=config_of)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    refused(tmp_path, "config.json")
+
+
+def test_weights_by_another_name_are_no_model(folder):
+    alone = folder.parent / "alone.safetensors"
+    alone.write_bytes((folder / "model.safetensors").read_bytes())
+    refused(alone, "alone.safetensors")
+    refused(folder / "config.json", "config.json")
+
+
+def test_lone_weights_miss_their_configuration(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    refused(tmp_path / "model.safetensors", "config.json")
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pth", "pytorch_model.bin", "last.ckpt", "model.pkl", "MODEL.PTH"])
+def test_a_pickle_is_refused_with_what_to_give_instead(name, tmp_path):
+    (tmp_path / name).write_bytes(b"\x80\x04.")
+    refused(tmp_path / name, f"{name} is a pickle", ".safetensors")
+
+
+def test_a_folder_of_pickles_says_that_they_are_the_reason(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    refused(folder, "model.safetensors")
+
+
+def test_the_command_exits_with_4_and_never_opens_a_pickle(tmp_path):
+    file = tmp_path / "model.pt"
+    file.write_bytes(pickle.dumps({}))
+    script = """if True:
+        import sys
+        sys.addaudithook(lambda event, args: print("OPENED") if event == "open" and str(args[0]).endswith(".pt") else None)
+        from vitrail.cli.app import main
+        sys.argv = ["vitrail", "predict", sys.argv[1], "cat.jpg"]
+        sys.exit(main())
+    """
+    result = subprocess.run([sys.executable, "-c", script, file], capture_output=True, text=True)
+    assert result.returncode == 4 and "pickle" in result.stderr and not result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_the_configuration_of_a_name_or_a_model_is_known(folder, run):
+    assert config_of("ViT-Ti/16") == model_config("ViT-Ti/16") and config_of("vit_tiny_patch16_224").dim == 192
+    assert config_of(folder) == open_model(folder).model.config == config_of(run)
+    refused("ViT-Tii/16", "ViT-Ti/16", opening=config_of)
