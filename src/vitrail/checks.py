@@ -1,5 +1,7 @@
 """Refusals of combinations that cannot work, each with both numbers and the nearest values that would."""
 
+import math
+
 from vitrail.errors import ConfigError
 
 
@@ -50,6 +52,25 @@ def require_multiple(name: str, value: int, factor: int, why: str) -> None:
             where=name,
             hint=f"nearest {name} that works: {_either(nearest_multiples(max(value, 1), factor))}",
         )
+
+
+def require_width(dim: int, heads: int, factor: int, why: str, *, per_head: bool = False) -> None:
+    """Refuse a width that the heads do not divide, or that is no multiple of ``factor`` (a head's width, ``per_head``)."""
+
+    def works(heads: int) -> bool:
+        return dim % heads == 0 and (dim // heads if per_head else dim) % factor == 0
+
+    if works(heads):
+        return
+    what = f"dim {dim} is not divisible by heads {heads}"
+    if dim % heads == 0:
+        what = f"{why} needs {'dim / heads' if per_head else 'dim'} divisible by {factor}, not dim {dim} with heads {heads}"
+    unit = factor * heads if per_head else math.lcm(factor, heads)
+    hint = f"nearest dim that works: {_either(nearest_multiples(dim, unit))}"
+    others = [n for n in range(1, heads) if works(n)][-1:] + [n for n in range(heads + 1, dim + 1) if works(n)][:1]
+    if others:
+        hint += f"; nearest heads: {_either(others)}"
+    raise ConfigError(what, where="dim, heads", hint=hint)
 
 
 def _either(values: list[int]) -> str:

@@ -37,7 +37,8 @@ class Settings(BaseModel):
         message = error["msg"].removeprefix("Value error, ")
         what = f"{dotted} cannot be {error['input']!r}"
         if error["type"] == "literal_error":
-            close = nearest(str(error["input"]), message.replace("'", "").replace(" or ", ", ").split(", "))
+            choices = error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            close = nearest(str(error["input"]), choices)
             message += f"; did you mean {close!r}?" if close else ""
         return ConfigError(what, where=dotted, hint=message[0].lower() + message[1:])
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from vitrail.checks import require_at_most, require_divisible, require_multiple
+from vitrail.checks import require_at_most, require_divisible, require_width
 from vitrail.settings import Settings
 
 Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
@@ -72,21 +72,16 @@ class ViTConfig(Settings):
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6
-    """Epsilon of every LayerNorm."""
+    """Epsilon of the encoder's LayerNorms."""
 
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
-        require_divisible("dim", self.dim, "heads", self.heads)
+        factor = {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "rotary": 4}.get(self.position, 1)
+        require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=self.position == "rotary")
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
         most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
         require_at_most("number of patches", self.grid[0] * self.grid[1], most)
-        if self.position == "sincos-2d":
-            require_multiple("dim", self.dim, 4, "the 2-D sin-cos position")
-        if self.position in ("sincos-1d", "learned-2d"):
-            require_multiple("dim", self.dim, 2, f"the position {self.position}")
-        if self.position == "rotary":
-            require_multiple("head width (dim / heads)", self.dim // self.heads, 4, "the 2-D rotary position")
         return self
 
     @property

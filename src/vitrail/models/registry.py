@@ -34,7 +34,7 @@ NAMES: dict[str, dict[str, Any]] = {
 
 NAMES["ViT-CIFAR10-lecture"] = {
     **SIZES["L"], "image_size": 32, "patch_size": 8, "num_classes": 10, "embedding": "linear", "position": "sincos-1d",
-    "head": "lecture", "attention_dropout": 0.1, "head_dropout": 0.1,
+    "head": "lecture", "attention_dropout": 0.1, "head_dropout": 0.1, "norm_eps": 1e-5,
 }  # fmt: skip
 """The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
 

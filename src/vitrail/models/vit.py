@@ -87,7 +87,11 @@ class ViT(nn.Module):
         return z, attention
 
     def features(self, images: Tensor) -> Features:
-        """The encoder's tokens by name and place."""
+        """The encoder's tokens by name and place; of a model in evaluation mode, if it drops patches in training."""
+        if self.training and self.config.patch_dropout:
+            raise ConfigError(
+                "features need every patch, and patch dropout leaves some out", where="features", hint="call model.eval() first"
+            )
         z, prefix = self.encode(images), self.config.prefix
         return Features(
             class_token=z[:, 0] if self.class_token is not None else None,

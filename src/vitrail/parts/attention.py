@@ -30,8 +30,10 @@ def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None,
     bias = _additive(mask, bias, scores.dtype)
     if bias is not None:
         scores = scores + bias
-    weights = scores.softmax(dim=-1)
-    return weights if mask is None else weights.nan_to_num(0.0)
+    if mask is None:
+        return scores.softmax(dim=-1)
+    sees = mask.any(dim=-1, keepdim=True) if mask.ndim else mask  # a softmax over nothing is NaN, and so is its gradient
+    return scores.masked_fill(~sees, 0.0).softmax(dim=-1).masked_fill(~sees, 0.0)
 
 
 def attend(
@@ -57,6 +59,8 @@ def attend(
         (…, N_Q, D_V).
     """
     bias = _additive(mask, bias, query.dtype)
+    if bias is not None:
+        bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
 
 

@@ -54,7 +54,11 @@ def resize_positions(embedding: Tensor, old: Grid, new: Grid, *, prefix: int) ->
     if old == new:
         return embedding
     grid = embedding[prefix:].T.unflatten(1, old)[None]  # (1, D, rows, columns)
+    turn = new[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
+    if turn:
+        grid, new = grid.mT, (new[1], new[0])
     grid = F.interpolate(grid.float(), size=new, mode="bicubic", antialias=True, align_corners=False).to(embedding.dtype)
+    grid = grid.mT if turn else grid
     return torch.cat([embedding[:prefix], grid[0].flatten(1).T])
 
 
@@ -143,8 +147,9 @@ class RelativePositionBias(nn.Module):
 class RotaryPosition2d(nn.Module):
     """Rotations of q and k by the patch's row and column, so that scores depend on the offset alone.
 
-    Su et al. 2021 (https://arxiv.org/abs/2104.09864), axial in 2-D: the first half of the head turns with the row, the
-    second with the column. Prefix tokens are not turned. Coordinates count patches; ``base`` is 100 as usual for grids.
+    Su et al. 2021 (https://arxiv.org/abs/2104.09864), axial in 2-D: of the D_h/2 planes the first half turns with the
+    row, the second with the column. Prefix tokens are not turned. Coordinates count patches; ``base`` is 100 as usual
+    for grids.
     """
 
     cos: Tensor

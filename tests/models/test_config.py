@@ -1,0 +1,217 @@
+"""The configuration: choices, combinations that cannot work, JSON."""
+
+import json
+import re
+from typing import Literal, get_args, get_origin
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from vitrail.errors import ConfigError
+from vitrail.models.config import ViTConfig
+
+quick = settings(max_examples=60, deadline=None)
+sides, counts = st.integers(1, 64), st.integers(1, 12)
+
+CHOICES = [
+    (name, choice)
+    for name, field in ViTConfig.model_fields.items()
+    if get_origin(field.annotation) is Literal
+    for choice in get_args(field.annotation)
+]
+POSITIVE = ["image_size", "patch_size", "channels", "num_classes", "dim", "depth", "heads", "mlp_dim", "norm_eps", "layer_scale"]
+PROBABILITIES = ["dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"]
+
+
+def refusal(**fields) -> ConfigError:
+    with pytest.raises(ConfigError) as error:
+        ViTConfig.read(fields, where="model")
+    return error.value
+
+
+def suggestions(error: ConfigError) -> dict[str, list[int]]:
+    """From "nearest dim that works: 28 or 32; nearest heads: 4 or 6" to numbers by name."""
+    found = re.findall(r"nearest (.+?)(?: that works)?: ([\d or]+)", error.hint)
+    return {name: [int(n) for n in numbers.split(" or ")] for name, numbers in found}
+
+
+def works(**fields) -> bool:
+    ViTConfig.read(fields)
+    return True
+
+
+# values
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+@pytest.mark.parametrize("value", [0, -1])
+def test_zero_and_below_are_refused(name, value):
+    error = refusal(**{name: value})
+    assert error.where.startswith(f"model.{name}")
+    assert str(value) in error.what
+    assert "greater than 0" in error.hint
+
+
+@pytest.mark.parametrize("name", PROBABILITIES)
+@pytest.mark.parametrize("value", [1.0, -0.1, float("nan"), float("inf")])
+def test_what_is_no_probability_below_one_is_refused(name, value):
+    assert refusal(**{name: value}).where == f"model.{name}"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({name: 10**9} for name in POSITIVE if name not in ("norm_eps", "layer_scale")),
+        {"registers": 10**9},
+        {"image_size": 257 * 16, "patch_size": 16},
+        {"image_size": 65 * 16, "patch_size": 16, "position": "relative"},
+    ],
+    ids=str,
+)
+def test_sizes_that_would_fill_the_memory_are_refused(fields):
+    assert re.search(r"less than or equal to \d+|at most [\d,]+ work", refusal(**fields).hint)
+
+
+@pytest.mark.parametrize("fields", [{"image_size": 256 * 16}, {"image_size": 64 * 16, "position": "relative"}], ids=str)
+def test_the_largest_grids_work(fields):
+    assert works(patch_size=16, **fields)
+
+
+def test_registers_may_be_none_but_not_negative():
+    assert works(registers=0)
+    assert refusal(registers=-1).where == "model.registers"
+
+
+@pytest.mark.parametrize(("name", "choice"), CHOICES)
+def test_a_mistyped_choice_is_refused_with_the_nearest(name, choice):
+    error = refusal(**{name: choice + "x"})
+    assert error.where == f"model.{name}"
+    assert choice + "x" in error.what
+    assert f"did you mean {choice!r}?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("image_sze", "image_size"), ("attention_drop", "attention_dropout"), ("mlpdim", "mlp_dim")]
+)
+def test_an_unknown_field_is_refused_with_the_nearest(wrong, meant):
+    error = refusal(**{wrong: 1})
+    assert error.where == f"model.{wrong}"
+    assert f"did you mean {meant!r}?" in error.hint
+
+
+@pytest.mark.parametrize("value", [(224, 224, 3), (224,), "224x", "axb", "wide", None, 1.5])
+def test_what_is_no_size_is_refused(value):
+    assert refusal(image_size=value).where.startswith("model.image_size")
+
+
+@pytest.mark.parametrize("value", ["64x32", (64, 32), [64, 32]])
+def test_a_size_is_height_then_width(value):
+    assert ViTConfig.read({"image_size": value}).image_size == (64, 32)
+    assert ViTConfig.read({"image_size": value}).grid == (4, 2)
+
+
+@pytest.mark.parametrize("value", [64, "64"])
+def test_one_number_is_a_square(value):
+    assert ViTConfig.read({"image_size": value}).image_size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("fields", "prefix"), [({}, 1), ({"pool": "mean"}, 0), ({"registers": 4}, 5), ({"pool": "attention", "registers": 4}, 4)]
+)
+def test_prefix_counts_class_token_and_registers(fields, prefix):
+    assert ViTConfig.read(fields).prefix == prefix
+
+
+# combinations: both numbers are named, and what is suggested works
+
+
+@given(dim=sides, heads=counts)
+@quick
+def test_heads_that_do_not_divide_the_width_are_refused_with_values_that_work(dim, heads):
+    if dim % heads == 0:
+        assert works(dim=dim, heads=heads)
+        return
+    error = refusal(dim=dim, heads=heads)
+    assert f"dim {dim} " in error.what
+    assert f"heads {heads}" in error.what
+    nearest = suggestions(error)
+    assert nearest.keys() == {"dim", "heads"}
+    assert all(works(dim=value, heads=heads) for value in nearest["dim"])
+    assert all(works(dim=dim, heads=value) for value in nearest["heads"])
+
+
+@given(image=st.integers(1, 300), patch=st.integers(1, 40), other=st.integers(1, 5), side=st.sampled_from(["height", "width"]))
+@quick
+def test_a_patch_that_does_not_divide_the_image_is_refused_with_values_that_work(image, patch, other, side):
+    assume(image % patch)
+
+    def fields(image_side: int, patch_side: int) -> dict:
+        pairs = {"image_size": (image_side, 6 * other), "patch_size": (patch_side, other)}
+        return {name: pair if side == "height" else pair[::-1] for name, pair in pairs.items()}
+
+    error = refusal(**fields(image, patch))
+    assert f"image {side} {image} " in error.what
+    assert f"patch {side} {patch}" in error.what
+    nearest = suggestions(error)
+    assert nearest.keys() == {f"image {side}", f"patch {side}"}
+    assert all(works(**fields(value, patch)) for value in nearest[f"image {side}"])
+    assert all(works(**fields(image, value)) for value in nearest[f"patch {side}"])
+
+
+@given(dim=sides, heads=counts, position=st.sampled_from(["sincos-1d", "sincos-2d", "learned-2d", "rotary"]))
+@settings(max_examples=200, deadline=None)
+def test_a_width_that_a_position_cannot_fill_is_refused_with_values_that_work(dim, heads, position):
+    factor = {"sincos-1d": 2, "sincos-2d": 4, "learned-2d": 2, "rotary": 4 * heads}[position]
+    if dim % heads == 0 and dim % factor == 0:
+        assert works(dim=dim, heads=heads, position=position)
+        return
+    error = refusal(dim=dim, heads=heads, position=position)
+    nearest = suggestions(error)
+    for value in nearest.pop("head width (dim / heads)", []):
+        assert works(dim=value * heads, heads=heads, position=position)
+    for value in nearest.pop("dim", []):
+        assert works(dim=value, heads=heads, position=position), f"{error}\n{value} does not work"
+    for value in nearest.pop("heads", []):
+        assert works(dim=dim, heads=value, position=position), f"{error}\n{value} does not work"
+    assert not nearest
+
+
+@pytest.mark.parametrize(("position", "dim"), [("sincos-1d", 7), ("learned-2d", 7), ("sincos-2d", 6), ("rotary", 6)])
+def test_a_position_that_needs_an_even_split_names_itself_and_the_width(position, dim):
+    error = refusal(dim=dim, heads=1, position=position)
+    assert str(dim) in error.what
+    assert error.what.startswith(("the position", "the 2-D"))
+
+
+# data
+
+
+def test_it_is_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        ViTConfig().dim = 5
+
+
+def test_changed_gives_a_validated_copy():
+    config = ViTConfig()
+    assert config.changed(dim=384, heads=6).dim == 384
+    assert config.dim == 768
+    with pytest.raises(ConfigError, match="not divisible"):
+        config.changed(heads=7)
+
+
+@pytest.mark.parametrize(("name", "choice"), CHOICES)
+def test_json_and_back_is_the_same_configuration(name, choice):
+    config = ViTConfig.read({name: choice, "image_size": (64, 96), "layer_scale": 1e-5, "dropout": 0.1})
+    assert ViTConfig.read(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+    assert ViTConfig.read(json.loads(config.model_dump_json())) == config
+
+
+def test_equal_configurations_are_equal_and_hash_alike():
+    assert hash(ViTConfig()) == hash(ViTConfig())
+    assert ViTConfig.read({"image_size": 224}) == ViTConfig()
+
+
+def test_every_field_says_what_it_is():
+    assert [name for name, field in ViTConfig.model_fields.items() if not field.description] == []

@@ -1,0 +1,511 @@
+"""The Vision Transformer against transformers and the lecture notes; every choice is trained."""
+
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import ViTConfig as TheirConfig
+from transformers import ViTForImageClassification
+
+from vitrail.errors import ConfigError
+from vitrail.models.config import ViTConfig
+from vitrail.models.registry import create_model
+from vitrail.models.vit import ViT
+from vitrail.parts import patchify, unpatchify
+
+SMALL: dict[str, Any] = {
+    "image_size": 16, "patch_size": 4, "num_classes": 4, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64,
+}  # fmt: skip
+POSITIONS = get_args(ViTConfig.model_fields["position"].annotation)
+POOLS = get_args(ViTConfig.model_fields["pool"].annotation)
+
+VALUES: dict[str, list[Any]] = {
+    "image_size": [(16, 24)],
+    "patch_size": [(4, 8), (2, 4)],
+    "channels": [1, 5],
+    "num_classes": [6],
+    "dim": [48],
+    "depth": [1, 3],
+    "heads": [1, 8],
+    "mlp_dim": [20],
+    "registers": [1, 3],
+    "layer_scale": [0.1, 1.0],
+    "dropout": [0.1],
+    "attention_dropout": [0.2],
+    "head_dropout": [0.2],
+    "patch_dropout": [0.25],
+    "stochastic_depth": [0.2],
+    "norm_eps": [1e-3],
+}
+"""What is trained of every field that has no list of choices."""
+
+TOGETHER: list[dict[str, Any]] = [
+    *({"patch_dropout": 0.5, "position": position} for position in POSITIONS),
+    *({"patch_dropout": 0.5, "pool": pool} for pool in POOLS),
+    *({"registers": 2, "pool": pool, "position": position} for pool in POOLS for position in ("relative", "rotary")),
+    *({"block": "parallel", "position": position} for position in ("relative", "rotary")),
+    {"block": "parallel", "layer_scale": 0.1, "stochastic_depth": 0.2, "mlp": "swiglu", "qk_norm": True, "qkv_bias": False},
+    {"image_size": (16, 24), "patch_size": (4, 8), "channels": 1, "embedding": "stem", "pool": "attention"},
+    {"position": "sincos-1d", "head": "lecture", "embedding": "linear", "attention_dropout": 0.1, "head_dropout": 0.1},
+]
+
+
+def choices() -> list[dict[str, Any]]:
+    """One case for each value of each field of the configuration, and some that meet."""
+    cases: list[dict[str, Any]] = []
+    for name, field in ViTConfig.model_fields.items():
+        if get_origin(field.annotation) is Literal:
+            cases += [{name: choice} for choice in get_args(field.annotation)]
+        elif field.annotation is bool:
+            cases += [{name: False}, {name: True}]
+        else:
+            cases += [{name: value} for value in VALUES[name]]
+    return cases + TOGETHER
+
+
+def named(case: dict[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in case.items()).replace(" ", "")
+
+
+every_choice = pytest.mark.parametrize("case", choices(), ids=named)
+
+
+def small(**fields: Any) -> ViT:
+    return ViT(ViTConfig.read({**SMALL, **fields}))
+
+
+def randomized(model: nn.Module, std: float = 0.3) -> Any:
+    """In double precision and evaluation, every parameter (biases, norms, tokens too) away from its initial value."""
+    for parameter in model.double().parameters():
+        nn.init.normal_(parameter, std=std)
+    return model.eval()
+
+
+def images_for(model: ViT, batch: int = 8, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(batch, model.config.channels, *model.config.image_size, dtype=dtype)
+
+
+# every choice is trained
+
+
+@every_choice
+def test_every_parameter_gets_a_gradient(case):
+    model = small(**case).double().train("patch_dropout" in case)
+    images, labels = images_for(model, dtype=torch.float64), torch.arange(8) % 4
+    F.cross_entropy(model(images), labels).backward()
+    assert len(list(model.parameters())) > 10
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        largest = parameter.grad.abs().max()
+        if name.endswith("key_norm.bias") and case.get("position") != "rotary":
+            assert largest < 1e-12  # one and the same vector on every key moves all scores of a query alike
+        else:
+            assert largest > 1e-9, name
+
+
+@every_choice
+def test_it_learns_one_batch_by_heart(case):
+    model = small(**case)
+    images, labels = images_for(model), torch.arange(8) % 4
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(8):
+        model.train()
+        for _ in range(15):
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            logits = model.eval()(images)
+        if F.cross_entropy(logits, labels) < 0.05:
+            break
+    assert (logits.argmax(dim=1) == labels).all()
+    assert F.cross_entropy(logits, labels) < 0.1
+
+
+SINGLE = [case for case in choices() if case not in TOGETHER]
+SAME = [{"embedding": "linear"}]
+"""What is another way to the same numbers."""
+
+
+def fingerprint(model: ViT) -> tuple[dict[str, torch.Size], list[float]]:
+    """Every tensor's shape, and the logits of one training step."""
+    torch.manual_seed(1)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    return shapes, model.train()(images_for(model)).flatten().tolist()
+
+
+def test_every_field_changes_the_model():
+    torch.manual_seed(0)
+    plain, seen = small(), set()
+    for case in SINGLE:
+        torch.manual_seed(0)
+        model = small(**case)
+        if model.config == plain.config or case in SAME:
+            continue
+        assert fingerprint(model) != fingerprint(plain), f"{case} changes nothing"
+        seen |= case.keys()
+    assert seen == ViTConfig.model_fields.keys()
+
+
+def test_a_model_without_qkv_bias_has_none():
+    names = small(qkv_bias=False).state_dict()
+    assert [name for name in names if "qkv" in name] == [f"blocks.{i}.attention.layer.qkv.weight" for i in range(2)]
+
+
+def test_every_branch_starts_at_the_layer_scale():
+    scales = [parameter for name, parameter in small(layer_scale=0.1).named_parameters() if name.endswith("scale.gamma")]
+    assert len(scales) == 4
+    for scale in scales:
+        torch.testing.assert_close(scale, torch.full((32,), 0.1))
+
+
+# against other people's
+
+
+def copied_from(theirs: nn.Module, depth: int) -> dict[str, Tensor]:
+    """The tensors of a `ViTForImageClassification` under our names."""
+    their = theirs.state_dict()
+    ours = {
+        "class_token": their["vit.embeddings.cls_token"],
+        "position.embedding": their["vit.embeddings.position_embeddings"][0],
+    }
+    names = {
+        "embedding.projection": "vit.embeddings.patch_embeddings.projection",
+        "norm": "vit.layernorm",
+        "head.linear": "classifier",
+    }
+    for i in range(depth):
+        here, there = f"blocks.{i}", f"vit.layers.{i}"
+        names |= {
+            f"{here}.attention.norm": f"{there}.layernorm_before",
+            f"{here}.attention.layer.output": f"{there}.attention.o_proj",
+            f"{here}.mlp.norm": f"{there}.layernorm_after",
+            f"{here}.mlp.layer.expand": f"{there}.mlp.fc1",
+            f"{here}.mlp.layer.contract": f"{there}.mlp.fc2",
+        }
+    for kind in ("weight", "bias"):
+        ours |= {f"{name}.{kind}": their[f"{other}.{kind}"] for name, other in names.items()}
+        for i in range(depth):
+            parts = [their[f"vit.layers.{i}.attention.{letter}_proj.{kind}"] for letter in "qkv"]
+            ours[f"blocks.{i}.attention.layer.qkv.{kind}"] = torch.cat(parts)
+    return ours
+
+
+@pytest.mark.parametrize("image_size", [(16, 16), (16, 24), (24, 8)])
+@pytest.mark.parametrize("embedding", ["conv", "linear"])
+def test_logits_equal_those_of_transformers(image_size, embedding):
+    config = TheirConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=image_size, patch_size=4,
+        num_labels=5, layer_norm_eps=1e-5, attn_implementation="eager",
+    )  # fmt: skip
+    theirs = ViTForImageClassification(config).eval()
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    ours = small(image_size=image_size, mlp_dim=48, num_classes=5, norm_eps=1e-5, embedding=embedding).eval()
+    ours.load_state_dict(copied_from(theirs, depth=2))
+    images = torch.randn(3, 3, *image_size)
+    with torch.no_grad():
+        expected = theirs(images).logits
+        assert expected.std() > 0.1
+        torch.testing.assert_close(ours(images), expected, atol=1e-5, rtol=1e-5)
+
+
+class LectureModel(nn.Module):
+    """The CIFAR-10 model as the lecture notes write it, layer by layer."""
+
+    def __init__(self, image: int, patch: int, dim: int, depth: int, heads: int, mlp_dim: int, classes: int):
+        super().__init__()
+        self.patch, self.count = patch, (image // patch) ** 2 + 1
+        self.projection = nn.Linear(3 * patch * patch, dim)
+        self.class_token = nn.Parameter(torch.rand(1, 1, dim))
+        self.layers = nn.ModuleList(
+            nn.ModuleDict(
+                {
+                    "mha": nn.MultiheadAttention(dim, heads, batch_first=True),
+                    "ln1": nn.LayerNorm(dim),
+                    "ln2": nn.LayerNorm(dim),
+                    "ffn1": nn.Linear(dim, mlp_dim),
+                    "ffn2": nn.Linear(mlp_dim, dim),
+                }
+            )
+            for _ in range(depth)
+        )
+        self.ln = nn.LayerNorm(dim)
+        self.linear = nn.Linear(dim, classes)
+        self.head_ln = nn.LayerNorm(classes)
+
+    def positions(self) -> Tensor:
+        dim = self.projection.out_features
+        table = torch.zeros(self.count, dim)
+        for i in range(self.count):
+            for j in range(dim):
+                angle = torch.tensor(i / 10000 ** ((j - j % 2) / dim), dtype=torch.float64)
+                table[i, j] = angle.sin() if j % 2 == 0 else angle.cos()
+        return table
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = F.unfold(images, self.patch, stride=self.patch).transpose(1, 2)
+        x = self.projection(patches)
+        x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1) + self.positions().to(x.dtype)
+        for layer in self.layers:
+            normed = layer["ln1"](x)
+            x = layer["mha"](normed, normed, normed)[0] + x
+            x = x + layer["ffn2"](F.gelu(layer["ffn1"](layer["ln2"](x))))
+        return self.head_ln(F.gelu(self.linear(self.ln(x)))[:, 0])
+
+    def with_our_names(self) -> dict[str, Tensor]:
+        own = self.state_dict()
+        dim = self.projection.out_features
+        weight = own["projection.weight"].reshape(dim, 3, self.patch, self.patch)
+        ours = {"class_token": own["class_token"], "embedding.projection.weight": weight}
+        ours["embedding.projection.bias"] = own["projection.bias"]
+        names = {"ln": "norm", "linear": "head.linear", "head_ln": "head.norm"}
+        for i in range(len(self.layers)):
+            ours[f"blocks.{i}.attention.layer.qkv.weight"] = own[f"layers.{i}.mha.in_proj_weight"]
+            ours[f"blocks.{i}.attention.layer.qkv.bias"] = own[f"layers.{i}.mha.in_proj_bias"]
+            names |= {
+                f"layers.{i}.mha.out_proj": f"blocks.{i}.attention.layer.output",
+                f"layers.{i}.ln1": f"blocks.{i}.attention.norm",
+                f"layers.{i}.ln2": f"blocks.{i}.mlp.norm",
+                f"layers.{i}.ffn1": f"blocks.{i}.mlp.layer.expand",
+                f"layers.{i}.ffn2": f"blocks.{i}.mlp.layer.contract",
+            }
+        for theirs, name in names.items():
+            ours |= {f"{name}.{kind}": own[f"{theirs}.{kind}"] for kind in ("weight", "bias")}
+        return ours
+
+
+def test_the_lecture_model_computes_what_the_notes_compute():
+    theirs = randomized(LectureModel(image=16, patch=4, dim=32, depth=2, heads=4, mlp_dim=48, classes=10), std=0.1)
+    ours = create_model("ViT-CIFAR10-lecture", image_size=16, patch_size=4, dim=32, depth=2, heads=4, mlp_dim=48)
+    ours = ours.double().eval()
+    ours.load_state_dict(theirs.with_our_names())
+    images = torch.randn(3, 3, 16, 16, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), atol=1e-6, rtol=1e-6)
+
+
+# tokens
+
+
+def test_equation_1_puts_the_class_token_first_and_adds_a_position_to_every_token():
+    model = randomized(small())
+    images = images_for(model, 2, torch.float64)
+    z, attention = model.embed(images)
+    assert attention == {}
+    assert z.shape == (2, 17, 32)
+    torch.testing.assert_close(z[:, 0], (model.class_token[0, 0] + model.position.embedding[0]).expand(2, -1))
+    torch.testing.assert_close(z[:, 1:], model.embedding(images) + model.position.embedding[1:])
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_tokens_stand_as_class_token_registers_patches_and_registers_have_no_position(pool, position):
+    model = randomized(small(pool=pool, position=position, registers=3))
+    images = images_for(model, 2, torch.float64)
+    z, _ = model.embed(images)
+    first = int(pool == "class")
+    with_position = model.position(
+        torch.cat([*([model.class_token.expand(2, -1, -1)] if first else []), model.embedding(images)], dim=1)
+    )
+    assert z.shape == (2, first + 3 + 16, 32)
+    torch.testing.assert_close(z[:, :first], with_position[:, :first])
+    torch.testing.assert_close(z[:, first : first + 3], model.registers.expand(2, -1, -1))
+    torch.testing.assert_close(z[:, first + 3 :], with_position[:, first:])
+
+
+def test_encode_is_the_blocks_and_a_norm_on_all_tokens():
+    model = randomized(small(norm_eps=1e-3))
+    images = images_for(model, 2, torch.float64)
+    z, _ = model.embed(images)
+    for block in model.blocks:
+        z = block(z)
+    expected = F.layer_norm(z, (32,), model.norm.weight, model.norm.bias, 1e-3)
+    torch.testing.assert_close(model.encode(images), expected)
+    torch.testing.assert_close(model(images), model.head(expected[:, 0]))
+
+
+@pytest.mark.parametrize("position", ["relative", "rotary"])
+def test_every_block_is_told_the_positions(position):
+    model = randomized(small(position=position, registers=1))
+    images = images_for(model, 2, torch.float64)
+    z, attention = model.embed(images)
+    if position == "relative":
+        torch.testing.assert_close(attention, {"bias": model.relative()})
+    else:
+        torch.testing.assert_close(attention, {"rotation": model.rotary()})
+    for block in model.blocks:
+        z = block(z, **attention)
+    torch.testing.assert_close(model.encode(images), model.norm(z))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("registers", [0, 2])
+def test_features_are_the_encoded_tokens_by_name_and_place(pool, registers):
+    model = randomized(small(pool=pool, registers=registers, image_size=(8, 12)))
+    images = images_for(model, 2, torch.float64)
+    encoded, features = model.encode(images), model.features(images)
+    first = int(pool == "class")
+    if first:
+        torch.testing.assert_close(features.class_token, encoded[:, 0])
+    else:
+        assert features.class_token is None
+    torch.testing.assert_close(features.registers, encoded[:, first : first + registers])
+    assert features.patches.shape == (2, 2, 3, 32)
+    for row in range(2):
+        for column in range(3):
+            torch.testing.assert_close(features.patches[:, row, column], encoded[:, first + registers + 3 * row + column])
+
+
+def test_mean_pooling_is_the_mean_of_the_patches_without_the_registers():
+    model = randomized(small(pool="mean", registers=3))
+    images = images_for(model, 2, torch.float64)
+    torch.testing.assert_close(model(images), model.head(model.features(images).patches.mean(dim=(1, 2))))
+
+
+def test_attention_pooling_reads_registers_and_patches():
+    model = randomized(small(pool="attention", registers=3))
+    images = images_for(model, 2, torch.float64)
+    torch.testing.assert_close(model(images), model.head(model.pool(model.encode(images))))
+
+
+@pytest.mark.parametrize("embedding", ["conv", "linear"])
+def test_a_patch_of_the_image_is_the_token_of_its_row_and_column(embedding):
+    model = randomized(small(image_size=(8, 12), embedding=embedding, position="none", pool="mean"))
+    images = images_for(model, 1, torch.float64)
+    changed = images.clone()
+    changed[..., 4:8, 8:12] += 1  # row 1, column 2
+    before, after = model.embed(images)[0], model.embed(changed)[0]
+    assert [i for i in range(6) if not torch.equal(before[:, i], after[:, i])] == [5]
+
+
+# positions matter, and only positions do
+
+
+def permuted(images: Tensor, order: Tensor) -> Tensor:
+    patches = patchify(images, (4, 4))
+    return unpatchify(patches[:, order], (4, 4), (images.shape[2] // 4, images.shape[3] // 4))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("position", POSITIONS)
+def test_the_order_of_the_patches_matters_exactly_when_they_have_positions(pool, position):
+    model = randomized(small(pool=pool, position=position, registers=1), std=0.2)
+    images, order = images_for(model, 2, torch.float64), torch.randperm(16)
+    with torch.no_grad():
+        difference = (model(permuted(images, order)) - model(images)).abs().max()
+    assert difference < 1e-9 if position == "none" else difference > 1e-4
+
+
+@pytest.mark.parametrize("position", [position for position in POSITIONS if position != "none"])
+def test_rows_and_columns_are_told_apart(position):
+    model = randomized(small(pool="mean", position=position), std=0.2)
+    images = images_for(model, 2, torch.float64)
+    turned = patchify(images, (4, 4)).unflatten(1, (4, 4)).transpose(1, 2).flatten(1, 2)  # patches keep their inside
+    with torch.no_grad():
+        difference = (model(unpatchify(turned, (4, 4), (4, 4))) - model(images)).abs().max()
+    assert difference > 1e-4
+
+
+# training and evaluation
+
+
+@every_choice
+def test_an_image_is_judged_alike_alone_and_in_a_batch(case):
+    model = small(**case).double().eval()
+    images = images_for(model, 3, torch.float64)
+    with torch.no_grad():
+        logits = model(images)
+        assert logits.shape == (3, model.config.num_classes)
+        torch.testing.assert_close(model(images[1:2]), logits[1:2])
+        torch.testing.assert_close(model(images), logits)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ViTConfig.model_fields if name.endswith("dropout") or name == "stochastic_depth"]
+)
+def test_what_is_random_in_training_is_off_in_evaluation(name):
+    model, plain = small(**{name: 0.5}), small()
+    plain.load_state_dict(model.state_dict())
+    images = images_for(model)
+    with torch.no_grad():
+        torch.testing.assert_close(model.eval()(images), plain.eval()(images))
+        assert not torch.allclose(model.train()(images), plain(images), atol=1e-4)
+        torch.testing.assert_close(plain.train()(images), plain.eval()(images))
+
+
+def test_dropout_acts_on_the_tokens_with_their_positions():
+    model = randomized(small(dropout=0.5, registers=2))
+    images = images_for(model, dtype=torch.float64)
+    full, _ = model.embed(images)
+    dropped, _ = model.train().embed(images)
+    kept = dropped != 0
+    assert 0.4 < kept.double().mean() < 0.6
+    torch.testing.assert_close(dropped[kept], 2 * full[kept])
+
+
+def test_patch_dropout_keeps_the_prefix_and_its_share_of_the_patches_in_training():
+    model = small(patch_dropout=0.75, registers=2).train()
+    images = images_for(model)
+    assert model.embed(images)[0].shape == (8, 1 + 2 + 4, 32)
+    assert model.eval().embed(images)[0].shape == (8, 1 + 2 + 16, 32)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_dropped_patches_take_their_positions_along(position):
+    model = randomized(small(patch_dropout=0.5, position=position))
+    images = images_for(model, 3, torch.float64)
+    full, attention = model.embed(images)
+    kept, fewer = model.train().embed(images)
+    for sample in range(3):
+        places = [next(i for i in range(17) if torch.equal(token, full[sample, i])) for token in kept[sample]]
+        assert places == sorted(set(places))
+        assert places[0] == 0
+        if "bias" in attention:
+            assert torch.equal(fewer["bias"][sample], attention["bias"][:, places][:, :, places])
+        if "rotation" in attention:
+            for table, part in zip(attention["rotation"], fewer["rotation"], strict=True):
+                assert torch.equal(part[sample, 0], table[places])
+
+
+def test_stochastic_depth_grows_linearly_from_zero_to_its_value():
+    model = small(depth=5, stochastic_depth=0.4)
+    rates = [[block.attention.drop_path.probability, block.mlp.drop_path.probability] for block in model.blocks]
+    torch.testing.assert_close(torch.tensor(rates), torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])[:, None].expand(5, 2))
+
+
+def test_norm_eps_reaches_every_norm_of_the_encoder():
+    model = small(norm_eps=0.01, qk_norm=True, pool="attention")
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 2 * (2 + 2) + 1 + 1
+    assert {norm.eps for norm in norms} == {0.01}
+
+
+@every_choice
+def test_a_saved_state_gives_the_same_logits(case):
+    first, second = small(**case).eval(), small(**case).eval()
+    second.load_state_dict(first.state_dict())
+    images = images_for(first, 2)
+    with torch.no_grad():
+        assert torch.equal(first(images), second(images))
+
+
+# refusals
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 16, 17), (2, 3, 24, 16), (2, 1, 16, 16), (3, 16, 16), (2, 3, 16, 16, 1)])
+def test_images_of_another_shape_are_refused_with_both_shapes(shape):
+    with pytest.raises(ConfigError) as error:
+        small()(torch.zeros(shape))
+    assert str(shape) in error.value.what
+    assert "(batch, 3, 16, 16)" in error.value.what
+
+
+def test_height_and_width_are_not_confused():
+    model = small(image_size=(16, 24))
+    assert model(torch.zeros(1, 3, 16, 24)).shape == (1, 4)
+    with pytest.raises(ConfigError):
+        model(torch.zeros(1, 3, 24, 16))

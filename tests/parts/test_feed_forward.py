@@ -1,0 +1,52 @@
+"""The MLP against torch's layers and SwiGLU written out."""
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.parts import FeedForward
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_it_equals_linear_gelu_linear():
+    ours, x = FeedForward(6, 10).double(), numbers(2, 3, 6)
+    theirs = nn.Sequential(nn.Linear(6, 10), nn.GELU(), nn.Linear(10, 6)).double()
+    theirs[0].load_state_dict(ours.expand.state_dict())
+    theirs[2].load_state_dict(ours.contract.state_dict())
+    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-10, atol=1e-10)
+
+
+def test_gated_it_is_swiglu():
+    mlp, x = FeedForward(6, 10, gated=True).double(), numbers(2, 3, 6)
+    gate_weight, value_weight = mlp.expand.weight.chunk(2)
+    gate_bias, value_bias = mlp.expand.bias.chunk(2)
+    gate = x @ gate_weight.T + gate_bias
+    hidden = gate / (1 + (-gate).exp()) * (x @ value_weight.T + value_bias)
+    torch.testing.assert_close(mlp(x), hidden @ mlp.contract.weight.T + mlp.contract.bias)
+
+
+def test_the_first_projection_is_twice_as_wide_when_gated():
+    assert FeedForward(6, 10).expand.weight.shape == (10, 6)
+    assert FeedForward(6, 10, gated=True).expand.weight.shape == (20, 6)
+    assert FeedForward(6, 10, gated=True).contract.weight.shape == (6, 10)
+
+
+def test_the_result_may_have_another_width():
+    assert FeedForward(6, 10, output_dim=4)(torch.zeros(2, 3, 6)).shape == (2, 3, 4)
+
+
+def test_tokens_do_not_see_each_other():
+    mlp, x = FeedForward(6, 10).double(), numbers(1, 4, 6)
+    torch.testing.assert_close(mlp(x)[:, 1], mlp(x[:, 1]))
+
+
+def test_dropout_acts_on_hidden_and_result_only_in_training():
+    mlp, x = FeedForward(6, 10, dropout=0.5).double(), numbers(500, 6)
+    hidden = []
+    mlp.contract.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0]))
+    result = mlp.train()(x)
+    assert 0.4 < (hidden[0] == 0).double().mean() < 0.6
+    assert 0.4 < (result == 0).double().mean() < 0.6
+    assert (mlp.eval()(x) != 0).all()

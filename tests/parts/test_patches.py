@@ -1,0 +1,138 @@
+"""Patches: one projection in two spellings, the stem, and cutting images up and putting them together."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError
+from vitrail.parts import ConvStem, PatchEmbedding, grid_size, patchify, unpatchify
+
+few = settings(max_examples=20, deadline=None)
+sides = st.integers(1, 4)
+shapes = st.fixed_dictionaries({"channels": sides, "patch": st.tuples(sides, sides), "grid": st.tuples(sides, sides)})
+
+
+def images_of(shape: dict, batch: int = 2) -> Tensor:
+    (ph, pw), (rows, columns) = shape["patch"], shape["grid"]
+    return torch.randn(batch, shape["channels"], rows * ph, columns * pw, dtype=torch.float64)
+
+
+@given(shapes)
+@few
+def test_convolution_and_flattening_give_the_same_tokens(shape):
+    convolved = PatchEmbedding(shape["channels"], 5, shape["patch"], method="conv").double()
+    flattened = PatchEmbedding(shape["channels"], 5, shape["patch"], method="linear").double()
+    flattened.load_state_dict(convolved.state_dict())
+    images = images_of(shape)
+    tokens = convolved(images)
+    assert tokens.shape == (2, shape["grid"][0] * shape["grid"][1], 5)
+    torch.testing.assert_close(flattened(images), tokens)
+
+
+def test_a_checkpoint_of_one_spelling_loads_into_the_other():
+    convolved, flattened = PatchEmbedding(3, 8, (4, 4), method="conv"), PatchEmbedding(3, 8, (4, 4), method="linear")
+    shapes = [{k: v.shape for k, v in m.state_dict().items()} for m in (convolved, flattened)]
+    assert shapes[0] == shapes[1]
+    convolved.load_state_dict(flattened.state_dict())
+
+
+def test_a_token_is_its_flattened_patch_times_the_matrix_of_equation_1():
+    embedding = PatchEmbedding(3, 5, (2, 3), method="linear").double()
+    images = torch.randn(1, 3, 4, 9, dtype=torch.float64)
+    matrix = embedding.projection.weight.reshape(5, -1).T  # E: (P²C, D)
+    tokens = embedding(images)
+    for row in range(2):
+        for column in range(3):
+            patch = images[0, :, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
+            torch.testing.assert_close(tokens[0, 3 * row + column], patch.flatten() @ matrix + embedding.projection.bias)
+
+
+@given(shapes)
+@few
+def test_patchify_equals_unfold(shape):
+    images = images_of(shape)
+    expected = F.unfold(images, kernel_size=shape["patch"], stride=shape["patch"]).transpose(1, 2)
+    assert torch.equal(patchify(images, shape["patch"]), expected)
+
+
+@given(shapes)
+@few
+def test_unpatchify_undoes_patchify(shape):
+    images = images_of(shape)
+    patches = patchify(images, shape["patch"])
+    assert torch.equal(unpatchify(patches, shape["patch"], shape["grid"]), images)
+    assert torch.equal(patchify(unpatchify(patches, shape["patch"], shape["grid"]), shape["patch"]), patches)
+
+
+def test_grid_size_counts_rows_then_columns():
+    assert grid_size((8, 12), (4, 2)) == (2, 6)
+
+
+@pytest.mark.parametrize(("image", "patch", "named"), [((9, 8), (4, 4), "height 9"), ((8, 10), (4, 4), "width 10")])
+def test_an_image_that_the_patch_does_not_divide_is_refused(image, patch, named):
+    with pytest.raises(ConfigError, match=f"image {named} is not divisible by patch .* 4"):
+        grid_size(image, patch)
+    with pytest.raises(ConfigError, match=named):
+        patchify(torch.zeros(1, 3, *image), patch)
+
+
+@pytest.mark.parametrize(
+    ("patch", "image", "convolutions"),
+    [
+        ((4, 4), (16, 16), 2),
+        ((8, 8), (16, 24), 3),
+        ((14, 14), (28, 28), 1),
+        ((16, 16), (32, 32), 4),
+        ((4, 8), (8, 32), 2),
+        ((3, 5), (9, 10), 0),
+    ],
+)
+def test_the_stem_gives_one_token_per_patch(patch, image, convolutions):
+    stem = ConvStem(3, 32, patch)
+    rows, columns = grid_size(image, patch)
+    assert stem(torch.randn(2, 3, *image)).shape == (2, rows * columns, 32)
+    assert sum(isinstance(layer, nn.Conv2d) and layer.stride == (2, 2) for layer in stem.layers) == convolutions
+
+
+def test_a_power_of_two_leaves_the_stem_a_projection_of_one_pixel():
+    assert ConvStem(3, 32, (16, 16)).projection.kernel_size == (1, 1)
+    assert ConvStem(3, 32, (14, 14)).projection.kernel_size == (7, 7)
+
+
+def test_the_stem_doubles_its_channels_up_to_the_width():
+    widths = [layer.out_channels for layer in ConvStem(3, 64, (16, 16)).layers if isinstance(layer, nn.Conv2d)]
+    assert widths == [8, 16, 32, 64]
+
+
+def test_the_stem_equals_its_layers_written_out():
+    stem, x = ConvStem(2, 16, (4, 4)).double(), torch.randn(2, 2, 8, 12, dtype=torch.float64)
+    expected = x
+    for conv, norm in ((stem.layers[0], stem.layers[1]), (stem.layers[3], stem.layers[4])):
+        expected = F.conv2d(expected, conv.weight, stride=2, padding=1)
+        mean = expected.mean(dim=(1, 2, 3), keepdim=True)
+        variance = expected.var(dim=(1, 2, 3), keepdim=True, unbiased=False)
+        expected = ((expected - mean) / (variance + norm.eps).sqrt()).relu()
+    expected = F.conv2d(expected, stem.projection.weight, stem.projection.bias)
+    torch.testing.assert_close(stem(x), expected.flatten(2).transpose(1, 2))
+
+
+def test_stem_tokens_stand_row_by_row():
+    stem = ConvStem(1, 16, (4, 4))
+    base = torch.zeros(1, 1, 8, 16)
+    marked = base.clone()
+    marked[..., 5:7, 9:11] = 100.0  # inside the patch of row 1, column 2
+    change = (stem(marked) - stem(base)).abs().sum(-1)[0]
+    assert change.argmax() == 1 * 4 + 2
+
+
+@pytest.mark.parametrize(
+    "embedding", [PatchEmbedding(3, 16, (4, 4)), PatchEmbedding(3, 16, (4, 4), method="linear"), ConvStem(3, 16, (4, 4))],
+    ids=["conv", "linear", "stem"],
+)  # fmt: skip
+def test_tokens_of_an_image_do_not_depend_on_its_batch(embedding):
+    images = torch.randn(5, 3, 8, 8)
+    images[1:] *= 100
+    torch.testing.assert_close(embedding.train()(images)[:1], embedding(images[:1]))

@@ -1,0 +1,171 @@
+"""The house stands as designed: imports run one way, nothing heavy is imported early, nothing runs foreign code."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+
+import vitrail
+
+ROOT = Path(vitrail.__file__).parent
+FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def module_name(path: Path) -> str:
+    parts = ("vitrail", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): tree for path, tree in FILES.items()}
+every_module = pytest.mark.parametrize("name", MODULES)
+
+GROUND = {"errors", "checks", "settings", "files"}
+ALLOWED = {
+    "": {"api", "data", "models", "weights", "training", "study", "errors"},
+    "__main__": {"cli"},
+    "errors": set(),
+    "checks": {"errors"},
+    "settings": {"errors"},
+    "files": {"errors"},
+    "parts": {"errors", "checks"},
+    "models": GROUND | {"parts"},
+    "data": GROUND,
+    "weights": GROUND | {"parts", "models", "data"},
+    "training": GROUND | {"parts", "models", "data", "weights"},
+    "study": GROUND | {"parts", "models", "data", "weights"},
+    "deploy": GROUND | {"parts", "models", "data", "weights"},
+    "api": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy"},
+    "cli": GROUND | {"", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+}
+"""What each folder or file of the library may import from the others; "" is the library's own page."""
+
+
+def place(module: str) -> str:
+    """The folder or top-level file that a module belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imported(name: str) -> Iterator[str]:
+    """Every module that a module of ours imports anywhere, ours by their full names."""
+    package = name if any(other.startswith(f"{name}.") for other in MODULES) else name.rpartition(".")[0]
+    for node in ast.walk(MODULES[name]):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                yield inner if inner in MODULES else source
+
+
+def of_ours(name: str) -> set[str]:
+    return {module for module in imported(name) if module.split(".")[0] == "vitrail"}
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Every call with what is called, as it is written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+# imports run one way
+
+
+@every_module
+def test_imports_run_one_way(name):
+    here = place(name)
+    assert here in ALLOWED, f"{here} has no row in ALLOWED"
+    there = {place(module) for module in of_ours(name)} - {here}
+    assert there <= ALLOWED[here], f"{name} imports {sorted(there - ALLOWED[here])}"
+
+
+def test_the_rows_themselves_run_one_way():
+    assert len(list(TopologicalSorter({place: others - {""} for place, others in ALLOWED.items()}).static_order())) > 10
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    TopologicalSorter({name: of_ours(name) - {name} for name in MODULES}).prepare()
+
+
+@every_module
+def test_only_modules_that_exist_are_imported(name):
+    assert of_ours(name) <= MODULES.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if place(name) in ("parts", "models")])
+def test_parts_and_models_know_no_file(name):
+    files = {"pathlib", "os", "io", "shutil", "tempfile", "glob", "safetensors", "PIL"}
+    assert not {module.split(".")[0] for module in imported(name)} & files
+    assert "open" not in {called for called, _ in calls(MODULES[name])}
+
+
+@every_module
+def test_no_module_is_a_drawer_for_everything(name):
+    assert not {"utils", "util", "common", "helpers", "misc"} & set(name.split("."))
+
+
+# nothing heavy is imported early
+
+
+@pytest.mark.parametrize("module", ["vitrail", "vitrail.cli.app", "vitrail.models.config", "vitrail.models.registry"])
+def test_importing_does_not_import_what_computes(module):
+    program = f"import sys, {module}; print([m for m in ('torch', 'sklearn', 'matplotlib', 'transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_can_be_imported_and_no_other():
+    assert {name for name in vitrail.__all__ if getattr(vitrail, name, None) is None} == set()
+    assert set(dir(vitrail)) == set(vitrail.__all__)
+    for name in ("os", "api.Run", "nothing"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(vitrail, name)
+
+
+@every_module
+def test_optional_libraries_are_not_imported_by_the_core(name):
+    optional = {"transformers", "timm", "torchvision", "lightning", "accelerate"}
+    assert not {module.split(".")[0] for module in imported(name)} & optional
+
+
+# nothing runs foreign code
+
+
+@every_module
+def test_nothing_evaluates_text_or_unpickles(name):
+    assert not {called for called, _ in calls(MODULES[name])} & {"eval", "exec", "compile", "__import__", "builtins.eval"}
+    unsafe = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "runpy", "code"}
+    assert not {module.split(".")[0] for module in imported(name)} & unsafe
+
+
+@every_module
+def test_torch_loads_weights_only(name):
+    for called, call in calls(MODULES[name]):
+        if called in ("torch.load", "torch.serialization.load"):
+            assert {k.arg: ast.unparse(k.value) for k in call.keywords}.get("weights_only") == "True", f"{name}:{call.lineno}"
+        assert called not in ("torch.jit.load", "torch.hub.load", "torch.package.PackageImporter"), f"{name}:{call.lineno}"
+
+
+@every_module
+def test_yaml_and_arrays_are_read_safely(name):
+    for called, call in calls(MODULES[name]):
+        assert called not in ("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"), f"{name}:{call.lineno}"
+        assert "allow_pickle" not in {k.arg for k in call.keywords}, f"{name}:{call.lineno}"
+
+
+@every_module
+def test_modules_are_imported_by_name_only_from_our_own_table(name):
+    for called, call in calls(MODULES[name]):
+        if called.split(".")[-1] in ("import_module", "find_spec", "spec_from_file_location", "SourceFileLoader"):
+            assert name == "vitrail", f"{name}:{call.lineno} imports what it is told"
+            assert ast.unparse(call.args[0]) == "f'vitrail.{_HOMES[name]}'"
+
+
+def test_the_table_of_public_names_holds_only_our_own_modules():
+    assert {f"vitrail.{home}" for home in vitrail._HOMES.values()} <= MODULES.keys()
