@@ -1,6 +1,5 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vitrail.data.decode import check_head
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item, match_classes, open_data
@@ -21,7 +21,7 @@ from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_devic
 from vitrail.training.loop import Observer, Trainer
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
-from vitrail.training.settings import RunSettings, Values, merge, nested, read_yaml, resolve
+from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
 from vitrail.training.signals import InterruptedRunError
 from vitrail.weights.folder import TrainedModel, load_model
 from vitrail.weights.reference import open_model
@@ -73,8 +73,10 @@ def train(
     resolved, start = resolve_run(recipe, Path(config) if config else None, nested(settings))
     folder = Path(out) if out is not None else default_folder(resolved.data.source)
     require_free(folder)
+    observer = observer or Observer()
     source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
     resolved = _with_classes(resolved, source)
+    _check_images(source.split("all"), observer)
     torch.manual_seed(resolved.training.seed)
     model, preparation = _start_model(resolved, start, source.classes)
     run = RunFolder.create(folder, resolved, source.assignment)
@@ -106,7 +108,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
     trainer = Trainer(settings, model, preparation, source, run)
     trainer.restore()
     try:
-        return _finish(trainer, observer)
+        return _finish(trainer, observer or Observer())
     except BaseException as error:
         _fail(run, error)
         raise
@@ -187,11 +189,15 @@ def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> li
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
     """The complete settings of a run, and the model it starts from, if it does."""
     file = read_yaml(config) if config else {}
+    check_names(file, path=f"{config}: ")
+    check_names(settings)
     own = merge(file, settings)
-    source = own.get("data", {}).get("source") if isinstance(own.get("data"), dict) else None
-    base: Values = {} if config and recipe is None else read_recipe(recipe or default_recipe(source))
-    reference = own.get("start", base.get("start"))
-    start = open_model(reference) if reference else None
+    data, model = own.get("data", {}), file.get("model", {})
+    if recipe is None and isinstance(model, dict) and "name" in model:
+        base: Values = {}  # a complete recipe of its own
+    else:
+        base = read_recipe(recipe or default_recipe(data.get("source") if isinstance(data, dict) else None))
+    start = open_model(own["start"]) if own.get("start") else None
     return resolve(base, file, settings, start.model.config if start else None), start
 
 
@@ -235,19 +241,33 @@ def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list
     return model, preparation
 
 
-def _finish(trainer: Trainer, observer: Observer | None) -> Run:
+def _check_images(items: list[Item], observer: Observer) -> None:
+    """Look at the head of every image file, so that one that is none stops a run at its beginning, not at its end."""
+    observer.begin("checking images", len(items))
+    damaged = []
+    for item in items:
+        try:
+            check_head(item.image)
+        except DataError as error:
+            damaged.append(error)
+        observer.advance(1)
+    if damaged:
+        more = f" (and {len(damaged) - 1} more images)" if len(damaged) > 1 else ""
+        raise DataError(damaged[0].what + more, where=damaged[0].where, hint=damaged[0].hint)
+
+
+def _finish(trainer: Trainer, observer: Observer) -> Run:
     """Train to the end, then report on the best model."""
     from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
 
-    observer = observer or Observer()
     trainer.run(observer)
     folder, settings, source = trainer.folder.path, trainer.settings, trainer.data
     trained, split = load_model(folder / "best"), source.evaluation_split
     items = trainer.few(source.split(split))
     loader = EpochLoader(ImageDataset(items, trained.preparation), settings.training.batch_size, shuffle=False)
-    observer.evaluate(split, len(items))
+    observer.begin(f"evaluating {split}", len(items))
     result = evaluate_batches(
-        trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=observer.evaluated
+        trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=observer.advance
     )
     write_report(
         folder,
@@ -269,7 +289,7 @@ def _finish(trainer: Trainer, observer: Observer | None) -> Run:
 def _fail(run: RunFolder, error: BaseException) -> None:
     """Leave nothing of a run that failed before it kept anything; else say what became of it."""
     if not any((run.path / "checkpoints").glob("step-*")):
-        shutil.rmtree(run.path)
+        run.remove()
     elif not isinstance(error, InterruptedRunError):
         what = error.what if isinstance(error, VitrailError) else repr(error)
         run.write_status("failed", error=what)

@@ -53,5 +53,7 @@ def nearest(word: str, known: list[str]) -> str | None:
 def unknown(kind: str, word: str, known: list[str], *, where: object = None) -> ConfigError:
     """The error for a name that is in none of our tables, with the nearest one that is."""
     close = nearest(word, known)
-    hint = f"did you mean {close!r}? known: " if close else "known: "
-    return ConfigError(f"unknown {kind} {word!r}", where=where, hint=hint + ", ".join(known))
+    hints = [f"did you mean {close!r}?"] if close else []
+    if not close or len(known) <= 12:
+        hints.append("known: " + ", ".join(known))
+    return ConfigError(f"unknown {kind} {word!r}", where=where, hint=" ".join(hints))

@@ -1,9 +1,10 @@
 """Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
 
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from vitrail.errors import ConfigError, nearest
 
@@ -13,13 +14,23 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """A flag without its value arrives as True, which pydantic would take for 1."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError("it needs a value, not true or false")
+        return value
+
     @classmethod
     def read(cls, values: Mapping[str, Any], *, where: str = "") -> Self:
         """Validate ``values``; raises `ConfigError` naming the key by its dotted path below ``where``."""
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise cls._explain(error.errors()[0], where) from None
+            errors = error.errors()
+            unknown = [e for e in errors if e["type"] == "extra_forbidden"]
+            raise cls._explain((unknown or errors)[0], where) from None
 
     def changed(self, **values: Any) -> Self:
         """A validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""
@@ -34,8 +45,10 @@ class Settings(BaseModel):
             close = nearest(path[-1], known)
             hint = (f"did you mean {close!r}? " if close else "") + "known here: " + ", ".join(known)
             return ConfigError(f"unknown setting {path[-1]!r}", where=dotted, hint=hint)
+        if error["type"] == "missing":
+            return ConfigError(f"{dotted} is missing", where=dotted, hint=f"set {dotted}")
         message = error["msg"].removeprefix("Value error, ")
-        what = f"{dotted} cannot be {error['input']!r}"
+        what = f"{dotted} cannot be {shorten(repr(error['input']), 80, placeholder='…')}"
         if error["type"] == "literal_error":
             choices = error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             close = nearest(str(error["input"]), choices)

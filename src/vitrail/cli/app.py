@@ -1,5 +1,6 @@
 """The command line: one thin module per command; each imports what computes only when it is called."""
 
+import shlex
 import sys
 import traceback
 
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        problem(str(error), hint=f"vitrail {' '.join(error.command_chain or ())} --help".replace("  ", " "))
+        problem(str(error), shlex.join(["vitrail", *words]), shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
         sys.exit(2)
     except VitrailError as error:
         if debug:

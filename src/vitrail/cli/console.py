@@ -1,8 +1,22 @@
 """What commands print: results on stdout, everything else on stderr."""
 
 import json
+import re
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter, Token
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> int:
+    if not re.fullmatch(r"[+-]?\d+", tokens[0].value):
+        raise ValueError(f"{tokens[0].value!r} is no whole number")
+    return int(tokens[0].value)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+"""A whole number of the command line; 1.5 is refused, not rounded."""
 
 
 def result(text: str) -> None:

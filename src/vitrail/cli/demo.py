@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from vitrail.cli.console import note
+from vitrail.cli.console import Whole, note
 
 
-def demo(*, out: Path | None = None, seed: int = 0) -> None:
+def demo(*, out: Path | None = None, seed: Whole = 0) -> None:
     """Train a small Vision Transformer on 1,797 handwritten digits, evaluate it and write a report.
 
     Parameters

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import note, result, result_json
+from vitrail.cli.console import Whole, note, result, result_json
 
 
 def evaluate(
@@ -12,8 +12,8 @@ def evaluate(
     *,
     data: str | None = None,
     split: Literal["train", "val", "test", "all"] | None = None,
-    batch_size: int = 64,
-    workers: int = 0,
+    batch_size: Whole = 64,
+    workers: Whole = 0,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images.

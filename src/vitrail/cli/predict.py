@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import problem, result, result_json
+from vitrail.cli.console import Whole, problem, result, result_json
 from vitrail.errors import DataError
 
 
@@ -15,8 +15,8 @@ def predict(
     images: Annotated[list[str], Parameter(negative=())],
     /,
     *,
-    top: int = 5,
-    batch_size: int = 32,
+    top: Whole = 5,
+    batch_size: Whole = 32,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Label images.

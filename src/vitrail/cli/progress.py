@@ -45,13 +45,13 @@ class TrainingProgress(Observer):
         numbers = f"loss {m['loss']:.3f}  accuracy {100 * m['top1']:.1f} %  {m['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, advance=1, epoch=epoch + 1, numbers=numbers)
 
-    def evaluate(self, split: str, images: int) -> None:
-        self.waiting = f"evaluating {split}: {{}} of {images:,}"
-        self.seen = 0
+    def begin(self, what: str, images: int) -> None:
+        self.what, self.done, self.images = what, 0, images
+        self.bar.start()
 
-    def evaluated(self, images: int) -> None:
-        self.seen += images
-        self.bar.update(self.task, numbers=self.waiting.format(f"{self.seen:,}"))
+    def advance(self, images: int) -> None:
+        self.done += images
+        self.bar.update(self.task, numbers=f"{self.what}: {self.done:,} of {self.images:,}")
 
     def epoch(self, row: Row) -> None:
         training = f"loss {row['train_loss']:.3f}  accuracy {100 * row['train_top1']:.1f} %"

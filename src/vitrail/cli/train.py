@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import yaml
 from cyclopts import Parameter
 
-from vitrail.cli.console import note, number, result
+from vitrail.cli.console import Whole, note, number, result
 from vitrail.errors import ConfigError
 
 
@@ -17,13 +17,13 @@ def train(
     recipe: str | None = None,
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
+    epochs: Whole | None = None,
+    batch_size: Whole | None = None,
     lr: float | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     image_size: str | None = None,
     precision: str | None = None,
-    checkpoint_every_steps: int | None = None,
+    checkpoint_every_steps: Whole | None = None,
     config: Path | None = None,
     fast_dev_run: Annotated[bool | None, Parameter(negative=())] = None,
 ) -> None:
@@ -59,7 +59,7 @@ def train(
     checkpoint_every_steps
         Steps between checkpoints, beside those at the end of each epoch.
     config
-        A YAML file over the recipe; flags stand over both.
+        A YAML file over the recipe, or, if it names a model, in its place; flags stand over both.
     fast_dev_run
         Two batches, one epoch: does everything work?
     """

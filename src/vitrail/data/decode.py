@@ -1,5 +1,7 @@
 """Files to pictures, safely: known formats only, the size checked before a pixel is decoded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
@@ -25,26 +27,42 @@ def decode(source: Path | bytes | Image.Image, *, channels: int = 3, max_pixels:
     Raises:
         DataError: not an image of a known format, damaged, truncated, or larger than ``max_pixels``.
     """
+    with _explained(source):
+        image = source if isinstance(source, Image.Image) else _open(source)
+        _check_size(image, max_pixels)
+        return to_mode(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+
+
+def check_head(source: Path | Image.Image, *, max_pixels: int = MAX_PIXELS) -> None:
+    """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large."""
+    if isinstance(source, Path):
+        with _explained(source), _open(source) as image:
+            _check_size(image, max_pixels)
+
+
+@contextmanager
+def _explained(source: Path | bytes | Image.Image) -> Iterator[None]:
+    """Whatever goes wrong inside is a `DataError` that names the file."""
     name = source if isinstance(source, Path) else "image"
     try:
-        image = source if isinstance(source, Image.Image) else _open(source)
-        if not image.width * image.height:
-            raise DataError("the image has no pixels", where=name)
-        if image.width * image.height > max_pixels:
-            raise DataError(
-                f"image of {image.width}×{image.height} pixels is over the limit of {max_pixels:,}",
-                where=name,
-                hint="make it smaller",
-            )
-        return to_mode(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
-    except DataError:
-        raise
+        yield
+    except DataError as error:
+        raise DataError(error.what, where=name, hint=error.hint) from None
     except Exception as error:  # Pillow raises many kinds for damaged files
         raise DataError(
             f"cannot read the image: {_reason(error)}",
             where=name,
             hint=f"give a {', '.join(FORMATS)} file, or remove it",
         ) from error
+
+
+def _check_size(image: Image.Image, max_pixels: int) -> None:
+    if not image.width * image.height:
+        raise DataError("the image has no pixels", hint="remove it")
+    if image.width * image.height > max_pixels:
+        raise DataError(
+            f"image of {image.width}×{image.height} pixels is over the limit of {max_pixels:,}", hint="make it smaller"
+        )
 
 
 def _open(source: Path | bytes) -> Image.Image:

@@ -1,10 +1,12 @@
 """Pictures of a run, legible at report size and safe for colour-blind eyes."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -12,13 +14,22 @@ from PIL import Image
 matplotlib.use("Agg")
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"  # from the palette of Okabe and Ito
-STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
+FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
+FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
+STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 MAX_NAMED_CLASSES = 40
 
 
 def save(figure: Figure, file: Path) -> None:
     """Write a figure as PNG."""
-    figure.savefig(file, bbox_inches="tight", facecolor="white")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that no font here has is drawn as boxes
+        figure.savefig(file, bbox_inches="tight", facecolor="white")
+
+
+def short(name: str, length: int = 16) -> str:
+    """A name that fits beside a picture."""
+    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def curves(rows: list[dict[str, Any]]) -> Figure:
@@ -53,8 +64,9 @@ def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         axes.set(xlabel="guessed", ylabel="true")
         if count <= MAX_NAMED_CLASSES:
-            axes.set_xticks(range(count), classes, rotation=90 if max(map(len, classes)) > 3 else 0)
-            axes.set_yticks(range(count), classes)
+            names = [short(name) for name in classes]
+            axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
+            axes.set_yticks(range(count), names, parse_math=False)
         if count <= 20:
             _numbers(axes, matrix, shares)
         axes.spines[:].set_visible(False)
@@ -79,7 +91,7 @@ def examples(images: list[Image.Image], captions: list[str], right: list[bool], 
             axes.set_axis_on()
             axes.set(xticks=[], yticks=[])
             axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
-            axes.set_title(caption, fontsize=8, color="black" if is_right else ORANGE)
+            axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_right else ORANGE)
             for spine in axes.spines.values():
                 spine.set(visible=not is_right, color=ORANGE, linewidth=2)
     return figure

@@ -115,7 +115,7 @@ def _headline(
     cards = [
         (f"{100 * scores['top1']:.2f} %", f"top-1 accuracy on {scores['images']:,} {escape(split)} images"),
         (f"{scores['loss']:.3f}", "cross-entropy"),
-        (f"{sum(row['seconds'] for row in rows):.0f} s", f"of training, {len(rows)} epochs"),
+        (f"{sum(row['seconds'] for row in rows):.0f} s", f"of training, {len(rows)} epoch{'s' if len(rows) > 1 else ''}"),
         (f"{cost.parameters / 1e6:.2f} M", f"parameters, {cost.macs / 1e6:,.1f} M multiply-adds per image"),
     ]
     shown = "".join(f'<div><div class="number">{number}</div><div class="note">{what}</div></div>' for number, what in cards)
@@ -156,8 +156,8 @@ def _examples(file: Path, items: list[Item], preparation: Preparation, probabili
         guess = int(probabilities[index].argmax())
         true = items[index].label
         images.append(_picture(preparation, items[index]))
-        said = f"{_short(classes[guess])} ({100 * probabilities[index, guess]:.0f} %)"
-        captions.append(said if guess == true else f"{said}\nis {_short(classes[true])}")
+        said = f"{figures.short(classes[guess])} ({100 * probabilities[index, guess]:.0f} %)"
+        captions.append(said if guess == true else f"{said}\nis {figures.short(classes[true])}")
         right.append(guess == true)
     figures.save(figures.examples(images, captions, right), file)
 
@@ -171,7 +171,3 @@ def telling_order(labels: list[int], probabilities: np.ndarray) -> list[int]:
 
 def _picture(preparation: Preparation, item: Item) -> Image.Image:
     return preparation.crop(preparation.decode(item.image))
-
-
-def _short(name: str, length: int = 16) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import EpochLoader, ImageDataset, shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.errors import DivergedError
@@ -62,11 +62,11 @@ class Observer:
     def step(self, epoch: int, sums: Sums) -> None:
         """A step was made; ``sums`` are the epoch's so far."""
 
-    def evaluate(self, split: str, images: int) -> None:
-        """So many images of a split are about to be evaluated."""
+    def begin(self, what: str, images: int) -> None:
+        """A pass over so many images begins, beside the training itself."""
 
-    def evaluated(self, images: int) -> None:
-        """So many more of them are."""
+    def advance(self, images: int) -> None:
+        """So many more of them are done."""
 
     def epoch(self, row: Row) -> None:
         """An epoch ended with these metrics."""
@@ -97,9 +97,10 @@ class Trainer:
         self.best: Row | None = None
 
     def few(self, items: list[Item]) -> list[Item]:
-        """In a fast run for developers about two batches, spread over the list; else all."""
+        """In a fast run for developers two batches at random; else all."""
         t = self.settings.training
-        return items[:: -(-len(items) // (2 * t.batch_size))] if t.fast_dev_run else items
+        chosen = sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch_size])
+        return [items[i] for i in chosen] if t.fast_dev_run else items
 
     @property
     def evaluated(self) -> nn.Module:
@@ -186,9 +187,9 @@ class Trainer:
             )
 
     def _end_epoch(self, epoch: int, observer: Observer) -> None:
-        observer.evaluate("val", len(self.val_loader.dataset))
+        observer.begin("evaluating val", len(self.val_loader.dataset))
         validation = evaluate_batches(
-            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.evaluated
+            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.advance
         )
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.optimizer.param_groups[0]["lr"]}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import sys
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -23,12 +24,14 @@ PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors"
 class RunFolder:
     """Reads and writes the files of a run that are not models, pictures or checkpoints."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, made: list[Path] | None = None):
         self.path = path
+        self.made = made or []
 
     @classmethod
     def create(cls, path: Path, settings: RunSettings, assignment: dict[str, str] | None) -> "RunFolder":
         """Make the folder with its configuration, environment and splits; call `require_free` before any work."""
+        made = [p for p in (path, *path.parents) if not p.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for folder in ("plots", "checkpoints"):
             (path / folder).mkdir()
@@ -36,7 +39,15 @@ class RunFolder:
         write_json(path / "env.json", environment())
         if assignment is not None:
             write_json(path / SPLITS, assignment)
-        return cls(path)
+        return cls(path, made)
+
+    def remove(self) -> None:
+        """Undo `create`: everything in the folder, and the folders that it made."""
+        for entry in self.path.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for folder in self.made:
+            if not any(folder.iterdir()):
+                folder.rmdir()
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field
 
 from vitrail.data.augment import Augmentation
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, unknown
 from vitrail.models.config import Positive, ViTConfig
 from vitrail.models.registry import fields_of
 from vitrail.settings import Settings
@@ -115,24 +115,33 @@ Values = dict[str, Any]
 def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None = None) -> RunSettings:
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
-    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model.
+    A layer that names a model takes the sizes of that name, whatever the layers below it say. ``start`` is the
+    configuration of the model to start from: it takes the place of the recipe's model.
     """
-    base: Values = {}
-    if start is not None:
-        recipe = {k: v for k, v in recipe.items() if k != "model"}
-        base = start.model_dump(exclude={"num_classes"})
     merged: Values = {}
+    if start is not None:
+        recipe = {**recipe, "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
     for layer in (recipe, file, flags):
+        model = layer.get("model", {})
+        if not isinstance(model, Mapping):
+            raise ConfigError(f"model cannot be {model!r}", where="model", hint="give model.name and fields below it")
+        if isinstance(name := model.get("name"), str) and name != "custom":
+            merged = merge(merged, {"model": fields_of(name)})
         merged = merge(merged, layer)
-    model = merged.get("model", {})
-    if not isinstance(model, Mapping):
-        raise ConfigError(f"model cannot be {model!r}", where="model", hint="give model.name and fields below it")
-    if start is None:
-        if not isinstance(model.get("name"), str):
-            raise ConfigError("no model named", where="model.name", hint="give --model or --recipe")
-        base = fields_of(model["name"])
-    merged["model"] = {"name": "custom", **base, **model}
+    if "source" not in merged.get("data", {}):
+        raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     return RunSettings.read(merged)
+
+
+def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
+    """Refuse a setting that does not exist, by its dotted name below ``path``, with the nearest that does."""
+    for name, value in values.items():
+        dotted = f"{path}{name}"
+        if name not in settings.model_fields:
+            raise unknown("setting", name, list(settings.model_fields), where=dotted)
+        kind = settings.model_fields[name].annotation
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
+            check_names(value, path=f"{dotted}.", settings=kind)
 
 
 def merge(below: Values, above: Values) -> Values:

@@ -26,8 +26,10 @@ def open_model(reference: str | Path) -> TrainedModel:
         return load_model(_best(path))
     try:
         fields_of(str(reference))
-    except ConfigError:
-        raise ModelFileError(f"no model at {str(reference)!r}", where=path, hint="give a run folder or a model folder") from None
+    except ConfigError as error:
+        raise ModelFileError(
+            f"no model at {str(reference)!r}", where=path, hint=f"give a run folder or a model folder; {error.hint}"
+        ) from None
     raise ModelFileError(
         f"{str(reference)!r} is an architecture, which knows nothing until it is trained",
         where=str(reference),

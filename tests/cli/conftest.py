@@ -1,0 +1,38 @@
+"""The command line, called in this process."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from vitrail.cli.app import main
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def vitrail(capsys):
+    """``vitrail("models", "--json")`` runs a command and returns its `Answer`."""
+
+    def call(*words: object) -> Answer:
+        capsys.readouterr()
+        code = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def tiny_flags(tiny) -> list[str]:
+    """The tiny settings as flags of ``vitrail train``."""
+    return [word for name, value in tiny.items() for word in (f"--{name.replace('_', '-')}", str(value))]

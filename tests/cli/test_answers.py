@@ -1,0 +1,242 @@
+"""What commands answer: results on stdout, the rest on stderr, JSON in its promised shape."""
+
+import json
+import shutil
+
+import pytest
+from PIL import Image
+from safetensors.torch import load_file
+
+from vitrail import api
+from vitrail.data.sources import open_data
+from vitrail.models.registry import NAMES, model_config
+from vitrail.study.cost import cost
+from vitrail.training.recipes import recipe_names
+
+NUMBER = int | float
+
+
+def parsed(answer):
+    """The JSON document on stdout of a command that did well."""
+    assert answer.code == 0, answer.err
+    return json.loads(answer.out)
+
+
+def renamed(pictures, folder, names):
+    """A copy of the pictures whose classes have other names."""
+    for old, new in names.items():
+        shutil.copytree(pictures / old, folder / new)
+    return folder
+
+
+# evaluate
+
+
+def test_evaluate_answers_in_the_promised_shape(vitrail, run):
+    scores = parsed(vitrail("evaluate", run.folder, "--json"))
+    assert scores.keys() >= {"top1", "top5", "loss", "images"}
+    assert all(isinstance(scores[key], NUMBER) for key in scores)
+    assert isinstance(scores["images"], int)
+    assert 0 <= scores["top1"] <= scores["top5"] <= 1
+
+
+def test_evaluate_of_a_run_repeats_the_score_of_its_training(vitrail, run):
+    assert parsed(vitrail("evaluate", run.folder, "--json")) == pytest.approx(run.scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test", "all"])
+def test_evaluate_takes_the_split_it_is_asked_for(vitrail, run, pictures, split):
+    scores = parsed(vitrail("evaluate", run.folder, "--split", split, "--json"))
+    assert scores["images"] == len(open_data(pictures).split(split))
+
+
+def test_evaluate_answers_the_same_whatever_batch_size_and_workers(vitrail, run):
+    plain = parsed(vitrail("evaluate", run.folder, "--split", "all", "--json"))
+    other = parsed(vitrail("evaluate", run.folder, "--split", "all", "--json", "--batch-size", 5, "--workers", 1))
+    assert other == pytest.approx(plain, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"red": "red", "green": "green", "blue": "blue"},
+        {"red": "red", "blue": "blue"},
+        {"blue": "0000", "green": "0001", "red": "0002"},
+        {"red": "2", "blue": "0"},
+        {"red": "2", "blue": "blue"},
+    ],
+    ids=["all names", "some names", "all indices", "some indices", "names and indices"],
+)
+def test_evaluate_matches_folders_to_labels_by_name_or_by_index(vitrail, run, pictures, tmp_path, names):
+    data = renamed(pictures, tmp_path / "other", names)
+    scores = parsed(vitrail("evaluate", run.folder, "--data", data, "--json"))
+    labels = run.trained.labels
+    guesses = {old: [labels.index(best[0][0]) for best in run.predict(sorted((pictures / old).iterdir()))] for old in names}
+    hits = sum(guess == labels.index(old) for old in names for guess in guesses[old])
+    assert scores["images"] == 8 * len(names)
+    assert scores["top1"] == pytest.approx(hits / scores["images"])
+
+
+def test_evaluate_of_a_model_folder_is_that_of_its_run(vitrail, run, pictures):
+    from_run = parsed(vitrail("evaluate", run.folder, "--data", pictures, "--split", "all", "--json"))
+    from_folder = parsed(vitrail("evaluate", run.folder / "best", "--data", pictures, "--json"))
+    from_file = parsed(vitrail("evaluate", run.folder / "best" / "model.safetensors", "--data", pictures, "--json"))
+    assert from_run == from_folder == from_file
+
+
+def test_evaluate_for_people_prints_per_cent_on_stdout_and_the_split_on_stderr(vitrail, run):
+    answer = vitrail("evaluate", run.folder)
+    assert f"top-1 {100 * run.scores['top1']:.2f} %" in answer.out
+    assert "split: test" in answer.err
+
+
+# predict
+
+
+def test_predict_answers_in_the_promised_shape(vitrail, run, pictures):
+    image = pictures / "red" / "0.png"
+    (answer,) = parsed(vitrail("predict", run.folder, image, "--json"))
+    assert answer["image"] == str(image)
+    scores = [p["score"] for p in answer["predictions"]]
+    assert sorted(p["label"] for p in answer["predictions"]) == ["blue", "green", "red"]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) == pytest.approx(1, abs=1e-5)
+
+
+def test_predict_takes_files_folders_and_globs_and_each_image_once(vitrail, run, pictures, monkeypatch):
+    monkeypatch.chdir(pictures)
+    answers = parsed(vitrail("predict", run.folder, "red/3.png", "green", "*/7.png", "red/3.png", "--json"))
+    expected = ["red/3.png", *(f"green/{n}.png" for n in range(8)), "blue/7.png", "red/7.png"]
+    assert [a["image"] for a in answers] == expected
+
+
+@pytest.mark.parametrize("top", [1, 2, 3, 50])
+def test_predict_shows_as_many_labels_as_it_is_asked_for(vitrail, run, pictures, top):
+    (answer,) = parsed(vitrail("predict", run.folder, pictures / "red" / "0.png", "--top", top, "--json"))
+    assert len(answer["predictions"]) == min(top, 3)
+
+
+def test_predict_answers_the_same_whatever_the_batch_size(vitrail, run, pictures):
+    whole = parsed(vitrail("predict", run.folder, pictures, "--json"))
+    parts = parsed(vitrail("predict", run.folder, pictures, "--json", "--batch-size", 5))
+    assert [a["image"] for a in whole] == [a["image"] for a in parts]
+    for one, other in zip(whole, parts, strict=True):
+        assert [p["label"] for p in one["predictions"]] == [p["label"] for p in other["predictions"]]
+
+
+def test_predict_answers_for_the_readable_images_and_reports_the_others(vitrail, run, pictures, tmp_path):
+    good = shutil.copytree(pictures / "red", tmp_path / "good")
+    (good / "3b.png").write_text("no picture")
+    answer = vitrail("predict", run.folder, good, "--json")
+    assert answer.code == 3
+    assert len(json.loads(answer.out)) == 8
+    assert [line.split(":")[0] for line in answer.err.splitlines()] == ["error", "where", "what to do"]
+    assert "3b.png" in answer.err
+
+
+def test_predict_for_people_prints_a_line_per_image(vitrail, run, pictures):
+    lines = vitrail("predict", run.folder, pictures / "red", "--top", 1).out.splitlines()
+    assert len(lines) == 8
+    assert all(line.startswith(str(pictures)) and line.endswith(" %") for line in lines)
+
+
+def test_predict_accepts_other_kinds_and_sizes_of_images(vitrail, run, tmp_path):
+    for name, mode, size in (("tall.jpg", "RGB", (9, 40)), ("grey.png", "L", (4, 4)), ("clear.webp", "RGBA", (30, 7))):
+        Image.new(mode, size).save(tmp_path / name)
+    assert len(parsed(vitrail("predict", run.folder, tmp_path, "--json"))) == 3
+
+
+# summary
+
+
+@pytest.mark.parametrize("name", ["ViT-B/16", "vit_base_patch16_224"])
+def test_summary_of_a_name_answers_in_the_promised_shape(vitrail, name):
+    answer = parsed(vitrail("summary", name, "--json"))
+    assert answer["model"] == name
+    assert answer["parameters"] == 86_567_656
+    assert answer["macs"] == pytest.approx(17.56e9, rel=0.01)
+    assert all(layer.keys() >= {"name", "input", "output", "parameters", "macs"} for layer in answer["layers"])
+    assert sum(layer["parameters"] for layer in answer["layers"]) == answer["parameters"]
+    assert sum(layer["macs"] for layer in answer["layers"]) == answer["macs"]
+
+
+def test_summary_takes_an_image_size_that_is_no_square(vitrail):
+    answer = parsed(vitrail("summary", "ViT-Ti/16", "--image-size", "224x160", "--json"))
+    expected = cost(model_config("ViT-Ti/16", image_size=(224, 160)))
+    assert (answer["parameters"], answer["macs"]) == (expected.parameters, expected.macs)
+    assert [1, 1 + 14 * 10, 192] in [layer["output"] for layer in answer["layers"]]
+
+
+def test_summary_of_a_run_is_that_of_its_model(vitrail, run):
+    answer = parsed(vitrail("summary", run.folder, "--json"))
+    assert answer["parameters"] == sum(p.numel() for p in run.trained.model.parameters())
+    assert answer["model"] == str(run.folder)
+
+
+def test_summary_for_people_has_a_row_per_layer_and_the_totals(vitrail):
+    answer = vitrail("summary", "ViT-Ti/16")
+    assert (answer.code, answer.err) == (0, "")
+    assert "5,717,416" in answer.out.splitlines()[-1]
+    assert "blocks.11.mlp" in answer.out
+
+
+# models, recipes, doctor
+
+
+def test_models_lists_every_name_with_parameters_and_multiply_adds(vitrail):
+    rows = {row["model"]: row for row in parsed(vitrail("models", "--json"))}
+    assert rows.keys() == NAMES.keys()
+    assert rows["ViT-L/16"]["parameters"] == 304_326_632
+    assert rows["ViT-B/16"]["macs"] == pytest.approx(17.56e9, rel=0.01)
+    table = vitrail("models")
+    assert table.err == ""
+    assert [line.split()[0] for line in table.out.splitlines()[1:]] == list(NAMES)
+    assert "304,326,632" in table.out
+
+
+def test_recipes_lists_every_recipe_with_what_to_expect(vitrail):
+    answer = vitrail("recipes")
+    assert (answer.code, answer.err) == (0, "")
+    told = dict(line.split(None, 1) for line in answer.out.splitlines())
+    assert list(told) == recipe_names()
+    assert all(len(about) > 20 for about in told.values())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_printed_recipe_is_a_configuration_file(vitrail, name, tmp_path, pictures):
+    file = tmp_path / "recipe.yaml"
+    file.write_text(vitrail("recipes", name).out)
+    settings, _ = api.resolve_run(None, file, {"data": {"source": str(pictures)}})
+    named, _ = api.resolve_run(name, None, {"data": {"source": str(pictures)}})
+    assert settings == named
+
+
+def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
+    values = parsed(vitrail("doctor", "--json"))
+    assert values["trains"] is True
+    assert values["packages"]["torch"].startswith("2.")
+    assert values["cores"] > 0
+    assert "command" not in values
+    assert "torch 2." in vitrail("doctor").out
+
+
+# all of them
+
+
+def test_nothing_is_coloured_when_nobody_watches(vitrail, run, pictures, tmp_path, tiny_flags):
+    answers = [
+        vitrail("evaluate", run.folder),
+        vitrail("predict", run.folder, pictures),
+        vitrail("summary", run.folder),
+        vitrail("recipes"),
+        vitrail("evaluate", "nowhere"),
+        vitrail("train", "--nonsense"),
+        vitrail("train", "--help"),
+    ]
+    for answer in answers:
+        assert "\x1b" not in answer.out + answer.err
+        assert "\r" not in answer.out + answer.err
+
+
+def test_a_weight_file_of_a_run_is_plain_safetensors(run):
+    assert load_file(run.folder / "best" / "model.safetensors").keys() == run.trained.model.state_dict().keys()

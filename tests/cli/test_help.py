@@ -1,0 +1,82 @@
+"""Help and version: quick, complete, and without torch."""
+
+import resource
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+import vitrail
+from vitrail.cli.app import app
+
+COMMANDS = ["demo", "train", "resume", "evaluate", "predict", "summary", "models", "recipes", "doctor"]
+PROMISED_FLAGS = {
+    "train": "--data --out --recipe --model --from --epochs --batch-size --lr --seed --image-size --precision "
+    "--checkpoint-every-steps --config --fast-dev-run",
+    "evaluate": "--data --split --json",
+    "predict": "--top --json",
+    "summary": "--image-size --json",
+    "demo": "--out --seed",
+}
+SECONDS = 0.3
+
+
+def python(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+
+
+def processor_seconds() -> float:
+    """Time that finished child processes computed; unlike the clock's it does not depend on what else runs here."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_answers_in_under_a_third_of_a_second(command):
+    took = []
+    for _ in range(3):
+        start = processor_seconds()
+        answer = python("-m", "vitrail", *command.split(), "--help")
+        took.append(processor_seconds() - start)
+        assert f"Usage: vitrail {command}".rstrip() in answer.stdout
+        assert answer.stderr == ""
+    assert statistics.median(took) < SECONDS
+
+
+def test_help_of_no_command_imports_torch():
+    script = f"""
+import sys
+from vitrail.cli.app import app
+for command in {["", *COMMANDS]!r}:
+    app([*command.split(), "--help"], exit_on_error=False, result_action="return_value")
+    assert not {{"torch", "sklearn", "matplotlib", "PIL"}} & sys.modules.keys(), command
+"""
+    python("-c", script)
+
+
+def test_importing_the_package_imports_no_torch():
+    python("-c", "import sys, vitrail; vitrail.VitrailError; assert 'torch' not in sys.modules")
+
+
+def test_the_version_is_the_packages_own():
+    assert python("-m", "vitrail", "--version").stdout.strip() == vitrail.__version__
+
+
+def test_the_help_lists_every_command(vitrail):
+    lines = vitrail("--help").out.splitlines()
+    first_words = {line.strip("│ ").split(" ")[0] for line in lines}
+    assert set(COMMANDS) <= first_words
+    assert {name for name in app if not name.startswith("-")} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", PROMISED_FLAGS)
+def test_the_help_of_a_command_names_every_promised_flag(vitrail, command):
+    words = vitrail(command, "--help").out.split()
+    assert [flag for flag in PROMISED_FLAGS[command].split() if flag not in words] == []
+
+
+def test_no_command_at_all_prints_the_help(vitrail):
+    answer = vitrail()
+    assert (answer.code, answer.err) == (0, "")
+    assert "Usage: vitrail" in answer.out

@@ -1,0 +1,119 @@
+"""Pictures of a run: drawn for few and many classes, long names, a single epoch, and never blank."""
+
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitrail.study import figures
+
+
+def drawn(figure, tmp_path) -> np.ndarray:
+    """The pixels of a figure as it is saved; a warning would end up on a user's screen, so it is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures.save(figure, tmp_path / "figure.png")
+    pixels = np.asarray(Image.open(tmp_path / "figure.png").convert("RGB"))
+    assert pixels.std() > 5, "the picture is blank"
+    return pixels
+
+
+def rows(count):
+    return [
+        {"epoch": i + 1, "train_loss": 2.0 / (i + 1), "val_loss": 2.5 / (i + 1), "train_top1": i / count, "val_top1": i / count}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 300])
+def test_curves_show_loss_and_accuracy_of_both_splits(tmp_path, epochs):
+    figure = figures.curves(rows(epochs))
+    drawn(figure, tmp_path)
+    loss, accuracy = figure.axes
+    for axes, name, factor in ((loss, "loss", 1), (accuracy, "top1", 100)):
+        for line, split in zip(axes.lines, ("train", "val"), strict=False):
+            assert list(line.get_xdata()) == list(range(1, epochs + 1))
+            assert list(line.get_ydata()) == pytest.approx([factor * row[f"{split}_{name}"] for row in rows(epochs)])
+    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["training", "validation", f"kept: epoch {epochs}"]
+
+
+def test_a_single_epoch_is_a_visible_point():
+    assert all(line.get_marker() == "o" for line in figures.curves(rows(1)).axes[0].lines[:2])
+
+
+def test_curves_mark_the_epoch_that_was_kept():
+    made = rows(5)
+    made[2]["val_top1"] = 0.99
+    assert "kept: epoch 3" in [text.get_text() for text in figures.curves(made).axes[0].get_legend().get_texts()]
+
+
+def texts(axes):
+    return {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in axes.texts}
+
+
+def test_confusion_has_true_classes_in_rows_and_numbers_in_cells(tmp_path):
+    figure = figures.confusion(np.array([[8, 2], [0, 5]]), ["cat", "dog"])
+    drawn(figure, tmp_path)
+    (axes,) = figure.axes
+    assert texts(axes) == {(0, 0): "8", (0, 1): "2", (1, 1): "5"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("guessed", "true")
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["cat", "dog"]
+    np.testing.assert_allclose(axes.images[0].get_array(), [[0.8, 0.2], [0, 1]])
+
+
+def test_confusion_leaves_a_class_without_images_empty(tmp_path):
+    figure = figures.confusion(np.array([[3, 0], [0, 0]]), ["cat", "dog"])
+    drawn(figure, tmp_path)
+    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), [[1, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("count", [2, 10, 20, 21, 40, 60])
+def test_confusion_is_legible_with_any_number_of_classes(tmp_path, count):
+    figure = figures.confusion(np.eye(count, dtype=int) * 3 + 1, [f"class {i}" for i in range(count)])
+    pixels = drawn(figure, tmp_path)
+    assert max(pixels.shape) <= 1600
+    assert len(figure.axes[0].texts) == (count**2 if count <= 20 else 0)
+    assert (len(figure.axes[0].get_xticklabels()) == count) == (count <= 40)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a rather long name of a class, as folders have them" * 2, "$x_1^2$", "$ 5 a_b", "\\frac", "été ñ ß", "고양이", "כלב"],
+    ids=["long", "formula", "dollar", "backslash", "accents", "Korean", "Hebrew"],
+)
+def test_any_name_of_a_class_can_be_drawn(tmp_path, name):
+    drawn(figures.confusion(np.eye(2, dtype=int), [name, "other"]), tmp_path)
+    picture = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    drawn(figures.examples([picture], [name], [False]), tmp_path)
+
+
+def test_a_long_name_leaves_room_for_the_matrix(tmp_path):
+    figure = figures.confusion(np.eye(3, dtype=int), ["x" * 80, "y" * 80, "z"])
+    drawn(figure, tmp_path)
+    box = figure.axes[0].get_window_extent()
+    assert min(box.width, box.height) > 100
+
+
+def test_a_name_between_dollars_is_no_formula(tmp_path):
+    name = "$\\nonsense$"
+    drawn(figures.confusion(np.eye(2, dtype=int), [name, "other"]), tmp_path)
+    drawn(figures.examples([Image.new("L", (8, 8))], [name], [False]), tmp_path)
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 7, 24])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_examples_shows_every_image_with_its_caption(tmp_path, count, mode):
+    pictures = [Image.fromarray(np.full((8, 8), 200, dtype=np.uint8)).convert(mode) for _ in range(count)]
+    figure = figures.examples(pictures, [f"caption {i}" for i in range(count)], [i % 2 == 0 for i in range(count)])
+    drawn(figure, tmp_path)
+    shown = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in shown] == [f"caption {i}" for i in range(count)]
+    assert [axes.spines["left"].get_visible() for axes in shown] == [i % 2 == 1 for i in range(count)]
+
+
+def test_a_grey_picture_is_shown_in_its_own_greys():
+    figure = figures.examples([Image.fromarray(np.full((8, 8), 100, dtype=np.uint8))], ["grey"], [True])
+    image = next(axes.images[0] for axes in figure.axes if axes.images)
+    assert image.get_clim() == (0, 255)
+    assert image.get_cmap().name == "gray"

@@ -1,0 +1,193 @@
+"""The library as Python: train, resume, evaluate, predict."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from vitrail import ConfigError, DataError, ModelFileError
+from vitrail.data.sources import open_data
+
+
+def test_every_public_name_is_there():
+    assert dir(vitrail) == sorted(vitrail.__all__)
+    assert all(getattr(vitrail, name).__doc__ for name in vitrail.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        vitrail.nonsense  # noqa: B018
+
+
+def test_a_run_tells_where_it_is_and_what_it_reached(run):
+    assert run.folder.is_dir()
+    assert run.split == "test"
+    assert run.scores.keys() == {"top1", "top5", "loss", "images"}
+    assert run.trained.labels == ["blue", "green", "red"]
+
+
+def test_a_run_learns_what_is_easy(run):
+    assert run.scores["top1"] == 1.0
+
+
+def test_settings_go_by_short_name_dotted_name_or_section(pictures, tiny, tmp_path):
+    more = {"model.depth": 2, "optimizer": {"lr": 0.02, "name": "sgd"}}
+    made = vitrail.train(pictures, tmp_path / "run", fast_dev_run=True, **{**tiny, **more})
+    assert made.trained.model.config.depth == 2
+    written = vitrail.train(out=tmp_path / "again", config=made.folder / "config.yaml")
+    assert written.scores == made.scores
+
+
+def test_an_unknown_setting_is_an_error_and_leaves_nothing(pictures, tmp_path):
+    with pytest.raises(ConfigError, match="epoch"):
+        vitrail.train(pictures, tmp_path / "run", epoch=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_twice_with_one_seed_gives_one_model(pictures, tiny, tmp_path):
+    models = []
+    for name in ("one", "two"):
+        torch.manual_seed(len(name) + len(models))
+        made = vitrail.train(pictures, tmp_path / name, **tiny, **{"model.dropout": 0.1})
+        models.append((made.folder / "best" / "model.safetensors").read_bytes())
+    assert models[0] == models[1]
+
+
+def test_the_digits_train_from_a_recipe(tmp_path):
+    small = {"model.dim": 16, "model.depth": 1, "model.mlp_dim": 32, "model.image_size": 8}
+    made = vitrail.train("digits", tmp_path / "run", fast_dev_run=True, **small)
+    assert made.trained.labels == [str(digit) for digit in range(10)]
+    assert made.scores["images"] <= 128
+    assert made.trained.preparation.channels == 1
+
+
+# predict
+
+
+def test_predict_takes_paths_bytes_and_pictures_one_or_many(run, pictures):
+    file = pictures / "red" / "0.png"
+    picture = Image.open(file)
+    one = vitrail.predict(run.folder, file)
+    assert len(one) == 1
+    many = vitrail.predict(run.trained, [str(file), file, file.read_bytes(), picture])
+    assert [[label for label, _ in answer] for answer in many] == [[label for label, _ in one[0]]] * 4
+    for answer in many:
+        assert [score for _, score in answer] == pytest.approx([score for _, score in one[0]], abs=1e-6)
+        assert sum(score for _, score in answer) == pytest.approx(1, abs=1e-6)
+
+
+def test_predict_is_the_softmax_of_the_prepared_image(run, pictures):
+    file = pictures / "green" / "2.png"
+    with torch.no_grad():
+        expected = run.trained.model(run.trained.preparation(file)).softmax(dim=1)[0]
+    for label, score in run.predict(file)[0]:
+        assert score == pytest.approx(expected[run.trained.labels.index(label)].item(), abs=1e-6)
+
+
+def test_predict_shows_the_best_first_and_as_many_as_asked(run, pictures):
+    (answer,) = run.predict(pictures / "red" / "1.png", top=2)
+    assert len(answer) == 2
+    assert answer[0][1] >= answer[1][1]
+
+
+def test_predict_answers_for_none_and_for_more_than_a_batch(run, pictures):
+    assert vitrail.predict(run.trained, []) == []
+    files = sorted(pictures.rglob("*.png"))
+    answers = vitrail.predict(run.trained, files, batch_size=7)
+    singly = [vitrail.predict(run.trained, file)[0] for file in files]
+    assert [a[0][0] for a in answers] == [a[0][0] for a in singly]
+
+
+def test_predict_refuses_what_is_no_image(run, tmp_path):
+    (tmp_path / "text.jpg").write_text("no picture")
+    for wrong in (tmp_path / "text.jpg", tmp_path / "nowhere.jpg", b"no picture"):
+        with pytest.raises(DataError):
+            vitrail.predict(run.trained, wrong)
+
+
+# evaluate
+
+
+def test_evaluate_gives_logits_and_labels_in_the_order_of_the_images(run, pictures):
+    result, split = vitrail.evaluate(run.folder, split="train")
+    items = open_data(pictures).split("train")
+    assert split == "train"
+    assert result.labels.tolist() == [item.label for item in items]
+    with torch.no_grad():
+        logits = torch.cat([run.trained.model(run.trained.preparation(item.image)) for item in items])
+    torch.testing.assert_close(result.logits, logits, rtol=1e-5, atol=1e-5)
+    assert result.probabilities.sum(dim=1).tolist() == pytest.approx([1.0] * len(items))
+
+
+def test_scores_are_fractions_computed_from_the_logits():
+    from vitrail.training.evaluation import Evaluation
+
+    logits = torch.tensor([[9.0, 1, 2, 3, 4, 5, 6], [1, 9, 2, 3, 4, 5, 6], [1, 2, 9, 3, 4, 5, 6]])
+    result = Evaluation(logits, torch.tensor([0, 6, 0]))
+    assert (result.top(1), result.top(5), result.top(100)) == pytest.approx((1 / 3, 2 / 3, 1.0))
+    assert result.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, result.labels).item())
+
+
+def test_evaluate_counts_the_images_of_every_batch(run):
+    started, seen = [], []
+    result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, on_start=started.append, on_batch=seen.append)
+    assert started == [24] == [len(result.labels)]
+    assert seen == [5, 5, 5, 5, 4]
+
+
+def test_evaluate_takes_all_of_a_folder_that_the_model_was_not_trained_on(run, pictures):
+    result, split = vitrail.evaluate(run.folder / "best", pictures)
+    assert (split, len(result.labels)) == ("all", 24)
+
+
+def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
+    import shutil
+
+    data = shutil.copytree(pictures, tmp_path / "data")
+    made = vitrail.train(data, tmp_path / "run", **tiny)
+    for number in range(5):
+        shutil.copy(data / "red" / "0.png", data / "red" / f"new-{number}.png")
+    result, split = vitrail.evaluate(made.folder)
+    dealt = json.loads((made.folder / "splits.json").read_text())
+    assert split == "test"
+    assert len(result.labels) == sum(name == "test" for name in dealt.values())
+    assert result.scores() == pytest.approx(made.scores)
+
+
+def test_a_model_folder_needs_data_to_be_evaluated_on(run):
+    with pytest.raises(DataError, match="no data"):
+        vitrail.evaluate(run.folder / "best")
+
+
+# start from a trained model
+
+
+def test_training_from_a_model_with_the_same_classes_keeps_its_head(run, pictures, tiny, tmp_path):
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **{"optimizer.lr": 1e-9})
+    one, other = run.trained.model.state_dict(), tuned.trained.model.state_dict()
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-6)
+
+
+def test_training_from_a_model_with_other_classes_starts_with_a_zero_head(run, pictures, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("red", "blue"):
+        (data / name).symlink_to(pictures / name)
+    tuned = vitrail.train(data, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **{"optimizer.lr": 1e-9})
+    head = [p for name, p in tuned.trained.model.named_parameters() if name.startswith("head")]
+    assert all(p.abs().max() < 1e-6 for p in head)
+    assert tuned.trained.labels == ["blue", "red"]
+
+
+def test_training_from_a_model_that_does_not_fit_is_an_error_and_leaves_nothing(run, pictures, tmp_path):
+    with pytest.raises(ConfigError, match="does not fit"):
+        vitrail.train(pictures, tmp_path / "run", start=str(run.folder), **{"model.dim": 32})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_missing_is_an_error(tmp_path):
+    with pytest.raises(ModelFileError) as caught:
+        vitrail.predict(tmp_path / "nowhere", np.zeros(1))
+    assert caught.value.exit_code == 4

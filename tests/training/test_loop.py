@@ -1,0 +1,341 @@
+"""The training loop: what a step computes, what is kept, and that nothing but the seed decides the result."""
+
+import copy
+import hashlib
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from vitrail.data.augment import Augmentation
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.errors import DivergedError
+from vitrail.models.vit import last_linear
+from vitrail.training.loop import Observer, Sums, Trainer
+from vitrail.training.schedule import learning_rate_factor
+from vitrail.weights.folder import load_model
+
+CLOCK = ("seconds", "images_per_second")
+RICH = {
+    "model.dropout": 0.1, "model.stochastic_depth": 0.2, "model.patch_dropout": 0.25, "augmentation.horizontal_flip": 0.5,
+    "augmentation.crop": "pad", "augmentation.padding": 1, "training.ema": 0.9, "training.label_smoothing": 0.1,
+}  # fmt: skip
+"""Settings under which every kind of randomness is used."""
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def digest(trainer: Trainer, name: str) -> str:
+    return hashlib.sha256((trainer.folder.path / name / "model.safetensors").read_bytes()).hexdigest()
+
+
+def metrics(trainer: Trainer) -> list[dict]:
+    """The rows of ``metrics.jsonl`` without what a clock says."""
+    return [{k: v for k, v in row.items() if k not in CLOCK} for row in trainer.folder.rows]
+
+
+def closest(one: dict, other: dict, tolerance: float) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float = 0.0):
+    """The same steps written out with torch alone; yields the model and the loss after each of them."""
+    settings, model = trainer.settings, copy.deepcopy(trainer.model)
+    matrices = [p for name, p in model.named_parameters() if p.ndim > 1 and "weight" in name]
+    others = [p for p in model.parameters() if not any(p is m for m in matrices)]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}])
+    dataset = ImageDataset(trainer.data.splits["train"], trainer.preparation, Augmentation(horizontal_flip=0))
+    loader = EpochLoader(dataset, settings.training.batch_size, shuffle=True)
+    batches = [batch for epoch in range(settings.training.epochs) for batch in loader.epoch(epoch)]
+    for step, (pixels, labels) in enumerate(batches[:steps]):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.optimizer.lr * learning_rate_factor(settings.schedule, step, warmup=0, total=len(batches))
+        loss = F.cross_entropy(model((pixels.float() / 255 - 0.5) / 0.5), labels, label_smoothing=smoothing)
+        loss.backward()
+        if clip:
+            nn_norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+            for parameter in model.parameters():
+                parameter.grad.mul_(min(1.0, clip / (nn_norm + 1e-6)))
+        optimizer.step()
+        optimizer.zero_grad()
+        yield model, loss.item(), len(labels)
+
+
+# what a step computes
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_an_epoch_is_that_of_a_loop_written_by_hand(make_trainer, clip, smoothing):
+    changes = {"training.label_smoothing": smoothing, "optimizer.clip_norm": clip, "training.epochs": 1}
+    trainer = make_trainer(**changes)
+    steps = list(by_hand(trainer, 3, smoothing=smoothing, clip=clip))
+    trainer.run()
+    closest(weights(trainer), steps[-1][0].state_dict(), 2e-6)
+    mean = sum(loss * count for _, loss, count in steps) / 22
+    assert trainer.rows[0]["train_loss"] == pytest.approx(mean, abs=1e-5)
+
+
+def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
+    trainer = make_trainer(**{"optimizer.clip_norm": 0.05, "training.epochs": 1})
+    norms, step = [], trainer.optimizer.step
+
+    def noting(*args, **kwargs):
+        norms.append(torch.stack([p.grad.norm() for p in trainer.model.parameters()]).norm().item())
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(trainer.optimizer, "step", noting)
+    trainer.run()
+    assert norms == pytest.approx([0.05] * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 8, 50])
+def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
+    whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
+    for trainer in (whole, cut):
+        trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1, momentum=0.9)
+        trainer.run()
+    closest(weights(whole), weights(cut), 1e-6)
+    for one, other in zip(metrics(whole), metrics(cut), strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_the_average_is_that_computed_by_hand(make_trainer):
+    trainer = make_trainer(**{"training.ema": 0.5})
+    average = {name: value.double() for name, value in weights(trainer).items()}
+
+    class Averaging(Observer):
+        def step(self, epoch, sums):
+            made = trainer.done - 1
+            decay = min(0.5, (1 + made) / (10 + made)) if made else 0.0
+            for name, value in trainer.model.state_dict().items():
+                average[name].mul_(decay).add_(value, alpha=1 - decay)
+
+    trainer.run(Averaging())
+    kept = load_model(trainer.folder.path / "last").model.state_dict()
+    for name, value in average.items():
+        torch.testing.assert_close(kept[name], value.float(), rtol=0, atol=1e-6)
+
+
+def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
+    trainer = make_trainer(**{"training.ema": 0.9})
+    trainer.run()
+    kept = load_file(trainer.folder.path / "last" / "model.safetensors")
+    closest(kept, trainer.average.module.state_dict(), 0)
+    assert any(not torch.equal(kept[name], value) for name, value in trainer.model.state_dict().items())
+
+
+def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
+    trainer = make_trainer()
+    trainer.run()
+    closest(load_file(trainer.folder.path / "last" / "model.safetensors"), weights(trainer), 0)
+
+
+def test_the_numbers_of_an_epoch_are_means_over_its_images():
+    sums = Sums(loss=30.0, correct=15, images=20, seconds=4.0)
+    assert sums.means == {"loss": 1.5, "top1": 0.75, "images_per_second": 5.0}
+    assert set(Sums().means.values()) == {0.0}
+
+
+# precision and compilation
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
+def test_the_loss_falls_with_every_precision_and_optimizer(make_trainer, precision, optimizer):
+    changes = {"training.precision": precision, "optimizer.name": optimizer, "training.epochs": 10}
+    trainer = make_trainer(**changes, **({"optimizer.lr": 0.1} if optimizer == "sgd" else {}))
+    trainer.run()
+    assert trainer.rows[-1]["train_loss"] < 0.7 * trainer.rows[0]["train_loss"]
+    assert trainer.rows[-1]["val_top1"] > 0.6
+    assert all(value.dtype == torch.float32 and value.isfinite().all() for value in weights(trainer).values())
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, precision):
+    kinds = set()
+    half = make_trainer("half", **{"training.precision": precision, "training.epochs": 1})
+    linear = next(m for m in half.model.blocks.modules() if isinstance(m, torch.nn.Linear))
+    linear.register_forward_hook(lambda module, given, result: kinds.add(result.dtype) if module.training else None)
+    half.run()
+    full = make_trainer.finished("full", **{"training.epochs": 1})
+    assert kinds == {{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]}
+    assert half.rows[0]["train_loss"] == pytest.approx(full.rows[0]["train_loss"], rel=0.02)
+
+
+def test_a_compiled_model_trains_as_the_plain_one(make_trainer):
+    changes = {"training.batch_size": 11, "training.epochs": 1, "model.depth": 1, "optimizer.name": "sgd"}
+    plain = make_trainer.finished("plain", **changes)
+    compiled = make_trainer.finished("compiled", **changes, **{"training.compile": True})
+    assert compiled.forward is not compiled.model
+    closest(weights(plain), weights(compiled), 1e-6)
+    assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], abs=1e-5)
+    assert load_model(compiled.folder.path / "best").labels == ["dark", "grey", "bright"]
+
+
+# divergence
+
+
+def finite_everywhere(folder) -> bool:
+    files = list(folder.rglob("*.safetensors"))
+    return all(t.isfinite().all() for file in files for t in load_file(file).values() if t.is_floating_point())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_that_diverges_says_so_and_keeps_nothing_that_is_not_finite(make_trainer, precision):
+    trainer = make_trainer(**{"optimizer.lr": 1e30, "optimizer.clip_norm": 0, "training.precision": precision})
+    with pytest.raises(DivergedError, match=r"training diverged.*\n.*step \d+ of 6") as caught:
+        trainer.run()
+    assert caught.value.exit_code == 5
+    assert finite_everywhere(trainer.folder.path)
+
+
+def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypatch):
+    trainer = make_trainer(**{"training.checkpoint_every_steps": 1, "training.ema": 0.9})
+    cross_entropy, seen = F.cross_entropy, []
+
+    def breaking(*args, **kwargs):
+        if trainer.done == 4:
+            seen.append(weights(trainer))
+            return cross_entropy(*args, **kwargs) * math.nan
+        return cross_entropy(*args, **kwargs)
+
+    monkeypatch.setattr(F, "cross_entropy", breaking)
+    with pytest.raises(DivergedError, match="the loss is nan"):
+        trainer.run()
+    closest(weights(trainer), seen[0], 0)
+    assert finite_everywhere(trainer.folder.path)
+    assert [p.name for p in (trainer.folder.path / "checkpoints").iterdir()] == ["step-000000004"]
+
+
+def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
+    trainer = make_trainer()
+    before = weights(trainer)
+    last_linear(trainer.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(DivergedError, match="the gradient is"):
+        trainer.run()
+    closest(weights(trainer), before, 0)
+
+
+def test_fp16_steps_over_a_gradient_that_overflows(make_trainer):
+    trainer = make_trainer(**{"training.precision": "fp16", "training.epochs": 1})
+    calls = []
+
+    def overflowing(gradient):
+        calls.append(1)
+        return gradient * math.inf if len(calls) == 1 else gradient
+
+    scale = trainer.scaler.get_scale()
+    last_linear(trainer.model.head).weight.register_hook(overflowing)
+    trainer.run()
+    assert trainer.scaler.get_scale() < scale
+    assert finite_everywhere(trainer.folder.path)
+
+
+# the seed alone decides
+
+
+def test_the_same_seed_gives_the_same_run_to_the_bit_and_another_seed_another(make_trainer):
+    one, same = make_trainer.finished("one", **RICH), make_trainer.finished("same", **RICH)
+    other = make_trainer.finished("other", **RICH, **{"training.seed": 1})
+    assert metrics(one) == metrics(same)
+    assert digest(one, "best") == digest(same, "best")
+    assert digest(one, "last") == digest(same, "last")
+    assert metrics(one) != metrics(other)
+    assert digest(one, "best") != digest(other, "best")
+
+
+def test_the_number_of_workers_changes_nothing(make_trainer):
+    none, two = make_trainer.finished("none", **RICH), make_trainer.finished("two", **RICH, **{"data.workers": 2})
+    assert metrics(none) == metrics(two)
+    assert digest(none, "last") == digest(two, "last")
+
+
+# what is kept
+
+
+def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer):
+    trainer = make_trainer(**{"training.epochs": 6, "optimizer.lr": 0.05, "schedule.name": "constant"})
+    digests = []
+
+    class Noting(Observer):
+        def epoch(self, row):
+            digests.append(digest(trainer, "last"))
+
+    trainer.run(Noting())
+    ranks = [(row["val_top1"], -row["val_loss"]) for row in trainer.rows]
+    best = max(range(6), key=lambda i: (ranks[i], i))
+    assert len(set(digests)) == 6
+    assert digest(trainer, "best") == digests[best]
+    assert digest(trainer, "last") == digests[-1]
+    assert json.loads((trainer.folder.path / "status.json").read_text())["best"]["epoch"] == best + 1
+
+
+def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
+    trainer = make_trainer(**{"training.epochs": 4})
+    accuracies = iter([0.2, 0.9, 0.9, 0.1])
+    losses = iter([1.0, 0.5, 0.6, 0.1])
+    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.top", lambda self, k: next(accuracies))
+    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.loss", property(lambda self: next(losses)))
+    trainer.run()
+    assert trainer.best["epoch"] == 2
+
+
+def test_the_numbers_of_a_kept_model_are_those_of_its_row(make_trainer):
+    trainer = make_trainer(**{"training.ema": 0.9, "training.epochs": 4})
+    trainer.run()
+    kept = load_model(trainer.folder.path / "best")
+    items = trainer.data.splits["val"]
+    logits = torch.cat([kept.model(kept.preparation(item.image)) for item in items]).detach()
+    labels = torch.tensor([item.label for item in items])
+    assert F.cross_entropy(logits, labels).item() == pytest.approx(trainer.best["val_loss"], abs=1e-5)
+    assert (logits.argmax(dim=1) == labels).double().mean().item() == pytest.approx(trainer.best["val_top1"])
+
+
+def test_a_fast_run_for_developers_makes_two_batches_of_one_epoch(make_trainer):
+    trainer = make_trainer(**{"training.fast_dev_run": True, "training.epochs": 50, "training.batch_size": 4})
+    trainer.run()
+    assert trainer.done == trainer.total == 2
+    assert len(trainer.rows) == 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 8, 11, 30])
+def test_a_fast_run_takes_its_few_images_from_all_over_the_list(make_trainer, shades, batch_size):
+    trainer = make_trainer(**{"training.fast_dev_run": True, "training.batch_size": batch_size})
+    items = shades.splits["train"]
+    places = [items.index(item) for item in trainer.few(items)]
+    assert 0 < len(places) <= 2 * batch_size
+    assert len(trainer.train_loader) <= 2
+    assert places == sorted(set(places))
+    assert len({item.label for item in trainer.few(items)}) > 1 or batch_size == 1
+
+
+def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):
+    trainer, heard = make_trainer(), []
+
+    class Listening(Observer):
+        def start(self, epochs, steps, done):
+            heard.append(("start", epochs, steps, done))
+
+        def step(self, epoch, sums):
+            heard.append(("step", epoch, sums.images))
+
+        def begin(self, what, images):
+            heard.append((what, images))
+
+        def epoch(self, row):
+            heard.append(("epoch", row["epoch"], row["step"]))
+
+    trainer.run(Listening())
+    assert heard == [
+        ("start", 2, 6, 0),
+        ("step", 0, 8), ("step", 0, 16), ("step", 0, 22), ("evaluating val", 9), ("epoch", 1, 3),
+        ("step", 1, 8), ("step", 1, 16), ("step", 1, 22), ("evaluating val", 9), ("epoch", 2, 6),
+    ]  # fmt: skip

@@ -1,0 +1,94 @@
+"""Recipes are settings that work, and recipe, file and flags add up in that order."""
+
+import itertools
+
+import pytest
+
+from vitrail import api
+from vitrail.errors import ConfigError
+from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
+from vitrail.training.settings import nested, read_yaml, resolve, to_yaml
+
+OPTIMIZERS, SCHEDULES, PRECISIONS = ("adamw", "adam", "sgd"), ("constant", "linear", "cosine"), ("fp32", "bf16", "fp16")
+DATA = {"data": {"source": "somewhere"}}
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_complete_but_for_the_data(name):
+    settings = resolve(read_recipe(name), {}, DATA)
+    assert len(settings.about) > 20
+    assert settings.model.name.startswith("ViT-")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("choice", list(itertools.product(OPTIMIZERS, SCHEDULES, PRECISIONS)), ids=" ".join)
+def test_a_recipe_takes_every_optimizer_schedule_and_precision(name, choice):
+    flags = nested({"optimizer.name": choice[0], "schedule.name": choice[1], "precision": choice[2]})
+    settings = resolve(read_recipe(name), {}, {**DATA, **flags})
+    assert (settings.optimizer.name, settings.schedule.name, settings.training.precision) == choice
+
+
+def test_the_digits_have_a_recipe_of_their_own():
+    assert default_recipe("digits") == "digits"
+    assert default_recipe("photos") == default_recipe(None) == "scratch"
+    settings, _ = api.resolve_run(None, None, {"data": {"source": "digits"}})
+    assert settings == resolve(read_recipe("digits"), {}, {})
+    assert settings.augmentation.horizontal_flip == 0
+
+
+def test_a_recipe_that_names_its_data_needs_none():
+    settings, _ = api.resolve_run("digits", None, {})
+    assert settings.data.source == "digits"
+
+
+def test_an_unknown_recipe_is_an_error_that_lists_the_known():
+    with pytest.raises(ConfigError, match="digits, scratch"):
+        recipe_text("digit")
+
+
+def test_recipe_then_file_then_flags():
+    recipe = {"about": "x", "model": {"name": "ViT-Ti/16"}, "training": {"epochs": 1, "seed": 1, "batch_size": 1}}
+    file = {"training": {"epochs": 2, "seed": 2}}
+    flags = {**DATA, "training": {"epochs": 3}}
+    training = resolve(recipe, file, flags).training
+    assert (training.epochs, training.seed, training.batch_size) == (3, 2, 1)
+
+
+def test_a_file_stands_alone_unless_a_recipe_is_named_as_well(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("model:\n  name: ViT-Ti/16\ndata:\n  source: somewhere\n")
+    alone, _ = api.resolve_run(None, file, {})
+    both, _ = api.resolve_run("digits", file, {})
+    assert (alone.model.dim, alone.training.epochs) == (192, 30)
+    assert (both.model.dim, both.training.epochs) == (192, read_recipe("digits")["training"]["epochs"])
+    assert both.data.source == "somewhere"
+
+
+def test_a_models_name_gives_the_fields_that_nothing_else_sets():
+    model = resolve({}, {}, {**DATA, **nested({"model": "vit_small_patch16_224", "model.depth": 3})}).model
+    assert (model.dim, model.depth, model.heads, model.mlp_dim, model.patch_size) == (384, 3, 6, 1536, (16, 16))
+
+
+def test_settings_without_a_model_are_an_error():
+    with pytest.raises(ConfigError, match="model is missing"):
+        resolve({}, {}, DATA)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_yaml_of_settings_gives_the_same_settings_back(name, tmp_path):
+    flags = nested({"model.layer_scale": 0.1, "image_size": [64, 32], "optimizer.betas": [0.8, 0.9], "about": "café: 10 % # \n"})
+    settings = resolve(read_recipe(name), {}, {**DATA, **flags})
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(settings), encoding="utf-8")
+    assert resolve({}, read_yaml(file), {}) == settings
+    assert api.resolve_run(None, file, {})[0] == settings
+
+
+def test_names_short_and_dotted_make_one_tree():
+    given = {"data": "d", "epochs": 3, "model.depth": 2, "model.dim": 8, "optimizer": {"lr": 0.1}, "optimizer.name": "sgd"}
+    assert nested(given) == {
+        "data": {"source": "d"},
+        "training": {"epochs": 3},
+        "model": {"depth": 2, "dim": 8},
+        "optimizer": {"lr": 0.1, "name": "sgd"},
+    }

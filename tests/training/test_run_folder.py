@@ -1,0 +1,209 @@
+"""What stands in the folder of a run, and that a run never touches another's."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+
+import pytest
+import yaml
+
+from vitrail import api
+from vitrail.data.sources import open_data
+from vitrail.errors import ConfigError, DivergedError, ModelFileError
+from vitrail.training.loop import Observer
+from vitrail.training.run_folder import RunFolder, require_free
+from vitrail.training.settings import RunSettings
+from vitrail.weights.folder import load_model
+
+PROMISED = {
+    "config.yaml", "env.json", "metrics.jsonl", "metrics.csv", "train.log", "model_summary.txt",
+    "classification_report.txt", "report.html", "plots", "checkpoints", "best", "last", "status.json",
+}  # fmt: skip
+
+
+def everything(folder) -> dict:
+    return {str(p): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def test_a_run_folder_holds_everything_it_promises_and_nothing_half_written(run):
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == PROMISED | {"splits.json"}
+    assert {p.name for p in (run.folder / "plots").iterdir()} == {"confusion.png", "curves.png", "examples.png"}
+    model_files = {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    assert {p.name for p in (run.folder / "best").iterdir()} == model_files
+    assert {p.name for p in (run.folder / "last").iterdir()} == model_files
+    assert all(path.stat().st_size > 0 for path in run.folder.rglob("*") if path.is_file())
+    assert not [path for path in run.folder.rglob("*") if path.name.startswith(".")]
+
+
+def test_metrics_are_the_same_in_both_files(run):
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    table = list(csv.DictReader(io.StringIO((run.folder / "metrics.csv").read_text())))
+    assert [{k: float(v) for k, v in row.items()} for row in table] == [{k: float(v) for k, v in row.items()} for row in rows]
+    assert [row["epoch"] for row in rows] == list(range(1, 9))
+    assert rows[0].keys() >= {"epoch", "step", "lr", "train_loss", "train_top1", "val_loss", "val_top1", "seconds"}
+
+
+def test_a_finished_run_says_so_and_has_nothing_to_resume(run):
+    status = json.loads((run.folder / "status.json").read_text())
+    assert (status["state"], status["resume"]) == ("finished", None)
+    assert (status["epoch"], status["epochs"], status["step"], status["steps"]) == (8, 8, 16, 16)
+    assert status["best"] in RunFolder(run.folder).rows
+
+
+def test_the_environment_names_versions_machine_and_command(run):
+    environment = json.loads((run.folder / "env.json").read_text())
+    assert environment["packages"]["torch"]
+    assert environment["packages"]["vitrail"]
+    assert environment["cores"] == os.cpu_count()
+    assert environment["command"]
+
+
+def test_the_log_has_a_line_for_every_epoch(run):
+    lines = (run.folder / "train.log").read_text().splitlines()
+    assert sum("val_top1" in line for line in lines) == 8
+    assert "train 16, val 3, test 5" in lines[0]
+
+
+def test_the_summary_of_the_model_is_that_of_the_kept_model(run):
+    text = (run.folder / "model_summary.txt").read_text()
+    assert f"{sum(p.numel() for p in run.trained.model.parameters()):,}" in text.splitlines()[-1]
+
+
+def test_the_splits_are_those_that_were_dealt(run, pictures):
+    assert json.loads((run.folder / "splits.json").read_text()) == open_data(pictures).assignment
+
+
+def test_the_configuration_is_complete(run):
+    written = yaml.safe_load((run.folder / "config.yaml").read_text())
+
+    def missing(section, values, prefix=""):
+        for name, field in section.model_fields.items():
+            if name not in values:
+                yield prefix + name
+            elif isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
+                yield from missing(field.annotation, values[name], f"{prefix}{name}.")
+
+    assert list(missing(RunSettings, written)) == []
+    assert written["model"]["num_classes"] == 3
+
+
+def test_the_configuration_trains_the_same_model_again(run, tmp_path):
+    again = api.train(out=tmp_path / "again", config=run.folder / "config.yaml")
+    assert (again.folder / "config.yaml").read_bytes() == (run.folder / "config.yaml").read_bytes()
+    weights = [hashlib.sha256((f / "best" / "model.safetensors").read_bytes()).digest() for f in (run.folder, again.folder)]
+    assert weights[0] == weights[1]
+    assert again.scores == run.scores
+
+
+def test_the_best_model_knows_its_labels(run):
+    assert load_model(run.folder / "best").labels == ["blue", "green", "red"]
+
+
+@pytest.mark.parametrize("name", ["work.txt", ".hidden", "status.json"])
+def test_a_folder_with_anything_in_it_is_left_alone(pictures, tiny, tmp_path, name):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / name).write_text("of years")
+    before = everything(tmp_path)
+    with pytest.raises(ConfigError, match="exists") as caught:
+        api.train(pictures, folder, **tiny)
+    assert caught.value.exit_code == 2
+    assert everything(tmp_path) == before
+
+
+def test_a_finished_run_is_never_overwritten(run, pictures, tiny):
+    before = everything(run.folder)
+    with pytest.raises(ConfigError):
+        api.train(pictures, run.folder, **tiny)
+    assert everything(run.folder) == before
+
+
+def test_an_empty_folder_is_free_to_take(tmp_path):
+    require_free(tmp_path)
+    require_free(tmp_path / "new")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError):
+        require_free(tmp_path / "file")
+
+
+class Failing(Observer):
+    """Raises an error in a step of an epoch, both counted from 0."""
+
+    def __init__(self, epoch, error):
+        self.at, self.error = epoch, error
+
+    def step(self, epoch, sums):
+        if epoch == self.at:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("unforeseen"), KeyboardInterrupt(), DivergedError("too fast")], ids=repr)
+def test_a_failure_before_the_first_checkpoint_leaves_nothing(pictures, tiny, tmp_path, error):
+    with pytest.raises(type(error)):
+        api.train(pictures, tmp_path / "deep" / "run", observer=Failing(0, error), **tiny)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_before_the_first_checkpoint_leaves_an_empty_folder_that_was_there(pictures, tiny, tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(RuntimeError):
+        api.train(pictures, tmp_path / "run", observer=Failing(0, RuntimeError("unforeseen")), **tiny)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(RuntimeError("unforeseen"), "RuntimeError('unforeseen')"), (DivergedError("too fast"), "too fast")]
+)
+def test_a_failure_after_a_checkpoint_is_told_in_the_status_and_can_be_resumed(pictures, tiny, tmp_path, error, said):
+    folder = tmp_path / "run"
+    with pytest.raises(type(error)):
+        api.train(pictures, folder, observer=Failing(1, error), **tiny)
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["state"], status["error"]) == ("failed", said)
+    assert status["resume"] == f"vitrail resume {folder}"
+    assert said in (folder / "train.log").read_text()
+    api.resume(folder)
+    assert json.loads((folder / "status.json").read_text())["state"] == "finished"
+
+
+def test_a_run_that_diverges_at_once_leaves_nothing(pictures, tiny, tmp_path):
+    with pytest.raises(DivergedError):
+        api.train(pictures, tmp_path / "run", **tiny, **{"optimizer.lr": 1e30, "optimizer.clip_norm": 0})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_to_resume_is_fit_for_a_shell(tmp_path):
+    assert RunFolder(tmp_path / "my run").resume_command == f"vitrail resume '{tmp_path}/my run'"
+
+
+def test_a_folder_without_a_run_is_no_run(tmp_path):
+    with pytest.raises(ModelFileError, match="no run folder"):
+        RunFolder.open(tmp_path)
+
+
+def test_resuming_a_run_whose_classes_changed_is_refused(pictures, tiny, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("red", "green", "blue"):
+        (data / name).symlink_to(pictures / name)
+    with pytest.raises(RuntimeError):
+        api.train(data, tmp_path / "run", observer=Failing(1, RuntimeError("unforeseen")), **tiny)
+    (data / "green").unlink()
+    with pytest.raises(api.DataError, match="2 classes"):
+        api.resume(tmp_path / "run")
+
+
+def test_resuming_a_run_whose_images_changed_keeps_the_old_deal(pictures, tiny, tmp_path):
+    import shutil
+
+    data = shutil.copytree(pictures, tmp_path / "data")
+    with pytest.raises(RuntimeError):
+        api.train(data, tmp_path / "run", observer=Failing(1, RuntimeError("unforeseen")), **tiny)
+    dealt = json.loads((tmp_path / "run" / "splits.json").read_text())
+    shutil.copy(data / "red" / "0.png", data / "red" / "0a.png")
+    run = api.resume(tmp_path / "run")
+    assert json.loads((run.folder / "splits.json").read_text()) == dealt
+    assert run.scores["images"] == sum(split == "test" for split in dealt.values())

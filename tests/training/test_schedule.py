@@ -1,0 +1,105 @@
+"""The learning rate of every step, against torch's schedulers and by hand."""
+
+import math
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
+
+from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.settings import ScheduleSettings
+
+TOTAL = 40
+
+
+def factors(name, *, warmup=0, final=0.0, total=TOTAL):
+    """The factor of every step, and of the one after the last."""
+    settings = ScheduleSettings(name=name, final=final)
+    return [learning_rate_factor(settings, step, warmup=warmup, total=total) for step in range(total + 1)]
+
+
+def torchs(make):
+    """The learning rates of a scheduler of torch over a rate of 1."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = make(optimizer)
+    rates = []
+    for _ in range(TOTAL + 1):
+        rates.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("final", [0.0, 0.1])
+def test_cosine_is_torchs_cosine_annealing(final):
+    expected = torchs(lambda o: CosineAnnealingLR(o, T_max=TOTAL, eta_min=final))
+    assert factors("cosine", final=final) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("final", [0.0, 0.25])
+def test_linear_is_torchs_linear(final):
+    expected = torchs(lambda o: LinearLR(o, start_factor=1.0, end_factor=final, total_iters=TOTAL))
+    assert factors("linear", final=final) == pytest.approx(expected, abs=1e-9)
+
+
+def test_constant_is_torchs_constant():
+    assert factors("constant") == torchs(lambda o: ConstantLR(o, factor=1.0))
+
+
+def test_warmup_then_cosine_is_torchs_lambda_of_the_same_formula():
+    def by_hand(step):
+        return (step + 1) / 11 if step < 10 else 0.5 * (1 + math.cos(math.pi * (step - 10) / (TOTAL - 10)))
+
+    assert factors("cosine", warmup=10) == pytest.approx(torchs(lambda o: LambdaLR(o, by_hand)), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+def test_warmup_grows_linearly_and_reaches_the_top_at_its_end(name):
+    values = factors(name, warmup=4)
+    assert values[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 1, 7, 20])
+@pytest.mark.parametrize("final", [0.0, 0.3, 1.0])
+def test_the_factor_is_never_above_one_and_never_below_the_end(name, warmup, final):
+    values = factors(name, warmup=warmup, final=final)
+    assert max(values) == pytest.approx(1.0)
+    assert max(values) <= 1.0
+    assert min(values[warmup:]) >= final - 1e-12
+    assert values[warmup:] == sorted(values[warmup:], reverse=True)
+    assert all(value > 0 for value in values[:-1])
+
+
+@pytest.mark.parametrize(("name", "end"), [("constant", 1.0), ("linear", 0.2), ("cosine", 0.2)])
+def test_the_schedule_ends_where_it_is_told_to(name, end):
+    assert factors(name, warmup=5, final=0.2)[-1] == pytest.approx(end)
+
+
+def test_by_hand_halfway_down():
+    assert factors("linear", total=10)[5] == pytest.approx(0.5)
+    assert factors("cosine", total=10)[5] == pytest.approx(0.5)
+    assert factors("cosine", total=12)[4] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("name", ["constant", "linear", "cosine"])
+def test_a_run_of_one_step_has_a_rate(name):
+    assert learning_rate_factor(ScheduleSettings(name=name), 0, warmup=0, total=1) == 1.0
+
+
+def test_a_run_uses_the_schedule_step_by_step(make_trainer):
+    trainer = make_trainer(**{"schedule.warmup_epochs": 1, "schedule.name": "linear", "optimizer.lr": 0.5})
+    used, step = [], trainer.optimizer.step
+
+    def noting(*args, **kwargs):
+        used.append([group["lr"] for group in trainer.optimizer.param_groups])
+        return step(*args, **kwargs)
+
+    trainer.optimizer.step = noting
+    trainer.run()
+    rates = [0.5 * f for f in (1 / 4, 2 / 4, 3 / 4, 1, 2 / 3, 1 / 3)]
+    assert used == [pytest.approx([rate, rate]) for rate in rates]
+
+
+def test_warmup_takes_at_most_half_of_a_run(make_trainer):
+    assert make_trainer(**{"schedule.warmup_epochs": 50, "training.epochs": 4}).warmup == 6
