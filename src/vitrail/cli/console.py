@@ -1,9 +1,12 @@
 """What commands print: results on stdout, everything else on stderr."""
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
@@ -42,6 +45,14 @@ def problem(what: str, where: object = None, hint: str | None = None) -> None:
     if hint is not None:
         lines.append(f"what to do: {hint}")
     note("\n".join(lines))
+
+
+def program() -> str:
+    """How this program was called, so that commands it suggests can be pasted: it may not be on the PATH."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m vitrail"
+    return "vitrail" if shutil.which("vitrail") or called.name != "vitrail" else os.path.relpath(called)
 
 
 def interactive() -> bool:

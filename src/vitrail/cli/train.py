@@ -1,12 +1,13 @@
 """``vitrail train``."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, number, result
+from vitrail.cli.console import Whole, note, number, program, result
 from vitrail.errors import ConfigError
 
 
@@ -88,8 +89,8 @@ def tell(run: Any) -> None:
         f"{run.split} accuracy {100 * run.scores['top1']:.2f} % on {run.scores['images']} images, loss {run.scores['loss']:.4f}"
     )
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
-    for command in (f"vitrail evaluate {run.folder}", f"vitrail predict {run.folder} IMAGES", f"vitrail summary {run.folder}"):
-        note(f"  {command}")
+    for words in (["evaluate", run.folder], ["predict", run.folder, "IMAGES"], ["summary", run.folder]):
+        note(f"  {program()} {shlex.join(map(str, words))}")
 
 
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
