@@ -1,6 +1,9 @@
 """The library as Python: train, resume, evaluate, predict."""
 
 import json
+import os
+import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -9,7 +12,13 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
+from vitrail.api import resolve_run
 from vitrail.data.sources import open_data
+from vitrail.study import figures
+from vitrail.training import run_folder
+from vitrail.training.recipes import recipe_names
+from vitrail.training.signals import InterruptedRunError
+from vitrail.weights.reference import open_model
 
 
 def test_every_public_name_is_there():
@@ -155,7 +164,7 @@ def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures
 
 
 def test_a_model_folder_needs_data_to_be_evaluated_on(run):
-    with pytest.raises(DataError, match="no data"):
+    with pytest.raises(ConfigError, match="no data"):
         vitrail.evaluate(run.folder / "best")
 
 
@@ -191,3 +200,81 @@ def test_a_model_that_is_missing_is_an_error(tmp_path):
     with pytest.raises(ModelFileError) as caught:
         vitrail.predict(tmp_path / "nowhere", np.zeros(1))
     assert caught.value.exit_code == 4
+
+
+# edges
+
+
+def test_a_run_inside_its_own_data_is_no_class(pictures, tiny, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(pictures, data)
+    inside = vitrail.train(data, data / "runs" / "first", **tiny)
+    assert open_data(data).classes == inside.trained.labels == ["blue", "green", "red"]
+    assert vitrail.evaluate(inside.folder)[1] == "test"
+
+
+def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_dealt(pictures, run, tmp_path):
+    for split, numbers in {"train": range(6), "test": range(6, 8)}.items():
+        for name in ("red", "green", "blue"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in numbers:
+                shutil.copy(pictures / name / f"{number}.png", tmp_path / split / name)
+    evaluation, split = vitrail.evaluate(run.folder / "best", tmp_path)
+    assert (split, len(evaluation.labels)) == ("test", 6)
+
+
+def test_classes_that_are_never_trained_on_are_refused(pictures, tiny, tmp_path):
+    data = tmp_path / "data"
+    for split, names in {"train": ("red", "green"), "val": ("red", "green", "blue")}.items():
+        for name in names:
+            shutil.copytree(pictures / name, data / split / name)
+    with pytest.raises(DataError, match="'blue' have no training images"):
+        vitrail.train(data, tmp_path / "run", **tiny)
+
+
+def test_a_models_name_means_that_model_whatever_the_recipe_says():
+    named = {"data": {"source": "x"}, "model": {"name": "ViT-CIFAR10-lecture"}}
+    for recipe in recipe_names():
+        settings, _ = resolve_run(recipe, None, named)
+        with torch.device("meta"):
+            model = vitrail.ViT(settings.model.config.changed(num_classes=10, channels=3))
+        assert sum(p.numel() for p in model.parameters()) == 302_520_350
+
+
+def test_a_signal_while_the_report_is_written_is_heard_and_the_report_stays_whole(pictures, tiny, tmp_path, monkeypatch):
+    save = figures.save
+
+    def interrupted(figure, file):
+        os.kill(os.getpid(), signal.SIGTERM)
+        save(figure, file)
+        monkeypatch.setattr(figures, "save", save)
+
+    monkeypatch.setattr(figures, "save", interrupted)
+    with pytest.raises(InterruptedRunError) as caught:
+        vitrail.train(pictures, tmp_path / "run", **tiny)
+    assert caught.value.exit_code == 143
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "finished"
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_run_folder_that_cannot_be_completed_is_taken_back(pictures, tiny, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_folder, "write_json", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        vitrail.train(pictures, tmp_path / "new" / "run", **tiny)
+    assert not (tmp_path / "new").exists()
+
+
+def test_everybody_may_read_a_model(run):
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in (run.folder / "best").iterdir())
+
+
+def test_answers_that_are_not_finite_are_no_answers(run, pictures, tmp_path):
+    broken = open_model(run.folder)
+    with torch.no_grad():
+        broken.model.head.linear.weight.fill_(3e38)
+    for ask in (lambda: vitrail.predict(broken, pictures / "red" / "0.png"), lambda: vitrail.evaluate(broken, pictures)):
+        with pytest.raises(ModelFileError, match="not finite"):
+            ask()

@@ -1,5 +1,7 @@
 """Errors say what, where and what to do, and have the exit codes that scripts rely on."""
 
+from pathlib import Path
+
 import pytest
 
 import vitrail
@@ -15,8 +17,8 @@ from vitrail.training.signals import InterruptedRunError
         (DataError("x"), 3),
         (ModelFileError("x"), 4),
         (DivergedError("x"), 5),
-        (InterruptedRunError(2, "x"), 130),
-        (InterruptedRunError(15, "x"), 143),
+        (InterruptedRunError(2, Path("run"), "x"), 130),
+        (InterruptedRunError(15, Path("run"), "x"), 143),
     ],
 )
 def test_every_error_has_its_exit_code(error, code):
@@ -25,7 +27,7 @@ def test_every_error_has_its_exit_code(error, code):
 
 
 def test_an_interrupted_run_changes_no_other_errors_exit_code():
-    InterruptedRunError(2, "x")
+    InterruptedRunError(2, Path("run"), "x")
     assert InterruptedRunError.exit_code == VitrailError.exit_code == 1
 
 

@@ -13,8 +13,8 @@ from vitrail.data.decode import check_head
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item, match_classes, open_data
-from vitrail.errors import DataError, VitrailError
-from vitrail.files import write_text
+from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
+from vitrail.files import path_of, write_text
 from vitrail.models.vit import ViT
 from vitrail.study.cost import cost
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
@@ -22,7 +22,7 @@ from vitrail.training.loop import Observer, Trainer
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
 from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
-from vitrail.training.signals import InterruptedRunError
+from vitrail.training.signals import InterruptedRunError, remembered_signals
 from vitrail.weights.folder import TrainedModel, load_model
 from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
@@ -70,8 +70,8 @@ def train(
     """
     if data is not None:
         settings["data"] = str(data)
-    resolved, start = resolve_run(recipe, Path(config) if config else None, nested(settings))
-    folder = Path(out) if out is not None else default_folder(resolved.data.source)
+    resolved, start = resolve_run(recipe, path_of(config) if config else None, nested(settings))
+    folder = path_of(out) if out is not None else default_folder(resolved.data.source)
     require_free(folder)
     observer = observer or Observer()
     source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
@@ -85,6 +85,8 @@ def train(
         run.log(
             f"{resolved.model.name} on {resolved.data.source}: " + ", ".join(f"{k} {len(v)}" for k, v in source.splits.items())
         )
+        if not source.splits["val"]:
+            run.log("no validation images: the training images stand in for them")
         trainer = Trainer(resolved, model, preparation, source, run)
         run.write_status("running", epoch=0)
         return _finish(trainer, observer)
@@ -95,7 +97,7 @@ def train(
 
 def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
     """Continue an interrupted run with its own settings and data, from its newest checkpoint."""
-    run = RunFolder.open(Path(folder))
+    run = RunFolder.open(path_of(folder))
     settings = run.settings
     source = open_data(settings.data.source, split_seed=settings.data.split_seed, assignment=run.assignment)
     if len(source.classes) != settings.model.num_classes:
@@ -145,6 +147,7 @@ def evaluate(
     loader = EpochLoader(ImageDataset(items, trained.preparation), batch_size, shuffle=False, workers=workers)
     device = pick_device()
     result = evaluate_batches(trained.model.to(device), loader, trained.preparation, device=device, on_batch=on_batch)
+    _require_finite(result.logits)
     return result, chosen
 
 
@@ -167,7 +170,7 @@ def predict(
     pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
     results = []
     for start in range(0, len(pictures), batch_size):
-        part = [Path(p) if isinstance(p, str) else p for p in pictures[start : start + batch_size]]
+        part = [path_of(p) if isinstance(p, str | Path) else p for p in pictures[start : start + batch_size]]
         pixels = np.stack([trained.preparation.pixels(picture) for picture in part])
         results += predict_pixels(trained, pixels, top=top)
     return results
@@ -178,7 +181,9 @@ def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> li
     """`predict` for prepared pixels: uint8 (B, C, H, W)."""
     device = pick_device()
     batch = trained.preparation.normalize(torch.from_numpy(pixels).to(device))
-    probabilities = trained.model.to(device).eval()(batch).float().softmax(dim=1).cpu()
+    logits = trained.model.to(device).eval()(batch).float().cpu()
+    _require_finite(logits)
+    probabilities = logits.softmax(dim=1)
     best = probabilities.topk(min(top, len(trained.labels)), dim=1)
     return [
         [(trained.labels[i], score) for i, score in zip(indices, scores, strict=True)]
@@ -186,9 +191,16 @@ def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> li
     ]
 
 
+def _require_finite(logits: torch.Tensor) -> None:
+    if not logits.isfinite().all():
+        raise ModelFileError(
+            "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
+        )
+
+
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
     """The complete settings of a run, and the model it starts from, if it does."""
-    file = read_yaml(config) if config else {}
+    file = nested(read_yaml(config)) if config else {}
     check_names(file, path=f"{config}: ")
     check_names(settings)
     own = merge(file, settings)
@@ -197,28 +209,31 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
         base: Values = {}  # a complete recipe of its own
     else:
         base = read_recipe(recipe or default_recipe(data.get("source") if isinstance(data, dict) else None))
-    start = open_model(own["start"]) if own.get("start") else None
+    reference = own.get("start")
+    if not isinstance(reference, str | None):
+        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a run folder or a model folder")
+    start = None if reference is None else open_model(reference)
     return resolve(base, file, settings, start.model.config if start else None), start
 
 
 def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tuple[ImageData, bool]:
     """The data to evaluate on, and whether its splits mean something for this model."""
-    run = RunFolder.open(Path(model)) if not isinstance(model, TrainedModel) and is_run(Path(model)) else None
+    run = RunFolder.open(path_of(model)) if not isinstance(model, TrainedModel) and is_run(path_of(model)) else None
     if data is None:
         if run is None:
-            raise DataError("no data given", where="--data", hint="name the images to evaluate on")
+            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
         data = run.settings.data.source
     own = run is not None and _same(data, run.settings.data.source)
     source = open_data(data, assignment=run.assignment if own and run else None)
-    return source, own or source.source == "digits" or source.assignment is None
+    return source, own or source.has_splits
 
 
 def _same(a: str | Path, b: str | Path) -> bool:
-    return str(a) == str(b) or Path(a).expanduser().resolve() == Path(b).expanduser().resolve()
+    return str(a) == str(b) or path_of(a).resolve() == path_of(b).resolve()
 
 
 def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
-    """The settings with the data set's number of classes."""
+    """The settings with the data set's number of classes, and with paths that hold wherever one stands."""
     if len(source.classes) < 2:
         raise DataError(
             f"only the class {source.classes[0]!r} found; a classifier needs two or more",
@@ -226,7 +241,18 @@ def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
             hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
         )
     source.split("train")
-    return settings.changed(model=settings.model.changed(num_classes=len(source.classes)))
+    unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
+    if unseen:
+        raise DataError(
+            f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
+            where=source.source,
+            hint="add some, or take the classes out of the other splits",
+        )
+    return settings.changed(
+        model=settings.model.changed(num_classes=len(source.classes)),
+        data=settings.data.changed(source=source.source),
+        start=settings.start and str(path_of(settings.start).resolve()),
+    )
 
 
 def _preparation(settings: RunSettings) -> Preparation:
@@ -258,22 +284,39 @@ def _check_images(items: list[Item], observer: Observer) -> None:
 
 def _finish(trainer: Trainer, observer: Observer) -> Run:
     """Train to the end, then report on the best model."""
-    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
-
     trainer.run(observer)
     folder, settings, source = trainer.folder.path, trainer.settings, trainer.data
     trained, split = load_model(folder / "best"), source.evaluation_split
     items = trainer.few(source.split(split))
     loader = EpochLoader(ImageDataset(items, trained.preparation), settings.training.batch_size, shuffle=False)
     observer.begin(f"evaluating {split}", len(items))
-    result = evaluate_batches(
-        trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=observer.advance
-    )
+    with remembered_signals() as signals:
+
+        def on_batch(images: int) -> None:
+            observer.advance(images)
+            if signals.received is not None:
+                trainer.stop(signals.received)
+
+        result = evaluate_batches(
+            trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=on_batch
+        )
+        _report(trainer, trained, split, items, result)
+        trainer.finish()
+    if signals.received is not None:
+        raise InterruptedRunError(signals.received, folder, trainer.folder.resume_command)
+    return Run(folder, trained, split, result.scores())
+
+
+def _report(trainer: Trainer, trained: TrainedModel, split: str, items: list[Item], result: Evaluation) -> None:
+    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
+
+    settings, source = trainer.settings, trainer.data
     write_report(
-        folder,
+        trainer.folder.path,
         settings=settings.model_dump(mode="json"),
         environment=environment(),
         rows=trainer.rows,
+        kept=trainer.best["epoch"] if trainer.best else 0,
         cost=cost(settings.model.config),
         classes=source.classes,
         counts={name: source.counts(name) for name in source.splits},
@@ -283,7 +326,6 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
         probabilities=result.probabilities.numpy(),
         scores=result.scores(),
     )
-    return Run(folder, trained, split, result.scores())
 
 
 def _fail(run: RunFolder, error: BaseException) -> None:

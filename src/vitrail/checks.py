@@ -26,6 +26,13 @@ def require_positive(**values: float) -> None:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
 
 
+def require_not_negative(**values: float) -> None:
+    """Refuse any of ``values`` below zero."""
+    for name, value in values.items():
+        if value < 0:
+            raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value of 0 or more")
+
+
 def require_at_most(name: str, value: int, most: int) -> None:
     """Refuse ``value`` above ``most``."""
     if value > most:

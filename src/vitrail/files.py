@@ -11,7 +11,12 @@ from typing import Any
 
 
 def path_of(text: str | Path) -> Path:
-    """A path, with ``~`` as the home folder; ``~nobody`` stays as it is."""
+    """A path, with ``~`` as the home folder (``~nobody`` stays as it is).
+
+    An empty text becomes a path that does not exist: ``Path("")`` would mean the current folder, which nobody named.
+    """
+    if not str(text):
+        return Path(os.devnull, "empty path")
     return Path(os.path.expanduser(text))
 
 

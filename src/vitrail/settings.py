@@ -1,7 +1,7 @@
 """Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
 
 from collections.abc import Mapping
-from textwrap import shorten
+from reprlib import Repr
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -48,12 +48,21 @@ class Settings(BaseModel):
         if error["type"] == "missing":
             return ConfigError(f"{dotted} is missing", where=dotted, hint=f"set {dotted}")
         message = error["msg"].removeprefix("Value error, ")
-        what = f"{dotted} cannot be {shorten(repr(error['input']), 80, placeholder='…')}"
+        what = f"{dotted} cannot be {brief(error['input'])}"
         if error["type"] == "literal_error":
             choices = error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             close = nearest(str(error["input"]), choices)
             message += f"; did you mean {close!r}?" if close else ""
         return ConfigError(what, where=dotted, hint=message[0].lower() + message[1:])
+
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxtuple, _SHORT.maxstring, _SHORT.maxother = 2, 3, 3, 3, 60, 60
+
+
+def brief(value: Any) -> str:
+    """A value as an error shows it: short, however large or deep it is."""
+    return _SHORT.repr(value)
 
 
 def _section(cls: type[BaseModel], path: list[str]) -> type[BaseModel]:

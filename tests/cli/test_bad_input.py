@@ -11,6 +11,7 @@ TRAIN = "train --data pictures --out run"
 TINY = "--epochs 1 --image-size 8 --model.dim 16 --model.depth 1 --model.heads 2 --model.mlp-dim 32"
 
 WRONG_USAGE = {
+    "no data for a model folder": "evaluate trained/best",
     "unknown flag": f"{TRAIN} --nonsense 3",
     "unknown flag and nothing else": "train --nonsense 3",
     "unknown flag of another command": "evaluate trained --nonsense 3",
@@ -69,7 +70,6 @@ WRONG_DATA = {
     "evaluation data missing": "evaluate trained --data nowhere",
     "classes the model does not know": "evaluate trained --data strangers",
     "a split without images": "evaluate trained --data split --split val",
-    "no data for a model folder": "evaluate trained/best",
     "image missing": "predict trained nowhere.jpg",
     "glob that finds nothing": "predict trained nowhere/*.jpg",
     "folder without images": "predict trained empty",

@@ -228,7 +228,8 @@ def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags
         out, err = training.communicate()
     assert training.returncode == code
     assert out == ""
-    assert err.splitlines()[-2:] == ["error: interrupted; everything is saved", f"what to do: vitrail resume {folder}"]
+    said = ["error: interrupted; everything is saved", f"where: {folder}", f"what to do: python -m vitrail resume {folder}"]
+    assert err.splitlines()[-3:] == said
     status = json.loads((folder / "status.json").read_text())
     assert (status["state"], status["resume"]) == ("interrupted", f"vitrail resume {folder}")
     assert (folder / "checkpoints" / f"step-{status['step']:09d}").is_dir()

@@ -28,7 +28,7 @@ def rows(count):
 
 @pytest.mark.parametrize("epochs", [1, 2, 300])
 def test_curves_show_loss_and_accuracy_of_both_splits(tmp_path, epochs):
-    figure = figures.curves(rows(epochs))
+    figure = figures.curves(rows(epochs), epochs)
     drawn(figure, tmp_path)
     loss, accuracy = figure.axes
     for axes, name, factor in ((loss, "loss", 1), (accuracy, "top1", 100)):
@@ -39,13 +39,13 @@ def test_curves_show_loss_and_accuracy_of_both_splits(tmp_path, epochs):
 
 
 def test_a_single_epoch_is_a_visible_point():
-    assert all(line.get_marker() == "o" for line in figures.curves(rows(1)).axes[0].lines[:2])
+    assert all(line.get_marker() == "o" for line in figures.curves(rows(1), 1).axes[0].lines[:2])
 
 
 def test_curves_mark_the_epoch_that_was_kept():
     made = rows(5)
     made[2]["val_top1"] = 0.99
-    assert "kept: epoch 3" in [text.get_text() for text in figures.curves(made).axes[0].get_legend().get_texts()]
+    assert "kept: epoch 3" in [text.get_text() for text in figures.curves(made, 3).axes[0].get_legend().get_texts()]
 
 
 def texts(axes):

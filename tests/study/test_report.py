@@ -71,6 +71,7 @@ def report(tmp_path_factory):
             items=[Item(f"image-{i}", Image.fromarray(p), int(t)) for i, (p, t) in enumerate(zip(pixels, labels, strict=True))],
             preparation=Preparation.standard((8, 8), 1),
             probabilities=probabilities,
+            kept=1,
             scores={"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images},
         )
         return folder, labels, probabilities.argmax(axis=1)
@@ -131,7 +132,7 @@ def test_the_page_counts_the_images_of_every_split_that_has_any(report):
 @pytest.mark.parametrize(
     ("images", "wrong", "said"),
     [
-        (30, 0.0, "0 of 0 mistakes, the surest first; then hits, the least sure first."),
+        (30, 0.0, "No mistakes. The hits of which the model was least sure."),
         (60, 1.0, "24 of 59 mistakes, the surest first."),
     ],
 )

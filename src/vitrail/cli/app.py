@@ -1,8 +1,12 @@
 """The command line: one thin module per command; each imports what computes only when it is called."""
 
+import os
 import shlex
+import signal
 import sys
+import threading
 import traceback
+from types import FrameType
 
 from cyclopts import App, CycloptsError
 
@@ -24,15 +28,25 @@ app = App(
     help="Vision Transformers: build, train, see into, ship.",
     version=vitrail.__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 
 for _command in (demo, train, resume, evaluate, predict, summary, models, recipes, doctor):
     app.command(_command)
 
 
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """SIGTERM as an exception, so that whoever has made something half takes it back."""
+    problem("terminated")
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminated)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -46,10 +60,18 @@ def main(arguments: list[str] | None = None) -> None:
         problem(error.what, error.where, error.hint)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        problem("interrupted")
+        problem("interrupted", shlex.join(["vitrail", *words]), "run it again")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        problem(error.strerror or str(error), error.filename or "system", "check the path, its permissions and the free space")
+        sys.exit(1)
+    except MemoryError:
+        problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch")
         sys.exit(1)
     except Exception as error:
         if debug:

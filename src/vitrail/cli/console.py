@@ -7,13 +7,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
-    if not re.fullmatch(r"[+-]?\d+", tokens[0].value):
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", tokens[0].value):
         raise ValueError(f"{tokens[0].value!r} is no whole number")
     return int(tokens[0].value)
 
@@ -29,7 +30,7 @@ def result(text: str) -> None:
 
 def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
-    print(json.dumps(values, indent=2, ensure_ascii=False))
+    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def note(text: str) -> None:
@@ -41,8 +42,9 @@ def problem(what: str, where: object = None, hint: str | None = None) -> None:
     """An error: what, where, what to do, a line each."""
     lines = [f"error: {' '.join(what.split())}"]
     if where is not None:
-        lines.append(f"where: {where}")
+        lines.append(f"where: {shorten(str(where), 300, placeholder='…')}")
     if hint is not None:
+        hint = f"{program()} {hint.removeprefix('vitrail ')}" if hint.startswith("vitrail ") else hint
         lines.append(f"what to do: {hint}")
     note("\n".join(lines))
 
@@ -50,7 +52,7 @@ def problem(what: str, where: object = None, hint: str | None = None) -> None:
 def program() -> str:
     """How this program was called, so that commands it suggests can be pasted: it may not be on the PATH."""
     called = Path(sys.argv[0])
-    if called.name == "__main__.py":
+    if called.parts[-2:] == ("vitrail", "__main__.py"):
         return "python -m vitrail"
     return "vitrail" if shutil.which("vitrail") or called.name != "vitrail" else os.path.relpath(called)
 
@@ -62,4 +64,4 @@ def interactive() -> bool:
 
 def number(text: str) -> str | int:
     """A word of the command line as a whole number, where it is one."""
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text

@@ -8,7 +8,7 @@ from vitrail.cli.console import result, result_json
 
 
 def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Check this machine and installation: versions, cores, GPUs, memory, and a model that trains one step.
+    """Check this machine and installation: versions, cores, GPUs, free disk, and whether a model computes gradients.
 
     Parameters
     ----------

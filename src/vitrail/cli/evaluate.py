@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, result, result_json
+from vitrail.cli.console import Whole, result, result_json
 
 
 def evaluate(
@@ -33,23 +33,24 @@ def evaluate(
     workers
         Processes that prepare images.
     json
-        One JSON document: top1, top5, loss, images.
+        One JSON document: top1, top5, loss, images, split.
     """
     from vitrail import api
-    from vitrail.checks import require_positive
+    from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting
 
     require_positive(**{"--batch-size": batch_size})
+    require_not_negative(**{"--workers": workers})
     with counting("evaluating") as progress:
         evaluation, chosen = api.evaluate(
             model, data, split=split, batch_size=batch_size, workers=workers, on_start=progress.start, on_batch=progress.advance
         )
-    scores = evaluation.scores()
+    scores = {**evaluation.scores(), "split": chosen}
     if json:
         result_json(scores)
         return
-    note(f"split: {chosen}")
-    result(f"top-1 {100 * scores['top1']:.2f} %")
-    result(f"top-5 {100 * scores['top5']:.2f} %")
-    result(f"loss  {scores['loss']:.4f}")
-    result(f"images {scores['images']}")
+    result(f"split   {chosen}")
+    result(f"images  {evaluation.scores()['images']}")
+    result(f"top-1   {100 * evaluation.top(1):.2f} %")
+    result(f"top-5   {100 * evaluation.top(5):.2f} %")
+    result(f"loss    {evaluation.loss:.4f}")

@@ -31,7 +31,7 @@ def train(
     """Train a model on images and write a run folder.
 
     Any other setting goes by its dotted name: --model.depth 6 --optimizer.weight-decay 0.1 --augmentation.crop pad.
-    `vitrail recipes NAME` shows a recipe; a run's config.yaml holds every setting there is.
+    `vitrail recipes NAME --full` shows every setting there is.
 
     Parameters
     ----------
@@ -107,8 +107,9 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
         name, equals, text = word[2:].partition("=")
         if not equals:
             text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
+        name = name.replace("-", "_")
         try:
-            values[name.replace("-", "_")] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            values[name.replace("-", "_")] = text  # no YAML, so a word
+            values[name] = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            values[name] = text  # no YAML, so a word
     return values

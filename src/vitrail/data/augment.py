@@ -21,11 +21,11 @@ class Augmentation(Settings):
     """Probability of mirroring top and bottom."""
     crop: Literal["none", "pad", "resized"] = "none"
     """Nothing; pad the edges and cut the size out anywhere; or cut a random share and resize it (Szegedy et al. 2015)."""
-    padding: Annotated[int, Field(ge=0)] = 4
+    padding: Annotated[int, Field(ge=0, le=4096)] = 4
     """Pixels added on every side before the crop "pad", filled with the mean colour."""
     min_area: Share = 0.25
     """Smallest share of the area that the crop "resized" keeps."""
-    max_aspect: Annotated[float, Field(ge=1)] = 4 / 3
+    max_aspect: Annotated[float, Field(ge=1, le=100)] = 4 / 3
     """Largest stretch of the crop "resized"."""
 
     def pixels(self, image: Image.Image, preparation: Preparation, random: np.random.Generator) -> np.ndarray:
@@ -61,6 +61,9 @@ class Augmentation(Settings):
         return image.resize((width, height), RESAMPLING[preparation.resampling], box=box)
 
 
+SAMPLE = 2  # tells this randomness from that of the order
+
+
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """The randomness of one sample in one epoch; the same whoever asks, in whatever order."""
-    return np.random.default_rng((seed, epoch, index))
+    return np.random.default_rng((SAMPLE, seed, epoch, index))

@@ -1,5 +1,6 @@
 """Files to pictures, safely: known formats only, the size checked before a pixel is decoded."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -66,7 +67,9 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
 
 
 def _open(source: Path | bytes) -> Image.Image:
-    return Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is our own
+        return Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
 
 
 def _reason(error: Exception) -> str:

@@ -40,9 +40,12 @@ class ImageDataset(Dataset[Sample | DataError]):
             return error  # not raised here: a worker would wrap it in its own traceback
 
 
+ORDER = 1  # tells this randomness from that of samples
+
+
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     """The order of an epoch's samples."""
-    return np.random.default_rng((seed, epoch)).permutation(count).tolist()
+    return np.random.default_rng((ORDER, seed, epoch)).permutation(count).tolist()
 
 
 class EpochLoader:

@@ -36,9 +36,9 @@ class Preparation(Settings):
     """Height and width the resized image covers before the centre of ``image_size`` is cut out."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""
-    mean: tuple[float, ...]
+    mean: tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
     """Per channel, subtracted from values of 0…1."""
-    std: tuple[Annotated[float, Field(gt=0)], ...]
+    std: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...]
     """Per channel, divided by."""
 
     @model_validator(mode="after")
@@ -131,7 +131,7 @@ class Preparation(Settings):
                     "std": values["image_std"],
                 }
             )
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
             raise ModelFileError(
                 f"the description of the preprocessing is incomplete or damaged: {error}",
                 where=where,

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,8 @@ class ImageData:
     splits: dict[str, list[Item]]
     assignment: dict[str, str] | None = None
     """How images were dealt to splits, where the data set has none of its own; a run keeps it."""
+    has_splits: bool = True
+    """Whether the data set itself says what is for testing; a flat folder does not."""
 
     def split(self, name: str) -> list[Item]:
         """The images of one split, or of all of them for "all"; raises `DataError` where there are none."""
@@ -79,7 +81,7 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
     """
     if str(source) == "digits":
         return _digits()
-    folder = path_of(source)
+    folder = Path(os.path.abspath(path_of(source)))
     if not os.path.exists(folder):
         raise DataError(
             f"no data at {str(source)!r}", where="--data", hint="give a folder of images sorted into folders by class, or digits"
@@ -106,14 +108,15 @@ def _folder(folder: Path, seed: int, assignment: Assignment | None) -> ImageData
     parts = [(SPLIT_FOLDERS[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_FOLDERS and _folders(p)]
     if not any(split == "train" for split, _ in parts) and len(parts) < len(below):
         classes = _classes(below, folder)  # flat; a class may be called "test"
-        return _dealt(str(folder), classes, _items(folder, folder, classes), SHARES, seed, assignment)
+        dealt = _dealt(str(folder), classes, _items(folder, folder, classes), SHARES, seed, assignment)
+        return replace(dealt, has_splits=False)
     classes = _classes([c for _, p in parts for c in _folders(p)], folder)
     splits: dict[str, list[Item]] = {split: [] for split in SPLITS}
     for split, path in parts:
         splits[split] += _items(folder, path, classes)
     if splits["train"] and not splits["val"]:
         dealt = _dealt(str(folder), classes, splits["train"], {"val": SHARES["val"]}, seed, assignment)
-        return ImageData(str(folder), classes, {**dealt.splits, "test": splits["test"]}, dealt.assignment)
+        return replace(dealt, splits={**dealt.splits, "test": splits["test"]}, has_splits=bool(splits["test"]))
     return ImageData(str(folder), classes, splits)
 
 
@@ -173,7 +176,14 @@ def _items(root: Path, folder: Path, classes: list[str]) -> list[Item]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted((p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")), key=lambda p: natural_key(p.name))
+    """The folders in a folder that can hold images: no hidden ones, no runs."""
+    below = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and not _holds_a_run(p))
+    return sorted(below, key=lambda p: natural_key(p.name))
+
+
+def _holds_a_run(folder: Path) -> bool:
+    """Whether a folder is a run, or holds runs: their pictures are no data."""
+    return any((p / "status.json").is_file() and (p / "config.yaml").is_file() for p in (folder, *folder.glob("*/")))
 
 
 def _images(folder: Path) -> list[Path]:

@@ -59,7 +59,7 @@ class ViTConfig(Settings):
     """Whether the projections to q, k and v have a bias."""
     qk_norm: bool = False
     """LayerNorm on each head's queries and keys."""
-    layer_scale: Annotated[float, Field(gt=0)] | None = None
+    layer_scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Initial value of LayerScale on every branch; none by default."""
     dropout: Probability = 0.0
     """Dropout after the position, in the MLP and on every branch's result."""
@@ -71,7 +71,7 @@ class ViTConfig(Settings):
     """Share of the patches left out of every training image."""
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
     """Epsilon of the encoder's LayerNorms."""
 
     @model_validator(mode="after")

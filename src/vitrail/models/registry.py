@@ -38,8 +38,8 @@ NAMES["ViT-CIFAR10-lecture"] = {
 }  # fmt: skip
 """The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
 
-_PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>\d+)")
-_TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>\d+)(_(?P<image>\d+))?")
+_PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
+_TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")
 _TIMM_SIZES = {
     "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H", "giant": "g", "gigantic": "G",
 }  # fmt: skip

@@ -47,7 +47,7 @@ class ViT(nn.Module):
         heads = {"linear": parts.linear_head, "mlp": parts.mlp_head, "lecture": parts.lecture_head}
         self.head = heads[c.head](c.dim, c.num_classes, dropout=c.head_dropout)
         self.apply(_initialize)
-        nn.init.trunc_normal_(last_linear(self.head).weight, std=0.02)
+        nn.init.normal_(last_linear(self.head).weight, std=0.02)
         for token in (self.class_token, self.registers):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
@@ -162,8 +162,8 @@ def _pool(c: ViTConfig) -> nn.Module:
 
 
 def _initialize(module: nn.Module) -> None:
-    """LeCun's truncated normal for matrices, zero for biases; LayerNorm and GroupNorm keep torch's 1 and 0."""
+    """LeCun's normal for matrices, zero for biases; LayerNorm and GroupNorm keep torch's 1 and 0."""
     if isinstance(module, nn.Linear | nn.Conv2d):
-        nn.init.trunc_normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
+        nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
         if module.bias is not None:
             nn.init.zeros_(module.bias)

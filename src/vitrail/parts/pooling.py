@@ -32,7 +32,7 @@ class AttentionPooling(nn.Module):
     def __init__(self, dim: int, heads: int, mlp_dim: int, *, norm_eps: float = 1e-6):
         super().__init__()
         self.query = nn.Parameter(torch.empty(1, 1, dim))
-        nn.init.trunc_normal_(self.query, std=0.02)
+        nn.init.normal_(self.query, std=0.02)
         self.attention = Attention(dim, heads, context_dim=dim)
         self.mlp = Branch(dim, FeedForward(dim, mlp_dim), norm_eps=norm_eps)
 

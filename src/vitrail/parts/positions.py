@@ -93,7 +93,7 @@ class LearnedPosition1d(nn.Module):
         super().__init__()
         self.grid, self.prefix = grid, prefix
         self.embedding = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], dim))
-        nn.init.trunc_normal_(self.embedding, std=0.02)
+        nn.init.normal_(self.embedding, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.embedding
@@ -109,7 +109,7 @@ class LearnedPosition2d(nn.Module):
         self.columns = nn.Parameter(torch.empty(grid[1], dim // 2))
         self.prefix = nn.Parameter(torch.empty(prefix, dim)) if prefix else None
         for parameter in self.parameters():
-            nn.init.trunc_normal_(parameter, std=0.02)
+            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         rows, columns = len(self.rows), len(self.columns)
@@ -132,7 +132,7 @@ class RelativePositionBias(nn.Module):
         super().__init__()
         offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         self.table = nn.Parameter(torch.empty(offsets + (3 if prefix else 0), heads))
-        nn.init.trunc_normal_(self.table, std=0.02)
+        nn.init.normal_(self.table, std=0.02)
         y, x = (c.astype(np.int64) for c in _coordinates(grid))
         index = (y[:, None] - y + grid[0] - 1) * (2 * grid[1] - 1) + (x[:, None] - x + grid[1] - 1)
         index = np.pad(index, ((prefix, 0), (prefix, 0)), constant_values=offsets)

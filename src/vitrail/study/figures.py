@@ -32,18 +32,17 @@ def short(name: str, length: int = 16) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
-def curves(rows: list[dict[str, Any]]) -> Figure:
-    """Loss and accuracy against epochs, training and validation, with the kept epoch marked."""
+def curves(rows: list[dict[str, Any]], kept: int) -> Figure:
+    """Loss and accuracy against epochs, training and validation, with the epoch ``kept`` marked."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.2), layout="constrained")
         loss, accuracy = figure.subplots(1, 2)
         epochs = [row["epoch"] for row in rows]
-        best = max(rows, key=lambda row: (row["val_top1"], -row["val_loss"], row["epoch"]))
         for axes, name, factor in ((loss, "loss", 1), (accuracy, "top1", 100)):
             for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
                 values = [factor * row[f"{split}_{name}"] for row in rows]
                 axes.plot(epochs, values, color=color, label=label, marker="o" if len(rows) == 1 else None)
-            axes.axvline(best["epoch"], color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {best['epoch']}", zorder=0)
+            axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.25)
         loss.set_ylabel("cross-entropy")

@@ -38,6 +38,7 @@ def write_report(
     settings: dict[str, Any],
     environment: dict[str, Any],
     rows: list[dict[str, Any]],
+    kept: int,
     cost: Cost,
     classes: list[str],
     counts: dict[str, list[int]],
@@ -54,6 +55,7 @@ def write_report(
         settings: the complete configuration.
         environment: versions and machine.
         rows: metrics of every epoch.
+        kept: the epoch whose weights are evaluated.
         cost: parameters and multiply-adds.
         classes: names by index.
         counts: images of every class, by split.
@@ -70,14 +72,16 @@ def write_report(
     )
     write_text(folder / "classification_report.txt", per_class)
     plots = folder / "plots"
-    figures.save(figures.curves(rows), plots / "curves.png")
+    plots.mkdir(exist_ok=True)
+    figures.save(figures.curves(rows, kept), plots / "curves.png")
     matrix = confusion_matrix(labels, guesses, labels=range(len(classes)))
     figures.save(figures.confusion(matrix, classes), plots / "confusion.png")
     _examples(plots / "examples.png", items, preparation, probabilities, classes)
     wrong = int((labels != guesses).sum())
-    shown = f"{min(wrong, EXAMPLES)} of {wrong} mistakes, the surest first" + (
-        "; then hits, the least sure first." if wrong < min(EXAMPLES, len(items)) else "."
-    )
+    shown = f"{min(wrong, EXAMPLES)} of {wrong} mistakes, the surest first"
+    shown += "; then hits, the least sure first." if wrong < min(EXAMPLES, len(items)) else "."
+    if wrong == 0:
+        shown = "No mistakes. The hits of which the model was least sure."
     sections = [
         _headline(settings, environment, rows, cost, split, scores),
         _figure("Training", plots / "curves.png", CURVES),

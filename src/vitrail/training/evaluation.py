@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ def evaluate_batches(
 
 def pick_device(name: str = "auto") -> torch.device:
     """``auto`` takes CUDA, else Apple's MPS, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name != "auto":
+        if not available[name]:
+            raise ConfigError(f"torch finds no {name} device", where="training.device", hint="leave it at auto")
         return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))

@@ -15,9 +15,10 @@ from torch.optim.swa_utils import AveragedModel
 from vitrail.data.loader import EpochLoader, ImageDataset, shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
-from vitrail.errors import DivergedError
+from vitrail.errors import DivergedError, ModelFileError
 from vitrail.models.vit import ViT
 from vitrail.training.checkpoint import (
+    Tensors,
     latest_checkpoint,
     load_checkpoint,
     load_optimizer_tensors,
@@ -119,6 +120,9 @@ class Trainer:
         with remembered_signals() as signals:
             while self.done < self.total:
                 self._epoch(self.done // len(self.train_loader), observer, signals)
+
+    def finish(self) -> None:
+        """Say that everything is done, the report included."""
         self.folder.write_status("finished", **self._progress())
 
     def _epoch(self, epoch: int, observer: Observer, signals: Signals) -> None:
@@ -136,13 +140,14 @@ class Trainer:
             if self.done % len(self.train_loader) == 0:
                 break  # the epoch's end saves in any case
             if signals.received is not None:
-                self._stop(signals.received)
+                self.save()
+                self.stop(signals.received)
             every = self.settings.training.checkpoint_every_steps
             if every and self.done % every == 0:
                 self.save()
         self._end_epoch(epoch, observer)
         if signals.received is not None:
-            self._stop(signals.received)
+            self.stop(signals.received)
 
     def _step(self, pixels: Tensor, labels: Tensor) -> tuple[float, int]:
         """One step of the optimizer on a batch; mean loss and number of right guesses."""
@@ -242,7 +247,19 @@ class Trainer:
 
     def restore(self) -> None:
         """Take the newest checkpoint's state, so that `run` goes on as if it had never stopped."""
-        tensors, state = load_checkpoint(latest_checkpoint(self.folder.path))
+        checkpoint = latest_checkpoint(self.folder.path)
+        tensors, state = load_checkpoint(checkpoint)
+        try:
+            self._take(tensors, state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"the checkpoint is damaged, or of other settings: {' '.join(str(error).split())[:200]}",
+                where=checkpoint,
+                hint="bring the run back as it was, or train anew",
+            ) from None
+        self.folder.write_rows(self.rows)
+
+    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
         self.model.load_state_dict(tensors["model"])
         load_optimizer_tensors(self.optimizer, tensors["optimizer"])
         if self.average is not None:
@@ -254,13 +271,12 @@ class Trainer:
             torch.cuda.set_rng_state(tensors["random"]["cuda"])
         self.done, self.sums = state["done"], Sums(**state["sums"])
         self.rows, self.best = state["rows"], state["best"]
-        self.folder.write_rows(self.rows)
 
-    def _stop(self, signal: int) -> None:
-        self.save()
+    def stop(self, signal: int) -> None:
+        """Leave the run as it was last saved; raises `InterruptedRunError`."""
         self.folder.write_status("interrupted", **self._progress())
         self.folder.log(f"stopped by signal {signal} after step {self.done}")
-        raise InterruptedRunError(signal, self.folder.resume_command)
+        raise InterruptedRunError(signal, self.folder.path, self.folder.resume_command)
 
     def _progress(self) -> dict[str, Any]:
         epoch = self.done // len(self.train_loader)

@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.sources import SPLITS as SPLIT_NAMES
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import write_json, write_text
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
+from vitrail.weights.folder import read_json
 
 CONFIG, STATUS, SPLITS = "config.yaml", "status.json", "splits.json"
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
@@ -32,21 +34,28 @@ class RunFolder:
     def create(cls, path: Path, settings: RunSettings, assignment: dict[str, str] | None) -> "RunFolder":
         """Make the folder with its configuration, environment and splits; call `require_free` before any work."""
         made = [p for p in (path, *path.parents) if not p.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for folder in ("plots", "checkpoints"):
-            (path / folder).mkdir()
-        write_text(path / CONFIG, to_yaml(settings))
-        write_json(path / "env.json", environment())
-        if assignment is not None:
-            write_json(path / SPLITS, assignment)
-        return cls(path, made)
+        run = cls(path, made)
+        try:
+            for folder in ("plots", "checkpoints"):
+                (path / folder).mkdir(parents=True)
+            write_text(path / CONFIG, to_yaml(settings))
+            write_json(path / "env.json", environment())
+            if assignment is not None:
+                write_json(path / SPLITS, assignment)
+        except BaseException as error:
+            run.remove()
+            if isinstance(error, OSError):
+                hint = "give a folder that can be written"
+                raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
+            raise
+        return run
 
     def remove(self) -> None:
         """Undo `create`: everything in the folder, and the folders that it made."""
-        for entry in self.path.iterdir():
+        for entry in self.path.iterdir() if self.path.is_dir() else ():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         for folder in self.made:
-            if not any(folder.iterdir()):
+            if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
     @classmethod
@@ -65,7 +74,12 @@ class RunFolder:
     def assignment(self) -> dict[str, str] | None:
         """How the run dealt its images to splits, where its data had none."""
         file = self.path / SPLITS
-        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if not file.exists():
+            return None
+        assignment = read_json(file)
+        if not set(assignment.values()) <= set(SPLIT_NAMES):
+            raise ModelFileError(f"{SPLITS} names splits that do not exist", where=file, hint="bring the file back as it was")
+        return assignment
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -90,7 +104,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that continues the run."""
-        return f"vitrail resume {shlex.quote(str(self.path))}"
+        return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
     def log(self, message: str) -> None:
         """Append a line to train.log."""
@@ -100,12 +114,15 @@ class RunFolder:
 
 def is_run(path: Path) -> bool:
     """Whether a folder was written by a run."""
-    return (path / CONFIG).is_file() and (path / STATUS).is_file()
+    return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
 
 
 def require_free(path: Path) -> None:
-    """Refuse a run folder that exists, unless it is empty."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    """Refuse a run folder that exists, unless it is empty, and one below a file."""
+    above = next((p for p in path.parents if os.path.exists(p)), None)
+    if above is not None and not above.is_dir():
+        raise ConfigError(f"{str(above)!r} is a file", where="--out", hint="give a folder")
+    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
 
 

@@ -8,10 +8,10 @@ import yaml
 from pydantic import Field
 
 from vitrail.data.augment import Augmentation
-from vitrail.errors import ConfigError, unknown
+from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.models.config import Positive, ViTConfig
 from vitrail.models.registry import fields_of
-from vitrail.settings import Settings
+from vitrail.settings import Settings, brief
 
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -33,7 +33,7 @@ class DataSettings(Settings):
 
     source: str
     """``digits``, or a folder."""
-    split_seed: int = 0
+    split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Deals the images of a folder without splits into train, val and test."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare images; the result does not depend on it."""
@@ -44,7 +44,7 @@ class OptimizerSettings(Settings):
 
     name: Literal["adamw", "adam", "sgd"] = "adamw"
     """AdamW decouples weight decay from the gradient; Adam and SGD add it to the gradient."""
-    lr: Annotated[float, Field(gt=0)] = 1e-3
+    lr: Annotated[float, Field(gt=0, le=1e30)] = 1e-3
     """Learning rate at the top of the schedule."""
     weight_decay: NotNegative = 0.05
     """On matrices alone: never on biases, norms, tokens and positions."""
@@ -61,7 +61,7 @@ class ScheduleSettings(Settings):
 
     name: Literal["constant", "linear", "cosine"] = "cosine"
     """What follows the warm-up: no change, a straight line down, or half a cosine down."""
-    warmup_epochs: NotNegative = 5
+    warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
     """Epochs of linear growth from 0; never more than half of the run."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Where linear and cosine end, as a share of ``lr``."""
@@ -75,7 +75,7 @@ class TrainingSettings(Settings):
     batch_size: Positive = 128
     """Images per step of the optimizer."""
     accumulate: Positive = 1
-    """Parts a batch is cut into to save memory; the gradient is that of the whole batch."""
+    """Parts a batch is cut into to save memory; the gradient is that of the whole batch, but for dropout."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Probability spread over all classes in the target."""
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -86,7 +86,7 @@ class TrainingSettings(Settings):
     """Whether torch.compile translates the model first."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Fixes weights, order and augmentation."""
     checkpoint_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints beside those at the end of each epoch; 0 for none."""
@@ -115,18 +115,19 @@ Values = dict[str, Any]
 def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None = None) -> RunSettings:
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
-    A layer that names a model takes the sizes of that name, whatever the layers below it say. ``start`` is the
-    configuration of the model to start from: it takes the place of the recipe's model.
+    A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
+    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model.
     """
     merged: Values = {}
     if start is not None:
-        recipe = {**recipe, "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
+        recipe = {**recipe, "about": "", "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
-            raise ConfigError(f"model cannot be {model!r}", where="model", hint="give model.name and fields below it")
+            raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
         if isinstance(name := model.get("name"), str) and name != "custom":
-            merged = merge(merged, {"model": fields_of(name)})
+            images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
+            merged = {**merged, "about": "", "model": {**images, **fields_of(name)}}
         merged = merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
@@ -138,10 +139,22 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
     for name, value in values.items():
         dotted = f"{path}{name}"
         if name not in settings.model_fields:
-            raise unknown("setting", name, list(settings.model_fields), where=dotted)
+            known = _leaves() if settings is RunSettings else {field: field for field in settings.model_fields}
+            error = unknown("setting", name, list(known), where=dotted)
+            close = nearest(name, list(known))
+            raise ConfigError(error.what, where=dotted, hint=f"did you mean {known[close]!r}?" if close else error.hint)
         kind = settings.model_fields[name].annotation
         if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
             check_names(value, path=f"{dotted}.", settings=kind)
+
+
+def _leaves() -> dict[str, str]:
+    """Sections by their name, and their settings by name with the dotted name that they are given by."""
+    leaves = {name: name for name in RunSettings.model_fields}
+    for section, field in RunSettings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+            leaves |= {name: f"{section}.{name}" for name in field.annotation.model_fields if name not in leaves}
+    return leaves
 
 
 def merge(below: Values, above: Values) -> Values:
@@ -171,9 +184,14 @@ SHORT_NAMES = {
 def nested(named: Mapping[str, Any]) -> Values:
     """Settings by short or dotted name to nested ones: ``{"model.dim": 64}`` to ``{"model": {"dim": 64}}``."""
     result: Values = {}
+    seen: list[str] = []
     for name, value in named.items():
         if not isinstance(value, Mapping):
             name = SHORT_NAMES.get(name, name)
+            clash = next((s for s in seen if s.startswith(f"{name}.") or name.startswith(f"{s}.")), None)
+            if clash is not None:
+                raise ConfigError(f"{name} contradicts {clash}", where=name, hint="give one of them")
+            seen.append(name)
         for key in reversed(name.split(".")):
             value = {key: value}
         result = merge(result, value)
@@ -186,13 +204,22 @@ def read_yaml(file: Path) -> Values:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {error.strerror}", where=file, hint="check the path") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{file}, line {line + 1}" if line is not None else file
         raise ConfigError("the configuration is no YAML", where=where, hint="mend the file") from None
     if not isinstance(values, dict):
         raise ConfigError("the configuration holds no settings", where=file, hint="write `section:` and `  key: value` lines")
+    _require_names(values, file)
     return values
+
+
+def _require_names(values: Mapping[Any, Any], file: Path) -> None:
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"the setting {name!r} is no name", where=file, hint="write `name: value` lines")
+        if isinstance(value, Mapping):
+            _require_names(value, file)
 
 
 def to_yaml(settings: RunSettings) -> str:

@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from vitrail.errors import VitrailError
@@ -12,8 +13,8 @@ from vitrail.errors import VitrailError
 class InterruptedRunError(VitrailError):
     """A run that was asked to stop and has saved its state. Exit code 130 (Ctrl-C) or 143 (SIGTERM)."""
 
-    def __init__(self, number: int, resume: str):
-        super().__init__("interrupted; everything is saved", hint=resume)
+    def __init__(self, number: int, folder: Path, resume: str):
+        super().__init__("interrupted; everything is saved", where=folder, hint=resume)
         self.exit_code = 128 + number  # type: ignore[misc]
 
 

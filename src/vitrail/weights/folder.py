@@ -63,8 +63,8 @@ def load_model(folder: Path) -> TrainedModel:
     try:
         config = ViTConfig.read(values, where="config")
         names = [labels[str(i)] for i in range(config.num_classes)]
-        if not all(isinstance(name, str) for name in names):
-            raise KeyError("a label is no text")
+        if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(labels):
+            raise KeyError("the labels are no distinct names, one for each class")
     except (ConfigError, KeyError) as error:
         raise ModelFileError(f"the configuration is damaged: {error}", where=config_file, hint="write the folder again") from None
     preparation_file = folder / "preprocessor_config.json"
@@ -135,3 +135,4 @@ def read_json(file: Path) -> dict[str, Any]:
 def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file."""
     save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(0o644)  # safetensors keeps its files to their owner
