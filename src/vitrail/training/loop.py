@@ -306,7 +306,7 @@ pipeline_tag: image-classification
 ---
 # {settings.model.name} on {data.source}
 
-A Vision Transformer trained with [Vitrail](https://pypi.org/project/vitrail/) to tell {len(data.classes)} classes apart:
+A Vision Transformer trained with Vitrail to tell {len(data.classes)} classes apart:
 {", ".join(data.classes)}.
 
 | | |
