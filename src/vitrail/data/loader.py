@@ -99,9 +99,10 @@ class _Following:
 
 
 def _collate(loaded: list[Sample | DataError]) -> Batch | DataError:
+    pixels, labels = [], []
     for sample in loaded:
         if isinstance(sample, DataError):
             return sample
-    samples = [sample for sample in loaded if not isinstance(sample, DataError)]
-    pixels = torch.from_numpy(np.stack([pixels for pixels, _ in samples]))
-    return pixels, torch.tensor([label for _, label in samples])
+        pixels.append(sample[0])
+        labels.append(sample[1])
+    return torch.from_numpy(np.stack(pixels)), torch.tensor(labels)
