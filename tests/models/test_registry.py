@@ -27,6 +27,11 @@ COUNTS = {
     "ViT-g/14": 1_012_611_432,
     "ViT-G/14": 1_844_440_680,
     "ViT-CIFAR10-lecture": 302_520_350,
+    "R+ViT-Ti/16": 6_337_704,
+    "R26+ViT-S/32": 36_431_912,
+    "R26+ViT-B/32": 101_383_976,
+    "R50+ViT-B/16": 98_659_112,
+    "R50+ViT-L/32": 328_994_856,
 }
 """Parameters at 224 pixels and 1000 classes (the lecture model at its own 32 pixels and 10 classes)."""
 
@@ -55,7 +60,7 @@ def test_parameter_counts_are_exact(name):
     assert parameters(name) == COUNTS[name]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "/" in name])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("ViT-") and "/" in name])
 def test_parameter_counts_equal_the_sum_over_the_layers(name):
     size, patch = name.removeprefix("ViT-").split("/")
     numbers = SIZES[size]
@@ -100,10 +105,24 @@ def test_the_default_is_b_16_at_224():
         ("vit_huge_patch14_224", "ViT-H/14", {}),
         ("vit_giant_patch14_224", "ViT-g/14", {}),
         ("vit_gigantic_patch14_224", "ViT-G/14", {}),
+        ("vit_tiny_r_s16_p8_224", "R+ViT-Ti/16", {}),
+        ("vit_small_r26_s32_224", "R26+ViT-S/32", {}),
+        ("vit_base_r50_s16_224", "R50+ViT-B/16", {}),
+        ("vit_large_r50_s32_224", "R50+ViT-L/32", {}),
     ],
 )
 def test_names_of_timm_are_aliases(alias, name, fields):
     assert model_config(alias) == model_config(name, **fields)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "+" in name])
+def test_hybrids_go_by_a_shorter_name_as_well(name):
+    assert model_config(name.replace("+ViT-", "+")) == model_config(name)
+
+
+def test_the_hybrids_have_the_grid_of_the_paper():
+    grids = {name: model_config(name).grid for name in NAMES if "+" in name}
+    assert grids == {name: (14, 14) if name == "R50+ViT-B/16" else (7, 7) for name in grids}
 
 
 def test_any_patch_side_works_though_it_is_not_listed():

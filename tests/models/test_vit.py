@@ -38,8 +38,13 @@ VALUES: dict[str, list[Any]] = {
     "patch_dropout": [0.25],
     "stochastic_depth": [0.2],
     "norm_eps": [1e-3],
+    "resnet_depths": [(), (1, 2)],
+    "resnet_width": [8],
 }
 """What is trained of every field that has no list of choices."""
+
+RESNET: dict[str, Any] = {"embedding": "resnet", "resnet_width": 8, "patch_size": 8, "resnet_depths": (1, 1)}
+"""What a choice about the ResNet stands with."""
 
 TOGETHER: list[dict[str, Any]] = [
     *({"patch_dropout": 0.5, "position": position} for position in POSITIONS),
@@ -56,7 +61,10 @@ def choices() -> list[dict[str, Any]]:
     """One case for each value of each field of the configuration, and some that meet."""
     cases: list[dict[str, Any]] = []
     for name, field in ViTConfig.model_fields.items():
-        if get_origin(field.annotation) is Literal:
+        if name.startswith("resnet_"):
+            values = VALUES.get(name) or get_args(field.annotation)
+            cases += [{**RESNET, name: value} for value in values]
+        elif get_origin(field.annotation) is Literal:
             cases += [{name: choice} for choice in get_args(field.annotation)]
         elif field.annotation is bool:
             cases += [{name: False}, {name: True}]
@@ -93,6 +101,9 @@ def images_for(model: ViT, batch: int = 8, dtype: torch.dtype = torch.float32) -
 @every_choice
 def test_every_parameter_gets_a_gradient(case):
     model = small(**case).double().train("patch_dropout" in case)
+    for module in model.modules():
+        if isinstance(module, nn.GroupNorm):
+            nn.init.ones_(module.weight)  # a bottleneck's last norm starts at zero and lets nothing through before a step
     images, labels = images_for(model, dtype=torch.float64), torch.arange(8) % 4
     F.cross_entropy(model(images), labels).backward()
     assert len(list(model.parameters())) > 10

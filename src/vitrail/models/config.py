@@ -41,8 +41,14 @@ class ViTConfig(Settings):
     """Attention heads k."""
     mlp_dim: Positive = 3072
     """Hidden width of the MLP."""
-    embedding: Literal["conv", "linear", "stem"] = "conv"
-    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), or a convolutional stem."""
+    embedding: Literal["conv", "linear", "stem", "resnet"] = "conv"
+    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, or a ResNet."""
+    resnet_depths: tuple[Annotated[int, Field(gt=0, le=1000)], ...] = ()
+    """Blocks in every stage of the ResNet; none leaves its root alone."""
+    resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
+    """Channels of the ResNet's root."""
+    resnet_root: Literal["imagenet", "cifar"] = "imagenet"
+    """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
     position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"] = "learned-1d"
     """How a token knows where it stands."""
     pool: Literal["class", "mean", "attention"] = "class"
@@ -80,6 +86,8 @@ class ViTConfig(Settings):
         require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=self.position == "rotary")
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
+        if len(self.resnet_depths) > 8:
+            raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
         most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
         require_at_most("number of patches", self.grid[0] * self.grid[1], most)
         return self

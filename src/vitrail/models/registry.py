@@ -38,15 +38,35 @@ NAMES["ViT-CIFAR10-lecture"] = {
 }  # fmt: skip
 """The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
 
+NAMES |= {
+    f"{resnet}+ViT-{size}/{name}": {**SIZES[size], "patch_size": patch, "embedding": "resnet", "resnet_depths": depths}
+    for resnet, size, name, patch, depths in (
+        ("R", "Ti", 16, 32, ()),  # 8×8 patches of a root of stride 4; Google's name for it counts a stride of 2
+        ("R26", "S", 32, 32, (2, 2, 2, 2)),
+        ("R26", "B", 32, 32, (2, 2, 2, 2)),
+        ("R50", "B", 16, 16, (3, 4, 9)),  # the third stage holds the fourth's blocks, too, at its own stride
+        ("R50", "L", 32, 32, (3, 4, 6, 3)),
+    )
+}
+"""The hybrids of the paper (section 3.1) and of Steiner et al. 2022 (https://arxiv.org/abs/2106.10270)."""
+
+_HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
 _PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
 _TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")
 _TIMM_SIZES = {
     "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H", "giant": "g", "gigantic": "G",
 }  # fmt: skip
+_TIMM_HYBRIDS = {
+    "vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+ViT-S/32",
+    "vit_base_r50_s16_224": "R50+ViT-B/16", "vit_large_r50_s32_224": "R50+ViT-L/32",
+}  # fmt: skip
 
 
 def fields_of(name: str) -> dict[str, Any]:
     """The fields of a `ViTConfig` that a model's name fixes; raises `ConfigError` for a name that is none."""
+    if match := _HYBRID.fullmatch(name):
+        name = f"{match['resnet']}+ViT-{match['vit']}"
+    name = _TIMM_HYBRIDS.get(name, name)
     if name in NAMES:
         return NAMES[name]
     if (match := _PAPER.fullmatch(name)) and match["size"] in SIZES:

@@ -126,6 +126,9 @@ def last_linear(head: nn.Module) -> nn.Linear:
 def _embedding(c: ViTConfig) -> nn.Module:
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
+    if c.embedding == "resnet":
+        resnet = parts.ResNet(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
+        return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
     return parts.PatchEmbedding(c.channels, c.dim, c.patch_size, method=c.embedding)
 
 

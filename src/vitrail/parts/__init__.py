@@ -16,16 +16,19 @@ from vitrail.parts.positions import (
     sincos_position_1d,
     sincos_position_2d,
 )
+from vitrail.parts.resnet import Bottleneck, HybridEmbedding, ResNet, StandardizedConv2d
 
 __all__ = [
     "Attention",
     "AttentionPooling",
     "Block",
+    "Bottleneck",
     "Branch",
     "ClassTokenPooling",
     "ConvStem",
     "DropPath",
     "FeedForward",
+    "HybridEmbedding",
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
@@ -33,7 +36,9 @@ __all__ = [
     "ParallelBlock",
     "PatchEmbedding",
     "RelativePositionBias",
+    "ResNet",
     "RotaryPosition2d",
+    "StandardizedConv2d",
     "attend",
     "attention_weights",
     "grid_size",

@@ -1,0 +1,134 @@
+"""Residual networks of convolutions (He et al. 2016, https://arxiv.org/abs/1512.03385): what a hybrid's tokens are made of."""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.checks import require_divisible
+
+Kind = Literal["bit", "resnet"]
+"""``bit``: weight-standardised convolutions and GroupNorm, padded as TensorFlow pads (Kolesnikov et al. 2020,
+https://arxiv.org/abs/1912.11370); ``resnet``: plain convolutions and BatchNorm, padded evenly."""
+Root = Literal["imagenet", "cifar"]
+"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1."""
+
+
+class StandardizedConv2d(nn.Conv2d):
+    """A convolution with standardised weights, without bias (Qiao et al. 2019, https://arxiv.org/abs/1903.10520).
+
+    ``(w − mean) / (deviation + 1e-5)`` over every filter, where Google's hybrids have the epsilon. The image is padded so
+    that the result has ``ceil(side / stride)`` pixels, the odd pixel below and on the right.
+    """
+
+    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1):
+        super().__init__(channels, width, kernel, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        deviation, mean = torch.std_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
+        weight = (self.weight - mean) / (deviation + 1e-5)
+        if self.stride == (1, 1):
+            return F.conv2d(x, weight, padding=self.kernel_size[0] // 2)
+        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)
+
+
+def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
+    """Pad (B, C, H, W) so that a window of ``kernel`` and ``stride`` gives ``ceil(side / stride)`` positions.
+
+    The odd pixel goes below and to the right, as TensorFlow and JAX have it.
+    """
+    rows, columns = (max(0, (math.ceil(side / stride) - 1) * stride + kernel - side) for side in x.shape[-2:])
+    return F.pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2), value=value)
+
+
+def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int = 1) -> nn.Module:
+    if kind == "bit":
+        return StandardizedConv2d(channels, width, kernel, stride)
+    return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+
+
+def _norm(kind: Kind, width: int) -> nn.Module:
+    return nn.GroupNorm(math.gcd(32, width), width, eps=1e-6) if kind == "bit" else nn.BatchNorm2d(width)
+
+
+class Bottleneck(nn.Module):
+    """``ReLU(shortcut(x) + f(x))`` with f of 1×1, 3×3 and 1×1 convolutions: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
+
+    The stride is that of the 3×3 convolution; the shortcut is a 1×1 convolution where the shape changes. The last norm
+    of f starts at zero, so the block starts as its shortcut.
+    """
+
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "bit"):
+        super().__init__()
+        changes = channels != 4 * width or stride > 1
+        self.shortcut = nn.Identity()
+        if changes:
+            self.shortcut = nn.Sequential(_convolution(kind, channels, 4 * width, 1, stride), _norm(kind, 4 * width))
+        self.reduce = nn.Sequential(_convolution(kind, channels, width, 1), _norm(kind, width), nn.ReLU())
+        self.spread = nn.Sequential(_convolution(kind, width, width, 3, stride), _norm(kind, width), nn.ReLU())
+        last = _norm(kind, 4 * width)
+        nn.init.zeros_(last.weight)
+        self.expand = nn.Sequential(_convolution(kind, width, 4 * width, 1), last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.shortcut(x) + self.expand(self.spread(self.reduce(x))))
+
+
+class ResNet(nn.Module):
+    """Root and stages, without pooling and head: (B, C, H, W) to (B, `channels`, H / `stride`, W / `stride`).
+
+    Args:
+        channels: of the images.
+        depths: blocks in every stage; (3, 4, 6, 3) is ResNet-50. None at all leaves the root.
+        width: channels of the root; stage i has 4 · 2^i times as many.
+        root: for large or for small images.
+        kind: which convolutions and norms.
+    """
+
+    def __init__(self, channels: int, depths: tuple[int, ...], *, width: int = 64, root: Root = "imagenet", kind: Kind = "bit"):
+        super().__init__()
+        self.kind, large = kind, root == "imagenet"
+        self.pool = large
+        self.root = nn.Sequential(
+            _convolution(kind, channels, width, 7 if large else 3, 2 if large else 1), _norm(kind, width), nn.ReLU()
+        )
+        self.stages = nn.ModuleList()
+        self.channels, self.stride = width, resnet_stride(root, len(depths))
+        for i, depth in enumerate(depths):
+            blocks = []
+            for j in range(depth):
+                blocks.append(Bottleneck(self.channels, width * 2**i, 2 if i and not j else 1, kind=kind))
+                self.channels = 4 * width * 2**i
+            self.stages.append(nn.Sequential(*blocks))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.root(images)
+        if self.pool and self.kind == "bit":
+            x = F.max_pool2d(pad_same(x, 3, 2, value=-math.inf), 3, 2)
+        elif self.pool:
+            x = F.max_pool2d(x, 3, 2, padding=1)
+        for stage in self.stages:
+            x = stage(x)
+        return x
+
+
+def resnet_stride(root: Root, stages: int) -> int:
+    """Pixels of the image per pixel of the feature map."""
+    return (4 if root == "imagenet" else 1) * 2 ** max(0, stages - 1)
+
+
+class HybridEmbedding(nn.Module):
+    """A ResNet's feature map to tokens: (B, C, H, W) to (B, N, D); ``patch_size`` is in pixels of the image."""
+
+    def __init__(self, resnet: ResNet, dim: int, patch_size: tuple[int, int]):
+        super().__init__()
+        for side, patch in zip(("height", "width"), patch_size, strict=True):
+            require_divisible(f"patch {side}", patch, "stride of the ResNet", resnet.stride)
+        kernel = (patch_size[0] // resnet.stride, patch_size[1] // resnet.stride)
+        self.resnet = resnet
+        self.projection = nn.Conv2d(resnet.channels, dim, kernel, stride=kernel)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.projection(self.resnet(images)).flatten(2).transpose(1, 2)
