@@ -55,6 +55,31 @@ def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias:
 # the functions
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 7), (3, 1030)])
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_half_precision_gives_the_same_up_to_its_rounding(dtype, queries, keys, with_mask):
+    tensors = [numbers(2, 3, n, 8).requires_grad_() for n in (queries, keys, keys)]
+    mask = random_mask(queries, keys) if with_mask else None
+    halves = [t.detach().to(dtype).requires_grad_() for t in tensors]
+    exact, rounded = attend(*tensors, mask=mask), attend(*halves, mask=mask)
+    assert rounded.dtype == dtype
+    torch.testing.assert_close(rounded.double(), exact, atol=3e-2, rtol=3e-2)
+    exact.square().sum().backward()
+    rounded.square().sum().backward()
+    for half, tensor in zip(halves, tensors, strict=True):
+        torch.testing.assert_close(half.grad.double(), tensor.grad, atol=6e-2, rtol=6e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_dropout_of_the_weights_keeps_the_expected_value(dtype):
+    query, key = torch.zeros(1, 200, 4, dtype=dtype), torch.zeros(1, 100, 4, dtype=dtype)
+    value = torch.ones(1, 100, 2, dtype=dtype)
+    result = attend(query, key, value, dropout=0.5).float()
+    assert result.std() > 0.05
+    assert abs(result.mean() - 1) < 0.05
+
+
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("with_mask", [False, True])
 def test_weights_and_result_equal_a_loop(with_mask, with_bias):

@@ -26,7 +26,7 @@ def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None,
     Returns:
         (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
     """
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # fewer numbers to divide than afterwards
     bias = _additive(mask, bias, scores.dtype)
     if bias is not None:
         scores = scores + bias
@@ -45,7 +45,7 @@ def attend(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel.
+    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel where that is the faster way.
 
     Args:
         query: (…, N_Q, D_h).
@@ -58,10 +58,19 @@ def attend(
     Returns:
         (…, N_Q, D_V).
     """
+    if _explicit_is_faster(query, key):
+        weights = attention_weights(query, key, mask=mask, bias=bias)
+        return F.dropout(weights, dropout) @ value
     bias = _additive(mask, bias, query.dtype)
     if bias is not None:
         bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+def _explicit_is_faster(query: Tensor, key: Tensor) -> bool:
+    """On a CPU in half precision the fused kernel takes up to six times as long, unless A is large (docs/decisions.md)."""
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return half and query.device.type == "cpu" and max(query.shape[-2], key.shape[-2]) <= 1024
 
 
 def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
