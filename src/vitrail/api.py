@@ -12,7 +12,8 @@ from PIL import Image
 from vitrail.data.decode import check_head
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData, Item, match_classes, open_data
+from vitrail.data.sources import ImageData, Item, Label, match_classes, open_data
+from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
 from vitrail.files import path_of, write_text
 from vitrail.models.vit import ViT
@@ -52,16 +53,18 @@ def train(
     recipe: str | None = None,
     config: str | Path | None = None,
     observer: Observer | None = None,
+    transform: Transform | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model and write its run folder.
 
     Args:
-        data: ``digits`` or a folder of images; the recipe's own if it has one.
+        data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
         recipe: a name of `vitrail recipes`; ``digits`` for the digits, else ``scratch``.
         config: a YAML file over the recipe.
         observer: told how the run goes.
+        transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
         settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
             (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
 
@@ -71,11 +74,14 @@ def train(
     if data is not None:
         settings["data"] = str(data)
     resolved, start = resolve_run(recipe, path_of(config) if config else None, nested(settings))
-    folder = path_of(out) if out is not None else default_folder(resolved.data.source)
+    folder = path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source)
     require_free(folder)
     observer = observer or Observer()
     source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
     resolved = _with_classes(resolved, source)
+    if transform is not None:
+        resolved = resolved.changed(transform=repr(transform)[:1000])
+    _require_transform(resolved, transform)
     _check_images(source.split("all"), observer)
     torch.manual_seed(resolved.training.seed)
     model, preparation = _start_model(resolved, start, source.classes)
@@ -87,7 +93,7 @@ def train(
         )
         if not source.splits["val"]:
             run.log("no validation images: the training images stand in for them")
-        trainer = Trainer(resolved, model, preparation, source, run)
+        trainer = Trainer(resolved, model, preparation, source, run, transform=transform)
         run.write_status("running", epoch=0)
         return _finish(trainer, observer)
     except BaseException as error:
@@ -95,10 +101,14 @@ def train(
         raise
 
 
-def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
-    """Continue an interrupted run with its own settings and data, from its newest checkpoint."""
+def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None) -> Run:
+    """Continue an interrupted run with its own settings and data, from its newest checkpoint.
+
+    A run with a ``transform`` needs it again: settings are data and cannot hold it.
+    """
     run = RunFolder.open(path_of(folder))
     settings = run.settings
+    _require_transform(settings, transform)
     source = open_data(settings.data.source, split_seed=settings.data.split_seed, assignment=run.assignment)
     if len(source.classes) != settings.model.num_classes:
         raise DataError(
@@ -107,7 +117,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None) -> Run:
             hint="bring the data back as it was, or train anew",
         )
     model, preparation = ViT(settings.model.config), _preparation(settings)
-    trainer = Trainer(settings, model, preparation, source, run)
+    trainer = Trainer(settings, model, preparation, source, run, transform=transform)
     trainer.restore()
     try:
         return _finish(trainer, observer or Observer())
@@ -141,21 +151,36 @@ def evaluate(
     source, own_splits = _open_for(model, data)
     chosen = split or (source.evaluation_split if own_splits else "all")
     index = match_classes(source.classes, trained.labels, where=source.source)
-    items = [Item(i.name, i.image, index[i.label]) for i in source.split(chosen)]
+    items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
     if on_start:
         on_start(len(items))
-    loader = EpochLoader(ImageDataset(items, trained.preparation), batch_size, shuffle=False, workers=workers)
+    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers)
     device = pick_device()
     result = evaluate_batches(trained.model.to(device), loader, trained.preparation, device=device, on_batch=on_batch)
     _require_finite(result.logits)
     return result, chosen
 
 
+def _as_answered(label: Label, index: list[int], trained: TrainedModel, source: ImageData) -> Label:
+    """A label of some data as the model would give it: its own index, or a tuple of them if it gives several."""
+    if isinstance(label, int):
+        return (index[label],) if trained.multi_label else index[label]
+    if not trained.multi_label:
+        raise DataError(
+            "the images have several labels each, the model gives one", where=source.source, hint="give images with one label"
+        )
+    return tuple(sorted(index[i] for i in label))
+
+
+def _dataset(items: list[Item], trained: TrainedModel) -> ImageDataset:
+    return ImageDataset(items, trained.preparation, classes=len(trained.labels), multi_label=trained.multi_label)
+
+
 @torch.inference_mode()
 def predict(
     model: str | Path | TrainedModel, images: Picture | Iterable[Picture], *, top: int = 5, batch_size: int = 32
 ) -> list[list[tuple[str, float]]]:
-    """The ``top`` labels of every image with their probabilities, best first.
+    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
 
     Args:
         model: a run folder, a model folder, or a loaded model.
@@ -183,7 +208,7 @@ def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> li
     batch = trained.preparation.normalize(torch.from_numpy(pixels).to(device))
     logits = trained.model.to(device).eval()(batch).float().cpu()
     _require_finite(logits)
-    probabilities = logits.softmax(dim=1)
+    probabilities = logits.sigmoid() if trained.multi_label else logits.softmax(dim=1)
     best = probabilities.topk(min(top, len(trained.labels)), dim=1)
     return [
         [(trained.labels[i], score) for i, score in zip(indices, scores, strict=True)]
@@ -255,8 +280,18 @@ def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
     )
 
 
+def _require_transform(settings: RunSettings, transform: Transform | None) -> None:
+    """A run whose settings speak of a transform needs it, and one that was started without it cannot take one up."""
+    if bool(settings.transform) != (transform is not None):
+        raise ConfigError(
+            f"the run was started with the transform {settings.transform}" if settings.transform else "the run has no transform",
+            where="transform",
+            hint="give in Python what the run was started with: vitrail.resume(RUN, transform=…), or leave it out",
+        )
+
+
 def _preparation(settings: RunSettings) -> Preparation:
-    return Preparation.standard(settings.model.image_size, settings.model.channels)
+    return Preparation.standard(settings.model.image_size, settings.model.channels, settings.data.crop_ratio)
 
 
 def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> tuple[ViT, Preparation]:
@@ -285,29 +320,41 @@ def _check_images(items: list[Item], observer: Observer) -> None:
 def _finish(trainer: Trainer, observer: Observer) -> Run:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
-    folder, settings, source = trainer.folder.path, trainer.settings, trainer.data
+    folder, source = trainer.folder.path, trainer.data
     trained, split = load_model(folder / "best"), source.evaluation_split
-    items = trainer.few(source.split(split))
-    loader = EpochLoader(ImageDataset(items, trained.preparation), settings.training.batch_size, shuffle=False)
-    observer.begin(f"evaluating {split}", len(items))
     with remembered_signals() as signals:
+
+        def look(name: str, items: list[Item]) -> Evaluation:
+            """The model's answers to some images, unless a signal comes."""
+            observer.begin(f"evaluating {name}", len(items))
+            size, workers = trainer.settings.training.batch_size, trainer.settings.data.workers
+            loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers)
+            model, device = trained.model.to(trainer.device), trainer.device
+            return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch)
 
         def on_batch(images: int) -> None:
             observer.advance(images)
             if signals.received is not None:
                 trainer.stop(signals.received)
 
-        result = evaluate_batches(
-            trained.model.to(trainer.device), loader, trained.preparation, device=trainer.device, on_batch=on_batch
-        )
-        _report(trainer, trained, split, items, result)
+        items = trainer.few(source.split(split))
+        result = look(split, items)
+        validation = look("val", trainer.validation) if source.multi_label else None
+        _report(trainer, trained, split, items, result, validation)
         trainer.finish()
     if signals.received is not None:
         raise InterruptedRunError(signals.received, folder, trainer.folder.resume_command)
     return Run(folder, trained, split, result.scores())
 
 
-def _report(trainer: Trainer, trained: TrainedModel, split: str, items: list[Item], result: Evaluation) -> None:
+def _report(
+    trainer: Trainer,
+    trained: TrainedModel,
+    split: str,
+    items: list[Item],
+    result: Evaluation,
+    validation: Evaluation | None,
+) -> None:
     from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
 
     settings, source = trainer.settings, trainer.data
@@ -325,6 +372,7 @@ def _report(trainer: Trainer, trained: TrainedModel, split: str, items: list[Ite
         preparation=trained.preparation,
         probabilities=result.probabilities.numpy(),
         scores=result.scores(),
+        validation=None if validation is None else (validation.labels.numpy(), validation.probabilities.numpy()),
     )
 
 

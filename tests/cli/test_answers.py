@@ -198,17 +198,20 @@ def test_models_lists_every_name_with_parameters_and_multiply_adds(vitrail):
 def test_recipes_lists_every_recipe_with_what_to_expect(vitrail):
     answer = vitrail("recipes")
     assert (answer.code, answer.err) == (0, "")
-    told = dict(line.split(None, 1) for line in answer.out.splitlines())
+    heads = [line for line in answer.out.splitlines() if not line.startswith(" ")]
+    told = dict(line.split(None, 1) for line in heads)
     assert list(told) == recipe_names()
     assert all(len(about) > 20 for about in told.values())
+    assert answer.out.count("result: ") == len(told)
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_printed_recipe_is_a_configuration_file(vitrail, name, tmp_path, pictures):
     file = tmp_path / "recipe.yaml"
     file.write_text(vitrail("recipes", name).out)
-    settings, _ = api.resolve_run(None, file, {"data": {"source": str(pictures)}})
-    named, _ = api.resolve_run(name, None, {"data": {"source": str(pictures)}})
+    more = {"data": {"source": str(pictures)}} | ({"model": {"name": "ViT-S/16"}} if name == "finetune" else {})
+    settings, _ = api.resolve_run(None if name != "finetune" else name, file, more)
+    named, _ = api.resolve_run(name, None, more)
     assert settings == named
 
 

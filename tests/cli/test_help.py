@@ -10,7 +10,8 @@ import pytest
 import vitrail
 from vitrail.cli.app import app
 
-COMMANDS = ["demo", "train", "resume", "evaluate", "predict", "summary", "models", "recipes", "doctor"]
+COMMANDS = ["demo", "train", "resume", "evaluate", "predict", "summary", "models", "recipes", "doctor", "data"]
+BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {
     "train": "--data --out --recipe --model --from --epochs --batch-size --lr --seed --image-size --precision "
     "--checkpoint-every-steps --config --fast-dev-run",
@@ -18,6 +19,8 @@ PROMISED_FLAGS = {
     "predict": "--top --json",
     "summary": "--image-size --json",
     "demo": "--out --seed",
+    "data check": "--json",
+    "data show": "--out --recipe --config --split --count --seed",
 }
 SECONDS = 0.3
 
@@ -32,7 +35,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS, *BELOW])
 def test_help_answers_in_under_a_third_of_a_second(command):
     took = []
     for _ in range(3):
@@ -48,7 +51,7 @@ def test_help_of_no_command_imports_torch():
     script = f"""
 import sys
 from vitrail.cli.app import app
-for command in {["", *COMMANDS]!r}:
+for command in {["", *COMMANDS, *BELOW]!r}:
     app([*command.split(), "--help"], exit_on_error=False, result_action="return_value")
     assert not {{"torch", "sklearn", "matplotlib", "PIL"}} & sys.modules.keys(), command
 """
@@ -72,7 +75,7 @@ def test_the_help_lists_every_command(vitrail):
 
 @pytest.mark.parametrize("command", PROMISED_FLAGS)
 def test_the_help_of_a_command_names_every_promised_flag(vitrail, command):
-    words = vitrail(command, "--help").out.split()
+    words = vitrail(*command.split(), "--help").out.split()
     assert [flag for flag in PROMISED_FLAGS[command].split() if flag not in words] == []
 
 

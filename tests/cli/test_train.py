@@ -102,6 +102,8 @@ SHORT = {
     "image_size": ("48x32", (48, 32)),
     "precision": ("bf16", "bf16"),
     "checkpoint_every_steps": ("11", 11),
+    "balance": ("loss", "loss"),
+    "track": ("tensorboard", "tensorboard"),
 }
 
 

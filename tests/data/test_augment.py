@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
+from vitrail.data import augment
 from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.operations import BOTH_WAYS
 from vitrail.data.preparation import Preparation
 
 STILL = {"horizontal_flip": 0.0, "vertical_flip": 0.0}
@@ -20,6 +22,11 @@ EVERY = [
     Augmentation(crop="pad", padding=0),
     Augmentation(crop="resized"),
     Augmentation(crop="resized", min_area=1, max_aspect=1),
+    Augmentation(crop="pad", rotation=30),
+    Augmentation(policy="randaugment", magnitude=30, operations=4),
+    Augmentation(crop="resized", policy="trivial"),
+    Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.5),
+    Augmentation(erasing=1),
 ]
 
 
@@ -179,11 +186,169 @@ def test_the_resized_crop_keeps_the_asked_area_when_the_picture_is_oblong(size):
     assert min((right - left) * (bottom - top) for left, top, right, bottom in boxes) >= 0.9 * 32 * 64 * 0.5
 
 
+@pytest.mark.parametrize("augmentation", EVERY, ids=str)
+def test_pixels_that_are_kept_for_the_next_epoch_stay_as_they_are(augmentation):
+    preparation = Preparation.standard((30, 40))
+    kept = preparation.pixels(picture())
+    kept.setflags(write=False)
+    before = kept.tobytes()
+    for index in range(5):
+        augmentation.changed_pixels(kept, preparation, sample_generator(0, 0, index))
+    assert kept.tobytes() == before
+
+
+def test_crop_and_flips_draw_first_and_in_their_order():
+    preparation = Preparation.standard((6, 7))
+    padded = np.full((3, 12, 13), 128, np.uint8)
+    padded[:, 3:9, 3:10] = preparation.pixels(picture())
+    augmentation = Augmentation(crop="pad", padding=3, horizontal_flip=0.5, vertical_flip=0.3)
+    for index in range(40):
+        random = np.random.default_rng((2, 5, 1, index))
+        left, top = random.integers(0, 7, 2)
+        expected = padded[:, top : top + 6, left : left + 7]
+        expected = expected[:, :, ::-1] if random.random() < 0.5 else expected
+        expected = expected[:, ::-1] if random.random() < 0.3 else expected
+        assert np.array_equal(pixels(augmentation, picture(), preparation, 5, 1, index), expected)
+
+
+# rotation, policies, colours
+
+
+@pytest.fixture
+def seen(monkeypatch) -> list[tuple[str, float]]:
+    """Every operation that is applied, by name, with its amount; the pictures stay as they are."""
+    applied = []
+
+    def noting(name):
+        return lambda image, amount, fill: applied.append((name, amount)) or image
+
+    for name in ("rotate", "brightness", "contrast", "saturation", "hue"):
+        monkeypatch.setattr(augment, name, noting(name))
+    for name in augment.POLICY:
+        monkeypatch.setitem(augment.POLICY, name, noting(f"policy {name}"))
+    return applied
+
+
+def apply_often(augmentation: Augmentation, times: int = 1000) -> None:
+    preparation = Preparation.standard((4, 8))
+    image = picture(8, 4)
+    for index in range(times):
+        pixels(augmentation, image, preparation, 0, 0, index)
+
+
+def evenly_spread(values: list[float], low: float, high: float) -> bool:
+    """Uniform, by the largest distance of distribution functions (Kolmogorov & Smirnov, at 1 in 10,000)."""
+    shares = (np.sort(values) - low) / (high - low)
+    return np.abs(shares - np.arange(len(values)) / len(values)).max() < 2.23 / np.sqrt(len(values))
+
+
+def test_nothing_but_crop_and_flips_happens_unasked(seen):
+    apply_often(Augmentation(), 50)
+    assert seen == []
+
+
+def test_rotation_and_colours_change_by_any_amount_up_to_the_largest(seen):
+    largest = {"rotate": 20, "brightness": 0.4, "contrast": 0.3, "saturation": 0.2, "hue": 0.1}
+    apply_often(Augmentation(**{"rotation" if name == "rotate" else name: most for name, most in largest.items()}))
+    assert [name for name, _ in seen[:5]] == list(largest)
+    for name, most in largest.items():
+        assert evenly_spread([amount for other, amount in seen if other == name], -most, most)
+
+
+@pytest.mark.parametrize(("operations", "magnitude"), [(1, 10), (2, 9), (3, 15)])
+def test_randaugment_applies_as_many_operations_as_asked_at_one_strength(seen, operations, magnitude):
+    apply_often(Augmentation(policy="randaugment", operations=operations, magnitude=magnitude), 900)
+    assert len(seen) == 900 * operations
+    limits = augment.randaugment_limits(8, 4)
+    amounts = {name: {amount for other, amount in seen if other == name} for name, _ in seen}
+    assert len(amounts) == 14
+    for name, values in amounts.items():
+        full = limits.get(name.split()[1], 0) * magnitude / 10
+        both = name.split()[1] in BOTH_WAYS
+        assert sorted(values) == pytest.approx([-full, full] if both else [full])
+    counts = np.unique([name for name, _ in seen], return_counts=True)[1]
+    expected = len(seen) / 14
+    assert ((counts - expected) ** 2 / expected).sum() < 42.5  # chi-squared with 13 degrees of freedom, at 1 in 20,000
+
+
+def test_trivial_augment_applies_one_operation_of_any_strength(seen):
+    apply_often(Augmentation(policy="trivial"), 3000)
+    assert len(seen) == 3000
+    turned = [amount for name, amount in seen if name == "policy rotate"]
+    steps = np.abs(turned) / (135 / 30)
+    assert np.allclose(steps, steps.round()) and steps.min() < 2 and steps.max() == 30
+    assert abs(np.mean(np.sign(turned))) < 0.3
+    assert {amount for name, amount in seen if name == "policy solarize"} <= {step / 30 for step in range(31)}
+
+
+def test_what_comes_into_view_has_the_mean_colour():
+    preparation = Preparation(image_size=(9, 9), resize_size=(9, 9), mean=(0.2, 0.4, 0.6), std=(1, 1, 1))
+    image = Image.new("RGB", (9, 9))
+    corners = {tuple(pixels(Augmentation(rotation=45), image, preparation, 0, 0, i)[:, 0, 0].tolist()) for i in range(40)}
+    assert (51, 102, 153) in corners
+
+
+@pytest.mark.parametrize("mean", [(-0.5, 0.5, 1.5), (1000.0, 0.0, -1000.0)])
+def test_a_mean_that_is_no_colour_still_fills(mean):
+    preparation = Preparation(image_size=(4, 4), resize_size=(4, 4), mean=mean, std=(1, 1, 1))
+    assert all(0 <= value <= 255 for value in augment.fill_colour(preparation.mean))
+    pixels(Augmentation(crop="pad", rotation=45), picture(), preparation, 0, 0, 0)
+
+
+# erasing
+
+
+def erased(augmentation: Augmentation, index: int, side: int = 40) -> np.ndarray:
+    """Which pixels of a grey picture of 7s are no longer 7 (one in 256 is by chance)."""
+    result = pixels(augmentation, Image.new("L", (side, side), 7), Preparation.standard((side, side), 1), 0, 0, index)
+    return result[0] != 7
+
+
+def test_erasing_comes_as_often_as_asked():
+    happened = [erased(Augmentation(erasing=0.3), index).any() for index in range(1000)]
+    assert abs(np.mean(happened) - 0.3) < 4 * np.sqrt(0.3 * 0.7 / 1000)
+
+
+def test_what_is_erased_is_one_rectangle_of_the_papers_areas_and_shapes():
+    areas, aspects = [], []
+    for index in range(300):
+        rows, columns = np.nonzero(erased(Augmentation(erasing=1), index))
+        height, width = np.ptp(rows) + 1, np.ptp(columns) + 1
+        assert len(rows) >= 0.9 * height * width
+        areas.append(height * width / 1600)
+        aspects.append(height / width)
+    assert 0.015 <= min(areas) < 0.05 and 0.35 < max(areas) <= 0.41
+    assert 0.27 < min(aspects) < 0.35 and 2.9 < max(aspects) < 3.7
+    assert abs(np.median(aspects) - 1) < 0.2
+
+
+def test_erasing_happens_everywhere_and_leaves_noise_of_all_values():
+    augmentation, preparation = Augmentation(erasing=1, **STILL), Preparation.standard((20, 20))
+    plain = preparation.pixels(picture(20, 20))
+    changed, noise = np.zeros((20, 20)), []
+    for index in range(400):
+        result = pixels(augmentation, picture(20, 20), preparation, 0, 0, index)
+        differs = (result != plain).any(axis=0)
+        changed += differs
+        noise.append(result[:, differs].ravel())
+    assert changed.min() > 0 and evenly_spread(np.concatenate(noise)[::50], 0, 255)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_erasing_works_at_every_size(height, width, index):
+    pixels(Augmentation(erasing=1), picture(), Preparation.standard((height, width)), 0, 0, index)
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"horizontal_flip": 1.1}, {"vertical_flip": -0.1}, {"padding": -1}, {"min_area": 0}, {"max_aspect": 0.5}, {"crop": "x"}],
+    [
+        {"horizontal_flip": 1.1}, {"vertical_flip": -0.1}, {"padding": -1}, {"min_area": 0}, {"max_aspect": 0.5}, {"crop": "x"},
+        {"rotation": 181}, {"policy": "best"}, {"operations": 0}, {"magnitude": 31}, {"brightness": 1.1}, {"contrast": -0.1},
+        {"saturation": 2}, {"hue": 0.6}, {"erasing": 1.5}, {"mixup": -1}, {"cutmix": float("nan")}, {"repeats": 0},
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
         Augmentation(**wrong)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.decode import FORMATS, decode
+from vitrail.data.decode import FORMATS, check_head, decode, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -240,6 +240,80 @@ def test_what_is_no_picture_is_refused_by_name(tmp_path):
         with pytest.raises(DataError) as error:
             decode(tmp_path / name)
         assert name in str(error.value) and error.value.exit_code == 3 and error.value.hint
+
+
+class Kept:
+    """An image kept elsewhere."""
+
+    name = "shards-000.tar/0001.jpg"
+
+    def __init__(self, content: bytes | Image.Image | Exception):
+        self.content = content
+
+    def read(self) -> bytes | Image.Image:
+        if isinstance(self.content, Exception):
+            raise self.content
+        return self.content
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_pixels_are_taken_as_they_are(mode):
+    picture = noise(mode=mode)
+    pixels = np.asarray(picture)
+    before = pixels.copy()
+    for channels in (1, 3):
+        assert decode(pixels, channels=channels).tobytes() == decode(picture, channels=channels).tobytes()
+    assert decode(pixels[:, ::-1]).tobytes() == decode(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)).tobytes()
+    check_head(pixels)
+    decode(pixels).putpixel((0, 0), 7)
+    assert np.array_equal(pixels, before)
+
+
+@pytest.mark.parametrize(("type", "shape"), [(float, (4, 4)), ("u1", (4, 4, 4)), ("u1", (3, 4, 5)), ("u1", (4,)), ("u1", (0, 4))])
+def test_other_arrays_are_refused(type, shape):
+    for look in (decode, check_head):
+        with pytest.raises(DataError) as error:
+            look(np.zeros(shape, type))
+        assert error.value.hint
+
+
+def test_what_is_kept_elsewhere_is_read_when_it_is_asked_for():
+    picture = noise()
+    for content in (encoded(picture, "PNG"), picture):
+        assert decode(Kept(content)).tobytes() == picture.tobytes()
+        check_head(Kept(content))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode(Kept(encoded(solid("RGB", (4, 2)), "PNG", exif=exif))).size == (2, 4)
+
+
+@pytest.mark.parametrize("content", [b"text", b"", OSError("gone"), KeyError("image"), solid("RGB", (0, 2))])
+def test_what_is_kept_elsewhere_is_refused_by_its_name(content):
+    for look in (decode, check_head):
+        with pytest.raises(DataError, match=r"shards-000\.tar/0001\.jpg") as error:
+            look(Kept(content))
+        assert error.value.hint
+
+
+def test_the_head_tells_without_decoding_a_pixel(tmp_path, monkeypatch):
+    whole = encoded(noise(), "PNG")
+    (tmp_path / "picture.png").write_bytes(whole)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded"))
+    for source in (whole, whole[:60], tmp_path / "picture.png", Kept(whole)):
+        check_head(source)
+    for source in (whole[:20], tmp_path, Kept(b"")):
+        with pytest.raises(DataError):
+            check_head(source)
+    for source in (whole, np.zeros((16, 16), np.uint8), noise()):
+        with pytest.raises(DataError, match="limit"):
+            check_head(source, max_pixels=255)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
+def test_the_mode_is_that_of_the_file_and_the_picture_that_of_decoding(mode):
+    file = encoded(solid(mode), "PNG")
+    picture, stored = decode_with_mode(file)
+    assert stored == mode and picture.mode == "RGB" and picture.tobytes() == decode(file).tobytes()
 
 
 def test_a_picture_without_pixels_is_refused():

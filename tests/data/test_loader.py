@@ -2,26 +2,43 @@
 
 import hashlib
 import multiprocessing
-import traceback
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.augment import Augmentation
-from vitrail.data.loader import EpochLoader, ImageDataset, shuffled
+from vitrail.data import loader as module
+from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.items import Item
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import Item
-from vitrail.errors import DataError
+from vitrail.errors import ConfigError, DataError
 
 PREPARATION = Preparation.standard((8, 8))
 
 
-def dataset(count: int = 22, *, augmented: bool = True, seed: int = 3) -> ImageDataset:
+def items_of(labels) -> list[Item]:
     random = np.random.default_rng(0)
-    items = [Item(f"{i}", Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8)), i) for i in range(count)]
-    return ImageDataset(items, PREPARATION, Augmentation(crop="resized") if augmented else None, seed)
+    return [
+        Item(f"{i}", Image.fromarray(random.integers(0, 256, (12, 10, 3), np.uint8)), label) for i, label in enumerate(labels)
+    ]
+
+
+def dataset(count: int = 22, *, augmented: bool = True, seed: int = 3) -> ImageDataset:
+    return ImageDataset(items_of(range(count)), PREPARATION, Augmentation(crop="resized") if augmented else None, seed)
+
+
+def augmented(count: int = 22, *, transform=None, **settings) -> ImageDataset:
+    """Four classes."""
+    items = items_of([i % 4 for i in range(count)])
+    return ImageDataset(items, PREPARATION, Augmentation(**settings), 3, classes=4, transform=transform)
+
+
+def jittered(image: Image.Image) -> np.ndarray:
+    """A transform that uses torch's randomness."""
+    return torch.rand(3, 8, 8).numpy()
 
 
 def labels(loader: EpochLoader, epoch: int = 0) -> list[list[int]]:
@@ -43,6 +60,40 @@ def digest(loader: EpochLoader, epochs: range = range(2)) -> str:
 def test_batches_are_identical_for_any_number_of_workers():
     digests = {digest(EpochLoader(dataset(), 4, shuffle=True, workers=workers)) for workers in (0, 1, 2)}
     assert len(digests) == 1
+
+
+KINDS = {
+    "pad": lambda: augmented(crop="pad", vertical_flip=0.5),
+    "policy": lambda: augmented(policy="randaugment", rotation=20, brightness=0.5, hue=0.2, erasing=0.5),
+    "mixed": lambda: augmented(crop="resized", policy="trivial", mixup=0.8, cutmix=1.0),
+    "repeated": lambda: augmented(crop="pad", repeats=3, mixup=1.0),
+    "transform": lambda: augmented(transform=jittered, cutmix=1.0),
+}
+every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+
+
+@every_kind
+def test_augmented_batches_are_identical_for_any_number_of_workers_and_between_them(make):
+    for balance in (False, True):
+        digests = {digest(EpochLoader(make(), 5, shuffle=True, workers=workers, balance=balance)) for workers in (0, 1, 2)}
+        assert len(digests) == 1
+
+
+@every_kind
+def test_augmented_epochs_continue_where_they_were_left(make):
+    whole = list(EpochLoader(make(), 4, shuffle=True).epoch(1))
+    for skip in (1, 5):
+        rest = list(EpochLoader(make(), 4, shuffle=True).epoch(1, skip=skip))
+        assert len(rest) == len(whole) - skip
+        for (a, b), (c, d) in zip(rest, whole[skip:], strict=True):
+            assert torch.equal(a, c) and torch.equal(b, d)
+
+
+@every_kind
+def test_an_epoch_is_the_same_whether_others_came_before_it(make):
+    loader = EpochLoader(make(), 4, shuffle=True)
+    digest(loader, range(2))
+    assert digest(loader, range(2, 3)) == digest(EpochLoader(make(), 4, shuffle=True), range(2, 3))
 
 
 def test_torchs_own_randomness_does_not_depend_on_the_number_of_workers():
@@ -108,7 +159,7 @@ def test_an_epoch_left_early_leaves_no_trace_in_the_next(workers):
 
 def test_augmentation_changes_with_the_epoch_and_evaluation_does_not():
     def first(augmented: bool, epoch: int) -> bytes:
-        return dataset(augmented=augmented)[epoch, 0][0].tobytes()
+        return dataset(augmented=augmented)[epoch, 0][0].numpy().tobytes()
 
     assert first(True, 0) != first(True, 1) and first(True, 1) == first(True, 1)
     assert first(False, 0) == first(False, 1)
@@ -119,9 +170,8 @@ def test_a_damaged_image_is_named(workers, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"x")
     items = [Item("broken.png", tmp_path / "broken.png", 0)]
     loader = EpochLoader(ImageDataset(items, PREPARATION), 1, shuffle=False, workers=workers)
-    with pytest.raises(DataError, match=r"broken\.png") as error:
+    with pytest.raises(DataError, match=r"broken\.png"):
         list(loader.epoch())
-    traceback.clear_frames(error.tb)  # they hold the workers
 
 
 def test_the_workers_go_with_their_loader():
@@ -132,3 +182,142 @@ def test_the_workers_go_with_their_loader():
     assert workers
     del loader
     assert not workers & set(multiprocessing.active_children())
+
+
+# targets
+
+
+def targets_of(data: ImageDataset, size: int = 4) -> torch.Tensor:
+    return torch.cat([targets for _, targets in EpochLoader(data, size, shuffle=False).epoch()])
+
+
+def test_targets_of_several_labels_are_ones_and_zeros():
+    labels = [(0, 2), (), (1,), (0, 1, 2)]
+    targets = targets_of(ImageDataset(items_of(labels), PREPARATION, classes=3, multi_label=True), 3)
+    assert targets.dtype == torch.float32
+    assert targets.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("settings", [{"mixup": 1.0}, {"cutmix": 1.0}, {"mixup": 0.2, "cutmix": 1.0}], ids=str)
+def test_targets_of_mixed_images_are_shares_of_an_images_class_and_the_next_ones(settings):
+    targets = targets_of(augmented(22, **settings))
+    assert targets.dtype == torch.float32 and targets.shape == (22, 4)
+    assert torch.allclose(targets.sum(dim=1), torch.ones(22))
+    for i, row in enumerate(targets[:20]):  # batches of four
+        assert {label for label in range(4) if row[label]} <= {i % 4, (i + 1) % 4}
+    assert (targets.max(dim=1).values < 1).sum() > 10
+
+
+def test_copies_of_an_image_are_not_mixed_with_each_other():
+    data = augmented(8, repeats=2, mixup=1.0)
+    _, targets = data.batch([(0, 0), (0, 8), (0, 1), (0, 9)])
+    assert [row.nonzero().flatten().tolist() for row in targets] == [[0, 1]] * 4
+
+
+def test_an_image_alone_in_the_last_batch_is_not_mixed():
+    *_, (images, targets) = EpochLoader(augmented(5, mixup=1.0, horizontal_flip=0), 4, shuffle=False).epoch()
+    assert torch.equal(images[0], torch.from_numpy(PREPARATION.pixels(augmented(5).items[4].image)))
+    assert targets.tolist() == [[1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("settings", "multi_label"), [({"mixup": 1}, False), ({"cutmix": 1}, False), ({}, True)])
+def test_shares_of_classes_need_their_number(settings, multi_label):
+    with pytest.raises(ConfigError, match="classes"):
+        ImageDataset(items_of([0]), PREPARATION, Augmentation(**settings), multi_label=multi_label)
+
+
+# repeats and balance
+
+
+def test_copies_of_an_image_differ_from_each_other_and_the_first_is_the_plain_sample():
+    data = augmented(20, crop="resized", repeats=3)
+    batches = list(EpochLoader(data, 3, shuffle=True).epoch())
+    assert sum(len(labels) for _, labels in batches) == 20 and len(batches) == len(EpochLoader(data, 3, shuffle=True))
+    first = shuffled(20, 3, 0)[0]
+    for images, labels in batches[:-1]:
+        assert len(set(labels.tolist())) == 1 and len({image.numpy().tobytes() for image in images}) == 3
+    assert torch.equal(batches[0][0][0], augmented(20, crop="resized")[0, first][0][0])
+
+
+def test_a_balanced_epoch_shows_rare_classes_as_often():
+    data = ImageDataset(items_of([0] * 27 + [1] * 3), PREPARATION, Augmentation(crop="resized"), 3)
+    loader = EpochLoader(data, 7, shuffle=True, balance=True)
+    batches = list(loader.epoch())
+    shown = torch.cat([labels for _, labels in batches])
+    assert len(shown) == 30 and len(batches) == len(loader) and (shown == 1).sum() == 15
+    rare = [image.numpy().tobytes() for images, labels in batches for image in images[labels == 1]]
+    assert len(set(rare)) == 15  # three images, five different copies of each
+
+
+# a transform of one's own
+
+
+@pytest.mark.parametrize("crop", ["none", "pad", "resized"])
+def test_a_transforms_picture_is_augmented_and_prepared_as_any(crop):
+    data = augmented(transform=lambda image: image.rotate(180), crop=crop)
+    for index in range(5):
+        random = sample_generator(3, 0, index)
+        random.integers(2**32)  # the transform's seed
+        expected = data.augmentation.pixels(data.items[index].image.rotate(180), PREPARATION, random)
+        assert np.array_equal(data[0, index][0][0], expected)
+
+
+def test_a_transforms_pixels_are_neither_cropped_nor_flipped():
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
+    data = augmented(transform=lambda image: pixels, crop="resized", horizontal_flip=1, erasing=1, policy="trivial")
+    assert torch.equal(data[0, 0][0][0], torch.from_numpy(pixels))
+
+
+def test_without_augmentation_a_transform_is_applied_all_the_same():
+    data = ImageDataset(items_of([0]), PREPARATION, transform=lambda image: image.rotate(180))
+    assert torch.equal(data[0, 0][0][0], torch.from_numpy(PREPARATION.pixels(items_of([0])[0].image.rotate(180))))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_transform_may_not_return_is_refused(workers):
+    loader = EpochLoader(augmented(transform=lambda image: np.ones((3, 8, 8)) * 2), 4, shuffle=False, workers=workers)
+    with pytest.raises(ConfigError, match="leave normalisation out"):
+        list(loader.epoch())
+
+
+def test_a_transform_that_workers_cannot_have_is_refused_at_once(monkeypatch):
+    monkeypatch.setattr("vitrail.data.transform.get_start_method", lambda: "spawn")
+    EpochLoader(augmented(transform=jittered), 4, shuffle=False, workers=1)
+    EpochLoader(augmented(transform=lambda image: image), 4, shuffle=False)
+    with pytest.raises(ConfigError, match="worker"):
+        EpochLoader(augmented(transform=lambda image: image), 4, shuffle=False, workers=1)
+
+
+# what is kept in memory
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list[str]:
+    """The name of every image that is decoded."""
+    decoded = []
+    whole = Preparation.decode
+    monkeypatch.setattr(Preparation, "decode", lambda self, source: decoded.append(source) or whole(self, source))
+    return decoded
+
+
+@pytest.mark.parametrize("crop", ["none", "pad", "resized"])
+def test_an_image_is_decoded_once(reads, crop):
+    data = augmented(10, crop=crop)
+    loader = EpochLoader(data, 4, shuffle=True)
+    digests = [digest(loader, range(epoch, epoch + 1)) for epoch in (0, 1, 0)]
+    assert len(reads) == 10 and digests[0] == digests[2] != digests[1]
+
+
+@pytest.mark.parametrize(("limit", "decoded"), [(10 * 3 * 64, 10), (10 * 3 * 64 - 1, 20)])
+def test_images_are_kept_up_to_a_limit(reads, monkeypatch, limit, decoded):
+    monkeypatch.setattr(module, "KEPT_BYTES", limit)
+    digest(EpochLoader(augmented(10), 4, shuffle=True))
+    assert len(reads) == decoded
+
+
+def test_workers_share_the_limit(monkeypatch):
+    data = augmented(10)
+    monkeypatch.setattr(module, "KEPT_BYTES", 2 * 10 * 3 * 64 - 1)
+    monkeypatch.setattr(module, "get_worker_info", lambda: type("Info", (), {"num_workers": 2}))
+    digest(EpochLoader(data, 4, shuffle=True))
+    assert data._kept == {}

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from vitrail.study import figures
+from vitrail.study.calibration import calibration
 
 
 def drawn(figure, tmp_path) -> np.ndarray:
@@ -19,33 +20,79 @@ def drawn(figure, tmp_path) -> np.ndarray:
     return pixels
 
 
-def rows(count):
+def rows(count, score="top1"):
     return [
-        {"epoch": i + 1, "train_loss": 2.0 / (i + 1), "val_loss": 2.5 / (i + 1), "train_top1": i / count, "val_top1": i / count}
+        {
+            "epoch": i + 1,
+            "train_loss": 2.0 / (i + 1),
+            "val_loss": 2.5 / (i + 1),
+            f"train_{score}": i / count,
+            f"val_{score}": i / count / 2,
+            "lr": 1e-3 / (i + 1),
+        }
         for i in range(count)
     ]
 
 
+def line(axes, number):
+    return list(axes.lines[number].get_xdata()), list(axes.lines[number].get_ydata())
+
+
+@pytest.mark.parametrize(("score", "label"), [("top1", "accuracy, %"), ("map", "mean average precision, %")])
 @pytest.mark.parametrize("epochs", [1, 2, 300])
-def test_curves_show_loss_and_accuracy_of_both_splits(tmp_path, epochs):
-    figure = figures.curves(rows(epochs), epochs)
+def test_curves_show_loss_score_and_learning_rate(tmp_path, epochs, score, label):
+    made = rows(epochs, score)
+    figure = figures.curves(made, epochs)
     drawn(figure, tmp_path)
-    loss, accuracy = figure.axes
-    for axes, name, factor in ((loss, "loss", 1), (accuracy, "top1", 100)):
-        for line, split in zip(axes.lines, ("train", "val"), strict=False):
-            assert list(line.get_xdata()) == list(range(1, epochs + 1))
-            assert list(line.get_ydata()) == pytest.approx([factor * row[f"{split}_{name}"] for row in rows(epochs)])
-    assert [text.get_text() for text in loss.get_legend().get_texts()] == ["training", "validation", f"kept: epoch {epochs}"]
+    loss, right, rate = figure.axes
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", label, "learning rate"]
+    for axes, name, factor in ((loss, "loss", 1), (right, score, 100)):
+        for number, split in enumerate(("train", "val")):
+            epoch, values = line(axes, number)
+            assert epoch == list(range(1, epochs + 1))
+            assert values == pytest.approx([factor * row[f"{split}_{name}"] for row in made])
+    assert line(rate, 0) == (list(range(1, epochs + 1)), [row["lr"] for row in made])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["training", "validation", f"kept: epoch {epochs}"]
 
 
-def test_a_single_epoch_is_a_visible_point():
-    assert all(line.get_marker() == "o" for line in figures.curves(rows(1), 1).axes[0].lines[:2])
+def test_curves_show_average_precision_that_is_known_of_validation_alone(tmp_path):
+    made = [row | {"val_map": 0.5} for row in rows(3)]
+    figure = figures.curves(made, 3)
+    drawn(figure, tmp_path)
+    assert line(figure.axes[1], 0) == ([], [])
+    assert line(figure.axes[1], 1) == ([1, 2, 3], [50.0, 50.0, 50.0])
+
+
+def test_a_single_epoch_is_a_point_inside_of_its_axes(tmp_path):
+    figure = figures.curves(rows(1), 1)
+    drawn(figure, tmp_path)
+    for axes, points in ((figure.axes[0], 2), (figure.axes[2], 1)):
+        bottom, top = axes.get_ylim()
+        assert bottom == 0
+        assert all(0.97 * top > line.get_ydata()[0] > 0 for line in axes.lines[:points])
+    assert all(line.get_marker() == "o" for line in figure.axes[0].lines[:2])
+    assert [tick for tick in figure.axes[0].get_xticks() if tick != int(tick)] == []
 
 
 def test_curves_mark_the_epoch_that_was_kept():
-    made = rows(5)
-    made[2]["val_top1"] = 0.99
-    assert "kept: epoch 3" in [text.get_text() for text in figures.curves(made, 3).axes[0].get_legend().get_texts()]
+    figure = figures.curves(rows(5), 3)
+    assert all(list(axes.lines[-1].get_xdata()) == [3, 3] for axes in figure.axes)
+    assert "kept: epoch 3" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_reliability_draws_the_share_and_the_number_of_every_step(tmp_path):
+    made = calibration(np.array([0.3, 0.4, 0.9, 1.0, 0.8, 0.95]), np.array([1, 0, 1, 1, 0, 1]), bins=4)
+    figure = figures.reliability(made, "probability, %", "right, %")
+    drawn(figure, tmp_path)
+    shares, counts = figure.axes
+    assert [bar.get_height() for bar in shares.patches] == pytest.approx([0, 50, 0, 75])
+    assert [bar.get_x() for bar in shares.patches] == pytest.approx([0, 25, 50, 75])
+    assert [bar.get_height() for bar in counts.patches] == pytest.approx([0, 200 / 6, 0, 400 / 6])
+    diagonal, dots = shares.lines
+    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
+    np.testing.assert_allclose(dots.get_xydata(), [[np.nan] * 2, [35, 50], [np.nan] * 2, [91.25, 75]])
+    assert (counts.get_xlabel(), shares.get_ylabel()) == ("probability, %", "right, %")
 
 
 def texts(axes):

@@ -1,4 +1,4 @@
-"""The report of a run: scikit-learn's numbers, and a page that needs nothing but itself."""
+"""The report of a run: scikit-learn's numbers, and a page that needs nothing but itself, for one label and for several."""
 
 import base64
 import re
@@ -14,8 +14,10 @@ from sklearn.metrics import classification_report
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.models.config import ViTConfig
+from vitrail.study.answers import Answers
 from vitrail.study.cost import cost
-from vitrail.study.report import telling_order, write_report
+from vitrail.study.multi_label import THESE
+from vitrail.study.report import curves_caption, duration, for_multi_label, write_report
 from vitrail.weights.folder import load_model
 
 CONFIG = ViTConfig(image_size=8, patch_size=4, channels=1, num_classes=2, dim=16, depth=1, heads=2, mlp_dim=32)
@@ -48,35 +50,44 @@ def report(tmp_path_factory):
     """``report(classes)`` writes the report of made-up guesses, once, and returns its folder, the labels and the guesses."""
 
     @cache
-    def write(classes, epochs=3, images=30, about="", wrong=0.3):
+    def write(classes, several, epochs=3, images=12, wrong=0.5, split="test"):
         folder = tmp_path_factory.mktemp("report")
         random = np.random.default_rng(0)
         (folder / "plots").mkdir()
         labels = np.arange(images) % len(classes)
+        named = [(int(label),) if several else int(label) for label in labels]
         probabilities = random.random((images, len(classes)))
         right = random.random(images) >= wrong
         probabilities[np.arange(images)[right], labels[right]] += 5
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         pixels = random.integers(0, 255, (images, 8, 8), dtype=np.uint8)
-        row = {"train_loss": 1.0, "train_top1": 0.5, "val_loss": 1.0, "val_top1": 0.5, "seconds": 1.0}
+        row = {"train_loss": 1.0, "train_top1": 0.5, "val_loss": 1.0, "val_map" if several else "val_top1": 0.5, "lr": 0.1}
+        rows = [{"epoch": i + 1, **row, "seconds": 100.0 + i, "images_per_second": 1000.0 - i} for i in range(epochs)]
         write_report(
             folder,
-            settings={"about": about, "model": {"name": "ViT-Ti/4"}, "data": {"source": "made up"}},
-            environment={"processor": "abacus", "cores": 1},
-            rows=[{"epoch": i + 1, **row} for i in range(epochs)],
+            settings={
+                "about": "A recipe for <toys>.",
+                "expected": {"result": "70 %", "cost": "", "machine": "an abacus & chalk"},
+                "model": {"name": "ViT-Ti/4"},
+                "data": {"source": "made up"},
+                "augmentation": {"mixup": 0.0, "cutmix": 0.0},
+                "training": {"label_smoothing": 0.0},
+            },
+            environment={"processor": "abacus", "cores": 1, "gpus": ["quill"]},
+            rows=rows,
             cost=cost(CONFIG),
             classes=list(classes),
             counts={"train": [7] * len(classes), "val": [0] * len(classes), "test": [3] * len(classes)},
-            split="test",
-            items=[Item(f"image-{i}", Image.fromarray(p), int(t)) for i, (p, t) in enumerate(zip(pixels, labels, strict=True))],
+            split=split,
+            items=[Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))],
             preparation=Preparation.standard((8, 8), 1),
             probabilities=probabilities,
             kept=1,
-            scores={"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images},
+            scores={"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456},
         )
         return folder, labels, probabilities.argmax(axis=1)
 
-    return lambda classes, **options: write(tuple(classes), **options)
+    return lambda classes, several=False, **options: write(tuple(classes), several, **options)
 
 
 LISTS = {
@@ -89,6 +100,9 @@ LISTS = {
 }
 
 
+PAGES = {name: (classes, False) for name, classes in LISTS.items()} | {"several labels": (LISTS["markup"], True)}
+
+
 @pytest.mark.parametrize("classes", LISTS.values(), ids=LISTS.keys())
 def test_the_classification_report_is_scikit_learns(report, classes):
     folder, labels, guesses = report(classes)
@@ -96,61 +110,127 @@ def test_the_classification_report_is_scikit_learns(report, classes):
     assert (folder / "classification_report.txt").read_text() == expected
 
 
-@pytest.mark.parametrize("classes", LISTS.values(), ids=LISTS.keys())
-def test_the_page_needs_nothing_but_itself_and_shows_every_class(report, classes):
-    page = Page(report(classes)[0] / "report.html")
+@pytest.mark.parametrize(("classes", "several"), PAGES.values(), ids=PAGES.keys())
+def test_the_page_needs_nothing_but_itself_and_shows_every_class(report, classes, several):
+    page = Page(report(classes, several=several)[0] / "report.html")
     assert all(name == "src" and value.startswith("data:image/png;base64,") for name, value in page.links)
     assert not re.search(r"https?://|@import|url\(", page.source)
     assert not {"script", "b", "iframe", "link"} & set(page.tags)
-    assert page.tags.count("img") == 3
     assert all(name in page.text for name in classes)
 
 
-@pytest.mark.parametrize("classes", LISTS.values(), ids=LISTS.keys())
-def test_every_picture_of_the_page_can_be_seen(report, classes):
-    folder, _, _ = report(classes)
+PICTURES = {False: ["curves", "confusion", "calibration", "mistakes", "unsure"], True: ["curves", "calibration", "mistakes"]}
+
+
+@pytest.mark.parametrize(("classes", "several"), PAGES.values(), ids=PAGES.keys())
+def test_every_picture_of_the_page_can_be_seen(report, classes, several):
+    folder, _, _ = report(classes, several=several)
     shown = Page(folder / "report.html").pictures
-    assert len(shown) == 3
     for picture in shown:
         assert np.asarray(picture.convert("L")).std() > 5
         assert min(picture.size) > 100
-    names = ("curves", "confusion", "examples")
-    assert [p.tobytes() for p in shown] == [Image.open(folder / "plots" / f"{name}.png").tobytes() for name in names]
+    assert [p.tobytes() for p in shown] == [Image.open(folder / "plots" / f"{name}.png").tobytes() for name in PICTURES[several]]
+    assert {file.stem for file in (folder / "plots").iterdir()} == set(PICTURES[several])
 
 
 def test_the_page_says_what_was_reached_with_what_and_what_to_expect(report):
-    page = Page(report(["cat", "dog"], about="Expect <70 %.", images=30)[0] / "report.html")
-    for words in ("70.00 %", "30 test images", "1.234", "3 epochs", "ViT-Ti/4 on made up", "Expect <70 %.", "abacus"):
+    page = Page(report(["cat", "dog"])[0] / "report.html")
+    for words in (
+        "70.00 %",
+        "12 test images",
+        "1.234",
+        "3 epochs",
+        "ViT-Ti/4 on made up",
+        "<toys>",
+        "Expected by the recipe: 70 %; an abacus & chalk.",
+        "abacus, 1 core, quill",
+    ):
         assert words in page.text
+
+
+def test_the_page_of_several_labels_begins_with_average_precision(report):
+    text = Page(report(LISTS["markup"], several=True)[0] / "report.html").text
+    assert "45.60 %mean average precision on 12 test images" in text
+    assert "Average precision is measured on validation images alone." in text
+    assert "Confusion" not in text
+
+
+@pytest.mark.parametrize(
+    ("split", "given", "val", "said"),
+    [
+        ("test", False, 1, THESE),
+        ("val", True, 1, THESE),
+        ("test", True, 1, "the validation images"),
+        ("test", True, 0, "the training images"),
+    ],
+)
+def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(split, given, val, said):
+    items = [Item("", Image.new("L", (8, 8)), (0,)), Item("", Image.new("L", (8, 8)), (1,))]
+    answers = Answers(["a", "b"], split, items, Preparation.standard((8, 8), 1), np.array([[0.9, 0.1], [0.2, 0.8]]), {})
+    validation = (np.eye(2), np.array([[0.7, 0.1], [0.2, 0.6]])) if given else None
+    made = for_multi_label(answers, {"train": [9, 9], "val": [val, 0]}, validation)
+    assert made.chosen_on == said
+    assert made.thresholds.tolist() == ([0.9, 0.8] if said == THESE else [0.7, 0.6])
+
+
+@pytest.mark.parametrize(
+    ("split", "said"), [("test", None), ("val", "chosen on these images"), ("all", "trained on these images")]
+)
+def test_the_page_warns_of_images_that_the_model_is_no_stranger_to(report, split, said):
+    text = Page(report(["cat", "dog"], split=split, images=2)[0] / "report.html").text
+    assert [words for words in ("chosen on these images", "trained on these images") if words in text] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "mixup", "cutmix", "said"),
+    [(0, 0, 0, "learned from;"), (0.1, 0, 0, "learned from, with label smoothing in the loss;")]
+    + [(0, *mixing, "the weights that are kept. Training images were mixed in pairs;") for mixing in ((0.2, 0), (0, 1))],
+)
+def test_the_caption_of_the_curves_says_what_was_measured(smoothing, mixup, cutmix, said):
+    settings = {"training": {"label_smoothing": smoothing}, "augmentation": {"mixup": mixup, "cutmix": cutmix}}
+    caption = curves_caption(settings, [{"train_top1": 0.5, "val_top1": 0.5}])
+    assert said in caption
+    assert ("smoothing" in caption, "mixed" in caption) == (smoothing > 0, mixup + cutmix > 0)
+    assert "their accuracy" not in curves_caption(settings, [{"val_map": 0.5}])
 
 
 def test_the_page_counts_the_images_of_every_split_that_has_any(report):
     text = Page(report(["cat", "dog"])[0] / "report.html").text
-    assert "indexclasstraintest0cat731dog73" in text
+    assert "indexclasstraintest0cat731dog73total146" in text
+
+
+def test_the_page_says_how_long_training_took(report):
+    text = Page(report(["cat", "dog"])[0] / "report.html").text  # 100, 101 and 102 s at 1,000, 999 and 998 images/s
+    assert "Training took 2 min per epoch (999 images per second), 5 min for all 3." in text
 
 
 @pytest.mark.parametrize(
-    ("images", "wrong", "said"),
+    ("seconds", "said"),
     [
-        (30, 0.0, "No mistakes. The hits of which the model was least sure."),
-        (60, 1.0, "24 of 59 mistakes, the surest first."),
+        (0, "0.0 s"),
+        (9.94, "9.9 s"),
+        (49.2, "49 s"),
+        (99.4, "99 s"),
+        (100, "2 min"),
+        (5960, "99 min"),
+        (6000, "1 h 40 min"),
+        (90_000, "25 h 0 min"),
     ],
 )
-def test_the_page_says_how_many_mistakes_it_shows(report, images, wrong, said):
-    classes = [f"class {i}" for i in range(100)]
-    folder, _, _ = report(classes, images=images, wrong=wrong)
-    assert said in Page(folder / "report.html").text
+def test_durations_are_said_as_people_say_them(seconds, said):
+    assert duration(seconds) == said
 
 
-def test_a_report_is_written_after_a_single_epoch_on_a_single_image(report):
-    text = Page(report(["cat", "dog"], epochs=1, images=1)[0] / "report.html").text
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_a_report_is_written_after_a_single_epoch_on_a_single_image(report, several):
+    text = Page(report(["cat", "dog"], epochs=1, images=1, several=several)[0] / "report.html").text
     assert "1 epoch" in text
     assert "1 epochs" not in text
+    assert "for all" not in text
 
 
-def test_the_surest_mistakes_come_first_then_the_least_sure_hits():
-    probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.05, 0.95], [0.55, 0.45]])
-    assert telling_order([0, 1, 1, 0, 1], probabilities) == [3, 1, 4, 2, 0]
+def test_a_report_of_many_images_and_classes_stays_small_enough_to_send(report):
+    assert (report([f"class {i}" for i in range(100)], images=60)[0] / "report.html").stat().st_size < 2_000_000
 
 
 def test_the_report_of_a_run_is_about_its_best_model(run):
@@ -160,7 +240,7 @@ def test_the_report_of_a_run_is_about_its_best_model(run):
     assert f"{run.scores['top1']:.4f}" in next(line for line in text.splitlines() if "accuracy" in line)
     page = Page(run.folder / "report.html")
     assert f"{100 * run.scores['top1']:.2f} %" in page.text
-    assert len(page.pictures) == 3
+    assert len(page.pictures) == len(list((run.folder / "plots").iterdir())) >= 4
 
 
 def test_a_folder_named_like_markup_injects_nothing_into_the_report_of_a_run(run, pictures, tiny, tmp_path):

@@ -85,13 +85,14 @@ def test_an_epoch_is_that_of_a_loop_written_by_hand(make_trainer, clip, smoothin
 
 def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
     trainer = make_trainer(**{"optimizer.clip_norm": 0.05, "training.epochs": 1})
-    norms, step = [], trainer.optimizer.step
+    (optimizer,) = trainer.optimizers
+    norms, step = [], optimizer.step
 
     def noting(*args, **kwargs):
         norms.append(torch.stack([p.grad.norm() for p in trainer.model.parameters()]).norm().item())
         return step(*args, **kwargs)
 
-    monkeypatch.setattr(trainer.optimizer, "step", noting)
+    monkeypatch.setattr(optimizer, "step", noting)
     trainer.run()
     assert norms == pytest.approx([0.05] * 3, rel=1e-3)
 
@@ -100,7 +101,9 @@ def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
 def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
     whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
     for trainer in (whole, cut):
-        trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.1, momentum=0.9)
+        trainer.optimizers = [
+            torch.optim.SGD([{"params": list(trainer.model.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9)
+        ]
         trainer.run()
     closest(weights(whole), weights(cut), 1e-6)
     for one, other in zip(metrics(whole), metrics(cut), strict=True):
@@ -280,10 +283,8 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 
 def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
     trainer = make_trainer(**{"training.epochs": 4})
-    accuracies = iter([0.2, 0.9, 0.9, 0.1])
-    losses = iter([1.0, 0.5, 0.6, 0.1])
-    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.top", lambda self, k: next(accuracies))
-    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.loss", property(lambda self: next(losses)))
+    scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
+    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.scores", lambda self: next(scores))
     trainer.run()
     assert trainer.best["epoch"] == 2
 

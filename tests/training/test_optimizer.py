@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
-from vitrail.training.optimizer import create_optimizer, parameter_groups
+from vitrail.training.optimizer import create_optimizers, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
 
 BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
@@ -21,9 +22,9 @@ def vit(**fields) -> ViT:
 
 def decays(model) -> dict[str, bool]:
     """Whether each parameter decays, by name."""
-    decaying, free = parameter_groups(model, 0.3)
-    assert (decaying["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
-    ids = {id(p): True for p in decaying["params"]} | {id(p): False for p in free["params"]}
+    groups = parameter_groups(model, OptimizerSettings(weight_decay=0.3))
+    assert {group["weight_decay"] for group in groups} == {0.3, 0.0}
+    ids = {id(p): group["weight_decay"] > 0 for group in groups for p in group["params"]}
     return {name: ids[id(p)] for name, p in model.named_parameters()}
 
 
@@ -32,7 +33,7 @@ def decays(model) -> dict[str, bool]:
 @pytest.mark.parametrize("more", [{}, EVERYTHING, {**EVERYTHING, "embedding": "stem", "block": "parallel", "head": "lecture"}])
 def test_every_parameter_is_in_exactly_one_group(position, pool, more):
     model = vit(position=position, pool=pool, **more)
-    grouped = [id(p) for group in parameter_groups(model, 0.1) for p in group["params"]]
+    grouped = [id(p) for group in parameter_groups(model, OptimizerSettings()) for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in model.parameters())
 
 
@@ -71,7 +72,7 @@ def test_what_is_no_matrix_of_a_layer_does_not_decay(fields, part):
 def test_frozen_parameters_are_in_no_group():
     model = vit()
     model.embedding.requires_grad_(False)
-    grouped = {id(p) for group in parameter_groups(model, 0.1) for p in group["params"]}
+    grouped = {id(p) for group in parameter_groups(model, OptimizerSettings()) for p in group["params"]}
     assert grouped == {id(p) for p in model.parameters() if p.requires_grad}
 
 
@@ -92,7 +93,7 @@ def test_the_steps_are_those_of_torchs_optimizer(name):
     decayed = [theirs[0].weight, theirs[2].weight]
     rest = [theirs[0].bias, theirs[1].weight, theirs[1].bias, theirs[2].bias]
     optimizers = [
-        create_optimizer(ours, settings),
+        *create_optimizers(ours, settings),
         TORCHS[name]([{"params": decayed, "weight_decay": 0.3}, {"params": rest, "weight_decay": 0.0}]),
     ]
     images = torch.randn(5, 4)
@@ -108,10 +109,77 @@ def test_the_steps_are_those_of_torchs_optimizer(name):
 def test_adamw_shrinks_a_matrix_without_a_gradient_and_nothing_else():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = create_optimizer(model, OptimizerSettings(lr=0.1, weight_decay=0.5))
+    (optimizer,) = create_optimizers(model, OptimizerSettings(lr=0.1, weight_decay=0.5))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     for name, parameter in model.named_parameters():
         expected = before[name] * (1 - 0.1 * 0.5) if name == "0.weight" else before[name]
         torch.testing.assert_close(parameter.detach(), expected)
+
+
+def rates(model: nn.Module, settings: OptimizerSettings) -> dict[str, float]:
+    """The learning rate of every parameter, by name."""
+    rate = {id(p): group["lr"] for group in parameter_groups(model, settings) for p in group["params"]}
+    return {name: rate[id(p)] for name, p in model.named_parameters() if p.requires_grad}
+
+
+def test_the_learning_rate_falls_from_the_head_to_the_images_by_the_layer_decay():
+    found = rates(vit(depth=3, registers=1), OptimizerSettings(lr=1.0, layer_decay=0.5))
+    expected = {"head": 1, "norm": 1, "blocks.2": 1 / 2, "blocks.1": 1 / 4, "blocks.0": 1 / 8}
+    expected |= dict.fromkeys(("embedding", "class_token", "registers", "position"), 1 / 16)
+    for name, rate in found.items():
+        part = next(part for part in expected if name == part or name.startswith(f"{part}."))
+        assert rate == expected[part], name
+
+
+def test_a_part_has_its_own_learning_rate_and_decay_and_the_longest_name_counts():
+    layers = {"blocks": {"lr": 0.1}, "blocks.1": {"lr": 2, "weight_decay": 0.7}, "head": {"weight_decay": 0}}
+    model, settings = vit(), OptimizerSettings(lr=1.0, weight_decay=0.3, layers=layers)
+    found = rates(model, settings)
+    decay = {id(p): group["weight_decay"] for group in parameter_groups(model, settings) for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert found[name] == (2 if name.startswith("blocks.1.") else 0.1 if name.startswith("blocks.") else 1)
+        own = 0.7 if name.startswith("blocks.1.") else 0 if name.startswith("head.") else 0.3
+        assert decay[id(parameter)] in (0, own)
+
+
+def test_a_name_that_only_begins_alike_is_another_part():
+    settings = OptimizerSettings(layers={"blocks.1": {"lr": 0.5}})
+    assert layer_settings("blocks.1.mlp.norm.bias", settings).lr == 0.5
+    assert layer_settings("blocks.10.mlp.norm.bias", settings).lr == 1
+
+
+def test_a_learning_rate_of_zero_freezes_a_part():
+    model = vit()
+    create_optimizers(model, OptimizerSettings(layers={"embedding": {"lr": 0}, "blocks.0": {"lr": 0}}))
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters() if name.startswith(("embedding.", "blocks.0."))}
+
+
+def test_a_part_that_the_model_does_not_have_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'embedding'"):
+        create_optimizers(vit(), OptimizerSettings(layers={"embeding": {"lr": 0}}))
+
+
+def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
+    model = vit(embedding="stem")
+    muon, adamw = create_optimizers(model, OptimizerSettings(name="muon"))
+    mine = {id(p) for group in muon.param_groups for p in group["params"]}
+    rest = {id(p) for group in adamw.param_groups for p in group["params"]}
+    matrices = {id(m.weight) for name, m in model.named_modules() if isinstance(m, nn.Linear) and name.startswith("blocks.")}
+    assert mine == matrices
+    assert rest == {id(p) for p in model.parameters()} - matrices
+
+
+def test_the_step_of_muon_is_an_orthogonal_matrix_as_long_as_a_step_of_adam():
+    model = vit(dim=32, heads=2)
+    before = model.blocks[0].attention.layer.output.weight.detach().clone()
+    muon, _ = create_optimizers(model, OptimizerSettings(name="muon", lr=0.1, weight_decay=0.0))
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    muon.step()
+    step = (before - model.blocks[0].attention.layer.output.weight.detach()) / 0.1
+    singular = torch.linalg.svdvals(step)
+    assert singular.max() < 2 * singular.min() + 0.5
+    assert 0.1 < step.square().mean().sqrt() < 0.3  # 0.2, the root mean square of AdamW's steps

@@ -6,25 +6,64 @@ import pytest
 
 from vitrail import api
 from vitrail.errors import ConfigError
+from vitrail.models.registry import model_config
 from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
 from vitrail.training.settings import nested, read_yaml, resolve, to_yaml
 
-OPTIMIZERS, SCHEDULES, PRECISIONS = ("adamw", "adam", "sgd"), ("constant", "linear", "cosine"), ("fp32", "bf16", "fp16")
+OPTIMIZERS, SCHEDULES, PRECISIONS = ("adamw", "adam", "sgd", "muon"), ("constant", "linear", "cosine"), ("fp32", "bf16", "fp16")
 DATA = {"data": {"source": "somewhere"}}
+ANY = {"model": {"name": "ViT-Ti/16"}, **DATA}
+"""What a recipe may leave to its user, below the recipe."""
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_a_recipe_is_complete_but_for_the_data(name):
-    settings = resolve(read_recipe(name), {}, DATA)
+def test_a_recipe_is_complete_but_for_the_data_and_says_what_to_expect(name):
+    settings = resolve(ANY, read_recipe(name), {})
     assert len(settings.about) > 20
-    assert settings.model.name.startswith("ViT-")
+    assert settings.expected.result
+    assert (settings.expected.cost and settings.expected.machine) or "not measured" in settings.expected.result
+    assert ("model" in read_recipe(name)) == (name != "finetune")
+
+
+def test_fine_tuning_without_a_model_says_how_to_give_one():
+    with pytest.raises(ConfigError, match="no model given") as error:
+        resolve(read_recipe("finetune"), {}, DATA)
+    assert "--from" in error.value.hint
+
+
+@pytest.mark.parametrize("layer", [{"model": {"name": "ViT-S/16"}}, {"model": {"name": "ViT-CIFAR10-lecture"}}])
+def test_another_model_takes_the_promise_of_the_recipe_away(layer):
+    assert resolve(read_recipe("digits"), {}, {}).expected.result
+    assert not resolve(read_recipe("digits"), {}, layer).expected.result
+
+
+def test_the_lecture_recipe_is_that_of_the_notes():
+    settings = resolve(read_recipe("cifar10-lecture"), {}, DATA)
+    t, o = settings.training, settings.optimizer
+    assert (o.name, o.lr, o.weight_decay, t.batch_size, t.epochs, t.seed) == ("adam", 5e-7, 0, 512, 800, 123)
+    assert settings.schedule.name == "constant" and settings.results == "result_dir"
+    assert settings.model.config.changed(num_classes=10) == model_config("ViT-CIFAR10-lecture")
+
+
+def test_the_imagenet_recipe_is_that_of_the_paper():
+    settings = resolve(read_recipe("imagenet-s16"), {}, DATA)
+    assert settings.model.config == model_config("ViT-S/16", position="sincos-2d", pool="mean", head="mlp")
+    augmentation, training = settings.augmentation, settings.training
+    assert (augmentation.policy, augmentation.operations, augmentation.magnitude, augmentation.mixup) == (
+        "randaugment",
+        2,
+        10,
+        0.2,
+    )
+    assert (training.batch_size, training.epochs, settings.optimizer.lr, settings.optimizer.weight_decay) == (1024, 90, 1e-3, 0.1)
+    assert round(1_281_167 / 1024 * settings.schedule.warmup_epochs, -3) == 10_000
 
 
 @pytest.mark.parametrize("name", recipe_names())
 @pytest.mark.parametrize("choice", list(itertools.product(OPTIMIZERS, SCHEDULES, PRECISIONS)), ids=" ".join)
 def test_a_recipe_takes_every_optimizer_schedule_and_precision(name, choice):
     flags = nested({"optimizer.name": choice[0], "schedule.name": choice[1], "precision": choice[2]})
-    settings = resolve(read_recipe(name), {}, {**DATA, **flags})
+    settings = resolve(ANY, read_recipe(name), flags)
     assert (settings.optimizer.name, settings.schedule.name, settings.training.precision) == choice
 
 
@@ -42,7 +81,7 @@ def test_a_recipe_that_names_its_data_needs_none():
 
 
 def test_an_unknown_recipe_is_an_error_that_lists_the_known():
-    with pytest.raises(ConfigError, match="digits, scratch"):
+    with pytest.raises(ConfigError, match="digits, finetune, imagenet-s16, scratch"):
         recipe_text("digit")
 
 
@@ -70,14 +109,14 @@ def test_a_models_name_gives_the_fields_that_nothing_else_sets():
 
 
 def test_settings_without_a_model_are_an_error():
-    with pytest.raises(ConfigError, match="model is missing"):
+    with pytest.raises(ConfigError, match="no model given"):
         resolve({}, {}, DATA)
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_the_yaml_of_settings_gives_the_same_settings_back(name, tmp_path):
     flags = nested({"model.layer_scale": 0.1, "image_size": [64, 32], "optimizer.betas": [0.8, 0.9], "about": "café: 10 % # \n"})
-    settings = resolve(read_recipe(name), {}, {**DATA, **flags})
+    settings = resolve(ANY, read_recipe(name), {**DATA, **flags})
     file = tmp_path / "config.yaml"
     file.write_text(to_yaml(settings), encoding="utf-8")
     assert resolve({}, read_yaml(file), {}) == settings

@@ -89,13 +89,14 @@ def test_a_run_of_one_step_has_a_rate(name):
 
 def test_a_run_uses_the_schedule_step_by_step(make_trainer):
     trainer = make_trainer(**{"schedule.warmup_epochs": 1, "schedule.name": "linear", "optimizer.lr": 0.5})
-    used, step = [], trainer.optimizer.step
+    (optimizer,) = trainer.optimizers
+    used, step = [], optimizer.step
 
     def noting(*args, **kwargs):
-        used.append([group["lr"] for group in trainer.optimizer.param_groups])
+        used.append([group["lr"] for group in optimizer.param_groups])
         return step(*args, **kwargs)
 
-    trainer.optimizer.step = noting
+    optimizer.step = noting
     trainer.run()
     rates = [0.5 * f for f in (1 / 4, 2 / 4, 3 / 4, 1, 2 / 3, 1 / 3)]
     assert used == [pytest.approx([rate, rate]) for rate in rates]

@@ -12,6 +12,8 @@ from cyclopts import App, CycloptsError
 
 import vitrail
 from vitrail.cli.console import problem
+from vitrail.cli.data_check import check
+from vitrail.cli.data_show import show
 from vitrail.cli.demo import demo
 from vitrail.cli.doctor import doctor
 from vitrail.cli.evaluate import evaluate
@@ -33,6 +35,11 @@ app = App(
 
 for _command in (demo, train, resume, evaluate, predict, summary, models, recipes, doctor):
     app.command(_command)
+
+data = App(name="data", help="Look at images before training on them.", help_format="plaintext")
+data.command(check)
+data.command(show)
+app.command(data)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

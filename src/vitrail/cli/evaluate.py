@@ -25,7 +25,7 @@ def evaluate(
     model
         A run folder or a model folder.
     data
-        digits, or a folder of images. Default: the data of the run.
+        What vitrail train takes. Default: the data of the run.
     split
         Default: test, else val; all images of a folder without splits.
     batch_size
@@ -33,7 +33,7 @@ def evaluate(
     workers
         Processes that prepare images.
     json
-        One JSON document: top1, top5, loss, images, split.
+        One JSON document: top1, top5, loss, images, split; map where an image may have several labels.
     """
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
@@ -51,6 +51,8 @@ def evaluate(
         return
     result(f"split   {chosen}")
     result(f"images  {evaluation.scores()['images']}")
+    if "map" in scores:
+        result(f"mAP     {100 * evaluation.mean_average_precision:.2f} %")
     result(f"top-1   {100 * evaluation.top(1):.2f} %")
     result(f"top-5   {100 * evaluation.top(5):.2f} %")
     result(f"loss    {evaluation.loss:.4f}")

@@ -22,10 +22,14 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
 
     if name is not None and full:
         recipe_text(name)  # says what is wrong with the name
-        result(to_yaml(resolve({"data": {"source": "FOLDER"}}, read_recipe(name), {})).rstrip())
+        placeholders = {"data": {"source": "FOLDER"}, "model": {"name": "ViT-B/16"}}  # of what the recipe leaves to its user
+        result(to_yaml(resolve(placeholders, read_recipe(name), {})).rstrip())
         return
     if name is not None:
         result(recipe_text(name).rstrip())
         return
     for known in recipe_names():
-        result(f"{known:<10}{' '.join(read_recipe(known)['about'].split())}")
+        recipe = read_recipe(known)
+        result(f"{known:<17}{' '.join(recipe['about'].split())}")
+        for promise, text in recipe["expected"].items():
+            result(f"{'':<17}{promise}: {text}")

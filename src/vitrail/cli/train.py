@@ -25,6 +25,8 @@ def train(
     image_size: str | None = None,
     precision: str | None = None,
     checkpoint_every_steps: Whole | None = None,
+    balance: str | None = None,
+    track: str | None = None,
     config: Path | None = None,
     fast_dev_run: Annotated[bool | None, Parameter(negative=())] = None,
 ) -> None:
@@ -36,7 +38,8 @@ def train(
     Parameters
     ----------
     data
-        digits, or a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*.
+        digits; a folder of images: train/CLASS/*, val/CLASS/*, test/CLASS/*, or just CLASS/*; labels.csv with the columns
+        image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     recipe
@@ -59,6 +62,10 @@ def train(
         fp32, bf16 or fp16.
     checkpoint_every_steps
         Steps between checkpoints, beside those at the end of each epoch.
+    balance
+        Rare classes weigh as much as frequent ones: by sampling, or by loss.
+    track
+        tensorboard writes event files beside the run's own metrics.
     config
         A YAML file over the recipe, or, if it names a model, in its place; flags stand over both.
     fast_dev_run
@@ -67,7 +74,7 @@ def train(
     flags = {
         "data": data, "model": model, "start": start, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
-        "checkpoint_every_steps": checkpoint_every_steps, "fast_dev_run": fast_dev_run,
+        "checkpoint_every_steps": checkpoint_every_steps, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value is not None}
     run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)
@@ -85,8 +92,9 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
 def tell(run: Any) -> None:
     """The result of a run on stdout, and the commands a person would want next on stderr."""
+    measure, value = ("mean average precision", "map") if "map" in run.scores else ("accuracy", "top1")
     result(
-        f"{run.split} accuracy {100 * run.scores['top1']:.2f} % on {run.scores['images']} images, loss {run.scores['loss']:.4f}"
+        f"{run.split} {measure} {100 * run.scores[value]:.2f} % on {run.scores['images']} images, loss {run.scores['loss']:.4f}"
     )
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
     for words in (["evaluate", run.folder], ["predict", run.folder, "IMAGES"], ["summary", run.folder]):

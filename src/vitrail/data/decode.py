@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -20,7 +20,22 @@ MAX_PIXELS = 100_000_000
 Mode = Literal["RGB", "L"]
 
 
-def decode(source: Path | bytes | Image.Image, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
+class Stored(Protocol):
+    """An image kept somewhere else, an archive or a table, and read only when it is asked for."""
+
+    @property
+    def name(self) -> str:
+        """How an error calls it."""
+
+    def read(self) -> bytes | Image.Image:
+        """The content of its file, or the picture itself."""
+
+
+Source = Path | bytes | Image.Image | np.ndarray | Stored
+"""What can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or what is stored elsewhere."""
+
+
+def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode an image upright, in RGB (``channels`` 3) or grey (``channels`` 1).
 
     The first frame of an animation; turned as its EXIF orientation says; transparency over white; 16 bits to 8.
@@ -29,32 +44,69 @@ def decode(source: Path | bytes | Image.Image, *, channels: int = 3, max_pixels:
         DataError: not an image of a known format, damaged, truncated, or larger than ``max_pixels``.
     """
     with _explained(source):
-        image = source if isinstance(source, Image.Image) else _open(source)
-        _check_size(image, max_pixels)
-        return to_mode(ImageOps.exif_transpose(image), "L" if channels == 1 else "RGB")
+        return to_mode(_upright(source, max_pixels), "L" if channels == 1 else "RGB")
 
 
-def check_head(source: Path | Image.Image, *, max_pixels: int = MAX_PIXELS) -> None:
+def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str]:
+    """As `decode` in RGB, and the colour mode that the image is stored in, by Pillow's name."""
+    with _explained(source):
+        image = _upright(source, max_pixels)
+        return to_mode(image, "RGB"), image.mode
+
+
+def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
     """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large."""
-    if isinstance(source, Path):
-        with _explained(source), _open(source) as image:
-            _check_size(image, max_pixels)
+    with _explained(source):
+        image = _opened(source)
+        _check_size(image, max_pixels)
+        if isinstance(source, Path):
+            image.close()
 
 
 @contextmanager
-def _explained(source: Path | bytes | Image.Image) -> Iterator[None]:
+def _explained(source: Source) -> Iterator[None]:
     """Whatever goes wrong inside is a `DataError` that names the file."""
-    name = source if isinstance(source, Path) else "image"
     try:
         yield
     except DataError as error:
-        raise DataError(error.what, where=name, hint=error.hint) from None
+        raise DataError(error.what, where=_name(source), hint=error.hint) from None
     except Exception as error:  # Pillow raises many kinds for damaged files
         raise DataError(
             f"cannot read the image: {_reason(error)}",
-            where=name,
+            where=_name(source),
             hint=f"give a {', '.join(FORMATS)} file, or remove it",
         ) from error
+
+
+def _name(source: Source) -> object:
+    if isinstance(source, bytes | Image.Image | np.ndarray):
+        return "image"
+    return source if isinstance(source, Path) else source.name
+
+
+def _upright(source: Source, max_pixels: int) -> Image.Image:
+    """The picture in the mode it is stored in, turned as its EXIF orientation says."""
+    image = _opened(source)
+    _check_size(image, max_pixels)
+    return image if isinstance(source, np.ndarray) else ImageOps.exif_transpose(image)
+
+
+def _opened(source: Source) -> Image.Image:
+    if isinstance(source, np.ndarray):
+        return _from_pixels(source)
+    if not isinstance(source, Path | bytes | Image.Image):
+        source = source.read()
+    return source if isinstance(source, Image.Image) else _open(source)
+
+
+def _from_pixels(pixels: np.ndarray) -> Image.Image:
+    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
+        raise DataError(
+            f"pixels of type {pixels.dtype} and shape {pixels.shape} are no image", hint="give uint8 of shape (H, W) or (H, W, 3)"
+        )
+    if not pixels.size:
+        raise DataError("the image has no pixels", hint="remove it")
+    return Image.fromarray(pixels)
 
 
 def _check_size(image: Image.Image, max_pixels: int) -> None:

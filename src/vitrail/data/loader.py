@@ -1,51 +1,138 @@
 """Images to batches: the same batches whatever the number of workers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.decode import Source
+from vitrail.data.items import Item
+from vitrail.data.mixing import mix
+from vitrail.data.order import epoch_order
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import Item
-from vitrail.errors import DataError
+from vitrail.data.transform import Transform, require_sendable, transformed
+from vitrail.errors import ConfigError, VitrailError
 
 Batch = tuple[Tensor, Tensor]
-"""uint8 images (B, C, H, W) and int64 labels (B,)."""
-Sample = tuple[np.ndarray, int]
-"""uint8 image (C, H, W) and label."""
+"""uint8 images (B, C, H, W) and their targets: int64 (B,), or float32 (B, classes) in multi-label data or where images
+are mixed."""
+Key = tuple[int, int]
+"""An epoch and the number of a sample in it; see `epoch_order`."""
+
+KEPT_BYTES = 2**30
+"""Memory for the pictures of a data set, in all workers together."""
+UNCHANGED = Augmentation(horizontal_flip=0)
 
 
-class ImageDataset(Dataset[Sample | DataError]):
-    """Items prepared for a model. An element is asked for by (epoch, index), which with ``seed`` fixes its augmentation."""
+class ImageDataset(Dataset[Batch]):
+    """Items prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
 
-    def __init__(self, items: list[Item], preparation: Preparation, augmentation: Augmentation | None = None, seed: int = 0):
-        self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation, seed
+    What is the same in every epoch, the picture decoded or at the model's size, is kept in memory for the next one if it
+    takes no more than an item's even share of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
+
+    Args:
+        items: the images.
+        preparation: brings them to the model's size.
+        augmentation: changes them at random; None changes nothing.
+        seed: of all that is random.
+        classes: how many there are; needed where targets are shares of classes.
+        multi_label: whether an image may show several classes, or none.
+        transform: a callable of one's own that takes the decoded picture before anything else. It returns a picture, which
+            goes on as any other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not
+            normalised, which are only mixed.
+
+    Raises:
+        ConfigError: ``classes`` is missing.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        preparation: Preparation,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        *,
+        classes: int | None = None,
+        multi_label: bool = False,
+        transform: Transform | None = None,
+    ):
+        self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
+        self.classes, self.multi_label, self.transform = classes, multi_label, transform
+        self._kept: dict[int, np.ndarray] = {}
+        if self.has_shares and classes is None:
+            raise ConfigError("targets are shares of classes, and nobody said of how many", where="classes", hint="give classes")
 
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, key: tuple[int, int]) -> Sample | DataError:
-        epoch, index = key
-        item = self.items[index]
+    @property
+    def has_shares(self) -> bool:
+        """Whether targets are float32 (B, classes)."""
+        return self.multi_label or self.augmentation.mixes
+
+    def __getitem__(self, key: Key) -> Batch:
+        """One sample, as a batch of its own."""
+        return self.batch([key])
+
+    def __getitems__(self, keys: Sequence[Key]) -> Batch | VitrailError:
+        """A batch for torch's loader, which asks for all of it at once.
+
+        An error is returned, not raised: a worker would wrap it in its own traceback.
+        """
         try:
-            if self.augmentation is None:
-                return self.preparation.pixels(item.image), item.label
-            image = self.preparation.decode(item.image)
-            random = sample_generator(self.seed, epoch, index)
-            return self.augmentation.pixels(image, self.preparation, random), item.label
-        except DataError as error:
-            return error  # not raised here: a worker would wrap it in its own traceback
+            return self.batch(keys)
+        except VitrailError as error:
+            return error
 
+    def batch(self, keys: Sequence[Key]) -> Batch:
+        """Samples side by side, mixed with each other where the augmentation says so.
 
-ORDER = 1  # tells this randomness from that of samples
+        Raises:
+            DataError: an image cannot be read.
+            ConfigError: the transform returned something else than it may.
+        """
+        numbers = [number % len(self.items) for _, number in keys]
+        randoms = [sample_generator(self.seed, *key) for key in keys]
+        pixels = np.stack([self._pixels(number, random) for number, random in zip(numbers, randoms, strict=True)])
+        items = [self.items[number] for number in numbers]
+        if not self.has_shares:
+            return torch.from_numpy(pixels), torch.tensor([item.label for item in items])
+        targets = self._shares(items)
+        if self.augmentation.mixes:
+            a = self.augmentation
+            pixels, targets = mix(pixels, targets, randoms, mixup=a.mixup, cutmix=a.cutmix, step=a.repeats)
+        return torch.from_numpy(pixels), torch.from_numpy(targets)
 
+    def _shares(self, items: Sequence[Item]) -> np.ndarray:
+        """1 at the classes of every item, else 0: float32 (B, classes)."""
+        shares = np.zeros((len(items), self.classes or 0), np.float32)
+        for row, item in zip(shares, items, strict=True):
+            row[list(item.labels)] = 1
+        return shares
 
-def shuffled(count: int, seed: int, epoch: int) -> list[int]:
-    """The order of an epoch's samples."""
-    return np.random.default_rng((ORDER, seed, epoch)).permutation(count).tolist()
+    def _pixels(self, number: int, random: np.random.Generator) -> np.ndarray:
+        """One item, changed at random: uint8 (C, H, W)."""
+        preparation, augmentation = self.preparation, self.augmentation
+        if self.transform is None and augmentation.crop != "resized":
+            return augmentation.changed_pixels(self._remembered(number, preparation.pixels), preparation, random)
+        picture = Image.fromarray(self._remembered(number, lambda source: np.asarray(preparation.decode(source))))
+        result = picture if self.transform is None else transformed(self.transform, picture, preparation, random)
+        return result if isinstance(result, np.ndarray) else augmentation.pixels(result, preparation, random)
+
+    def _remembered(self, number: int, read: Callable[[Source], np.ndarray]) -> np.ndarray:
+        """What ``read`` made of an item, now or in an earlier epoch."""
+        pixels = self._kept.get(number)
+        if pixels is None:
+            pixels = read(self.items[number].image)
+            worker = get_worker_info()
+            if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
+                self._kept[number] = pixels
+        return pixels
 
 
 class EpochLoader:
@@ -56,17 +143,23 @@ class EpochLoader:
         batch_size: images per batch; the last batch of an epoch may be smaller.
         shuffle: whether each epoch has its own order, by the data set's seed.
         workers: processes that prepare images; 0 prepares them in this one.
+        balance: whether an epoch shows every class equally often; see `epoch_order`.
+
+    Raises:
+        ConfigError: the data set's transform cannot be sent to workers.
     """
 
-    def __init__(self, dataset: ImageDataset, batch_size: int, *, shuffle: bool, workers: int = 0):
-        self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
+    def __init__(self, dataset: ImageDataset, batch_size: int, *, shuffle: bool, workers: int = 0, balance: bool = False):
+        self.dataset, self.batch_size, self.shuffle, self.balance = dataset, batch_size, shuffle, balance
+        if workers and dataset.transform is not None:
+            require_sendable(dataset.transform)
         self._following = _Following()
         self._loader = DataLoader(
             dataset,
             batch_sampler=self._following,
             num_workers=workers,
             generator=torch.Generator(),
-            collate_fn=_collate,
+            collate_fn=_as_it_is,
             persistent_workers=workers > 0,
         )
 
@@ -74,14 +167,24 @@ class EpochLoader:
         return -(-len(self.dataset) // self.batch_size)
 
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, without the first ``skip``; raises `DataError` for an image that cannot be read."""
-        count = len(self.dataset)
-        order = shuffled(count, self.dataset.seed, epoch) if self.shuffle else list(range(count))
-        keys = [(epoch, index) for index in order]
-        self._following.batches = [keys[i : i + self.batch_size] for i in range(0, count, self.batch_size)][skip:]
+        """The batches of an epoch, without the first ``skip``.
+
+        Raises:
+            DataError: an image cannot be read.
+            ConfigError: the data set's transform returned something else than it may.
+        """
+        data = self.dataset
+        order = epoch_order(
+            data.items, data.seed, epoch, shuffle=self.shuffle, balance=self.balance, repeats=data.augmentation.repeats
+        )
+        keys = [(epoch, number) for number in order]
+        self._following.batches = [keys[i : i + self.batch_size] for i in range(0, len(keys), self.batch_size)][skip:]
         for batch in self._loader:
-            if isinstance(batch, DataError):
-                raise batch
+            if isinstance(batch, VitrailError):
+                try:
+                    raise batch
+                finally:
+                    del batch  # else its traceback would hold it, and with it the workers
             yield batch
 
 
@@ -89,20 +192,14 @@ class _Following:
     """The batch sampler that torch's loader asks at the start of every epoch."""
 
     def __init__(self) -> None:
-        self.batches: list[list[tuple[int, int]]] = []
+        self.batches: list[list[Key]] = []
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+    def __iter__(self) -> Iterator[list[Key]]:
         return iter(self.batches)
 
     def __len__(self) -> int:
         return len(self.batches)
 
 
-def _collate(loaded: list[Sample | DataError]) -> Batch | DataError:
-    pixels, labels = [], []
-    for sample in loaded:
-        if isinstance(sample, DataError):
-            return sample
-        pixels.append(sample[0])
-        labels.append(sample[1])
-    return torch.from_numpy(np.stack(pixels)), torch.tensor(labels)
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitrail.data.decode import decode
+from vitrail.data.decode import Source, decode
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.settings import Settings
 
@@ -59,7 +58,7 @@ class Preparation(Settings):
             where="preparation",
         )
 
-    def decode(self, source: Path | bytes | Image.Image) -> Image.Image:
+    def decode(self, source: Source) -> Image.Image:
         """The upright picture in the model's colours."""
         return decode(source, channels=self.channels)
 
@@ -77,7 +76,7 @@ class Preparation(Settings):
         right, bottom = min((left + width) * x, image.width), min((top + height) * y, image.height)
         return image.resize((width, height), RESAMPLING[self.resampling], box=(left * x, top * y, right, bottom))
 
-    def pixels(self, source: Path | bytes | Image.Image) -> np.ndarray:
+    def pixels(self, source: Source) -> np.ndarray:
         """Decode, resize and crop: uint8 (C, H, W)."""
         return to_pixels(self.crop(self.decode(source)))
 
@@ -86,7 +85,7 @@ class Preparation(Settings):
         mean, std = (torch.tensor(v, device=pixels.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return pixels.float().div_(255).sub_(mean).div_(std)
 
-    def __call__(self, source: Path | bytes | Image.Image) -> Tensor:
+    def __call__(self, source: Source) -> Tensor:
         """One image, ready for a model: float32 (1, C, H, W)."""
         return self.normalize(torch.from_numpy(self.pixels(source))[None])
 

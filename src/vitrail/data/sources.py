@@ -1,98 +1,95 @@
 """Where images come from: the ``--data`` argument to named splits of labelled images."""
 
 import glob
-import math
 import os
-import re
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from vitrail.data.decode import SUFFIXES
+from vitrail.data.cifar10 import read_cifar10
+from vitrail.data.deal import Assignment, with_splits
+from vitrail.data.folder import TABLE, has_class_folders, images_below, read_folder
+from vitrail.data.hub import read_hub
+from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
+from vitrail.data.shards import read_shards
+from vitrail.data.table import read_table
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
-SPLITS = ("train", "val", "test")
-SPLIT_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-SHARES = {"test": 0.2, "val": 0.1}
-"""What a data set without splits of its own gives to test and validation."""
+__all__ = ["SPLITS", "ImageData", "Item", "Label", "image_files", "match_classes", "open_data", "read_data"]
 
-Assignment = Mapping[str, str]
-"""Which split each image of a data set belongs to, by the image's name."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One labelled image."""
-
-    name: str
-    """Path below the data folder, or a name of the data set's own."""
-    image: Path | Image.Image
-    label: int
-
-
-@dataclass(frozen=True)
-class ImageData:
-    """A data set: its classes in order of their index, and its splits."""
-
-    source: str
-    classes: list[str]
-    splits: dict[str, list[Item]]
-    assignment: dict[str, str] | None = None
-    """How images were dealt to splits, where the data set has none of its own; a run keeps it."""
-    has_splits: bool = True
-    """Whether the data set itself says what is for testing; a flat folder does not."""
-
-    def split(self, name: str) -> list[Item]:
-        """The images of one split, or of all of them for "all"; raises `DataError` where there are none."""
-        items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
-        if not items:
-            raise DataError(
-                f"no images in the split {name!r}",
-                where=self.source,
-                hint=f"splits here: {', '.join(s for s in self.splits if self.splits[s])}, all",
-            )
-        return items
-
-    @property
-    def evaluation_split(self) -> str:
-        """The split that reports are made on: test, else validation, else everything."""
-        return next((s for s in ("test", "val") if self.splits.get(s)), "all")
-
-    def counts(self, split: str) -> list[int]:
-        """Images of every class in a split."""
-        count = Counter(item.label for item in self.splits.get(split, []))
-        return [count[label] for label in range(len(self.classes))]
+READERS: dict[str, Callable[[str], Contents]] = {
+    "cifar10:": lambda path: read_cifar10(_existing(path)),
+    "hf:": read_hub,
+    "wds:": read_shards,
+}
+"""How data is read whose argument begins so."""
 
 
 def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment | None = None) -> ImageData:
-    """Open ``digits`` or a folder, with ``train/CLASS/*`` and so on, or flat with ``CLASS/*``.
+    """Open labelled images with their splits.
 
-    A data set without splits is dealt into train, validation and test, the same share of every class, by
-    ``split_seed``; ``assignment`` repeats an earlier deal. One with a training split alone gives a part of it to
-    validation. Hidden files and folders are ignored; classes sort naturally, 2 before 10.
+    Args:
+        source: ``digits``; a folder with ``train/CLASS/*`` and so on, or flat with ``CLASS/*``; a table ``labels.csv``
+            with ``image,label[,split]``; ``cifar10:PATH``, an archive as downloaded or what it unpacks to;
+            ``hf:NAME[@REVISION]`` or ``hf:PATH`` through the library ``datasets``; ``wds:shards-{000..009}.tar``.
+        split_seed: data without splits is dealt into train, validation and test by it, the same share of every class;
+            of data with a training split and no validation a part of the training images becomes validation.
+        assignment: repeats an earlier deal.
 
     Raises:
-        DataError: nothing there, or no images.
+        DataError: nothing there, no images, or labels and images that do not fit each other.
+        ConfigError: what reads this kind of data is not installed.
     """
-    if str(source) == "digits":
-        return _digits()
-    folder = Path(os.path.abspath(path_of(source)))
-    if not os.path.exists(folder):
+    contents = read_data(source)
+    if contents.faults:
+        first, *others = contents.faults
         raise DataError(
-            f"no data at {str(source)!r}", where="--data", hint="give a folder of images sorted into folders by class, or digits"
+            first.what + (f" (and {len(others):,} more faults)" if others else ""),
+            where=first.path,
+            hint=f"vitrail data check {shlex.quote(contents.source)} lists all there is to correct",
         )
-    if not folder.is_dir():
-        raise DataError(f"{folder} is a file", where="--data", hint="give the folder that holds the images")
-    return _folder(folder, split_seed, assignment)
+    if contents.source == "digits":
+        return replace(with_splits(contents, 0, None), has_splits=True)  # one split for all time
+    return with_splits(contents, split_seed, assignment)
 
 
-def _digits() -> ImageData:
-    """The 1,797 handwritten digits of scikit-learn, 8×8 grey, with one split for all time."""
+def read_data(source: str | Path) -> Contents:
+    """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
+    text = str(source)
+    if text == "digits":
+        return _digits()
+    for prefix, read in READERS.items():
+        if text.startswith(prefix):
+            return read(text.removeprefix(prefix))
+    path = _existing(source)
+    if path.is_dir():
+        table = path / TABLE
+        return read_table(table) if table.is_file() and not has_class_folders(path) else read_folder(path)
+    if path.suffix.lower() != ".csv":
+        raise DataError(
+            f"{path} is a file", where="--data", hint=f"give the folder that holds the images, or a table such as {TABLE}"
+        )
+    return read_table(path)
+
+
+def _existing(source: str | Path) -> Path:
+    path = Path(os.path.abspath(path_of(source)))
+    if not os.path.exists(path):
+        raise DataError(
+            f"no data at {str(source)!r}",
+            where="--data",
+            hint=f"give a folder of images sorted into folders by class, a {TABLE}, digits, cifar10:PATH, hf:NAME or wds:PATTERN",
+        )
+    return path
+
+
+def _digits() -> Contents:
+    """The 1,797 handwritten digits of scikit-learn, 8×8 grey."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -100,109 +97,7 @@ def _digits() -> ImageData:
     items = [
         Item(f"digit-{i:04d}", Image.fromarray(p), int(t)) for i, (p, t) in enumerate(zip(pixels, bunch.target, strict=True))
     ]
-    return _dealt("digits", [str(d) for d in range(10)], items, SHARES, 0, None)
-
-
-def _folder(folder: Path, seed: int, assignment: Assignment | None) -> ImageData:
-    below = _folders(folder)
-    parts = [(SPLIT_FOLDERS[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_FOLDERS and _folders(p)]
-    if not any(split == "train" for split, _ in parts) and len(parts) < len(below):
-        classes = _classes(below, folder)  # flat; a class may be called "test"
-        dealt = _dealt(str(folder), classes, _items(folder, folder, classes), SHARES, seed, assignment)
-        return replace(dealt, has_splits=False)
-    classes = _classes([c for _, p in parts for c in _folders(p)], folder)
-    splits: dict[str, list[Item]] = {split: [] for split in SPLITS}
-    for split, path in parts:
-        splits[split] += _items(folder, path, classes)
-    if splits["train"] and not splits["val"]:
-        dealt = _dealt(str(folder), classes, splits["train"], {"val": SHARES["val"]}, seed, assignment)
-        return replace(dealt, splits={**dealt.splits, "test": splits["test"]}, has_splits=bool(splits["test"]))
-    return ImageData(str(folder), classes, splits)
-
-
-def _dealt(
-    source: str, classes: list[str], items: list[Item], shares: Mapping[str, float], seed: int, assignment: Assignment | None
-) -> ImageData:
-    if assignment is None:
-        assignment = deal([i.name for i in items], [i.label for i in items], shares, seed)
-    splits: dict[str, list[Item]] = {split: [] for split in SPLITS}
-    for item in items:
-        if item.name in assignment:  # images added since an earlier deal belong to no split
-            splits[assignment[item.name]].append(item)
-    return ImageData(source, classes, splits, dict(assignment))
-
-
-def deal(names: list[str], labels: list[int], shares: Mapping[str, float], seed: int) -> dict[str, str]:
-    """Deal images to splits, stratified: which split each image belongs to, by name.
-
-    Of every class each split gets its share, rounded down or up; which of the two depends on what the classes before
-    have left it owed, so that the splits as a whole get their shares, too. Every class keeps an image for training.
-    """
-    random = np.random.default_rng(seed)
-    label = np.asarray(labels)
-    owed = {split: math.ceil(share * len(names)) - share * len(names) for split, share in shares.items()}
-    result = dict.fromkeys(names, "train")
-    for value in np.unique(label):
-        members = random.permutation(np.flatnonzero(label == value)).tolist()
-        for split, share in shares.items():
-            fair = share * np.count_nonzero(label == value)
-            owed[split] += fair
-            count = min(max(round(owed[split]), math.floor(fair)), math.floor(fair) + 1, len(members) - 1)
-            owed[split] -= count
-            result.update({names[i]: split for i in members[:count]})
-            members = members[count:]
-    return result
-
-
-def _classes(folders: list[Path], where: Path) -> list[str]:
-    classes = sorted({p.name for p in folders if _images(p)}, key=natural_key)
-    if not classes:
-        raise DataError(
-            "no images found",
-            where=where,
-            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
-        )
-    return classes
-
-
-def _items(root: Path, folder: Path, classes: list[str]) -> list[Item]:
-    index = {name: i for i, name in enumerate(classes)}
-    return [
-        Item(path.relative_to(root).as_posix(), path, index[child.name])
-        for child in _folders(folder)
-        if child.name in index
-        for path in _images(child)
-    ]
-
-
-def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder that can hold images: no hidden ones, no runs."""
-    below = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and not _holds_a_run(p))
-    return sorted(below, key=lambda p: natural_key(p.name))
-
-
-def _holds_a_run(folder: Path) -> bool:
-    """Whether a folder is a run, or holds runs: their pictures are no data."""
-    return any((p / "status.json").is_file() and (p / "config.yaml").is_file() for p in (folder, *folder.glob("*/")))
-
-
-def _images(folder: Path) -> list[Path]:
-    """Image files anywhere below a folder, hidden ones left out."""
-    return sorted(
-        (
-            p
-            for p in folder.rglob("*")
-            if p.suffix.lower() in SUFFIXES
-            and not any(part.startswith(".") for part in p.relative_to(folder).parts)
-            and p.is_file()
-        ),
-        key=lambda p: natural_key(p.as_posix()),
-    )
-
-
-def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """Sorts numbers inside names by value: ``2`` before ``10``."""
-    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]
+    return Contents("digits", [str(d) for d in range(10)], {"all": items})
 
 
 def match_classes(classes: list[str], labels: list[str], *, where: object) -> list[int]:
@@ -241,7 +136,7 @@ def image_files(paths: list[str]) -> list[Path]:
     found: dict[str, Path] = {}
     for path in paths:
         hits = [Path(path)] if os.path.exists(path) else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
-        files = [f for hit in hits for f in (_images(hit) if hit.is_dir() else [hit])]
+        files = [f for hit in hits for f in (images_below(hit) if hit.is_dir() else [hit])]
         if not files:
             raise DataError(
                 f"no image at {path!r}", where=path, hint="check the path; quote a glob so that the shell leaves it alone"

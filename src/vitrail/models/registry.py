@@ -50,6 +50,12 @@ NAMES |= {
 }
 """The hybrids of the paper (section 3.1) and of Steiner et al. 2022 (https://arxiv.org/abs/2106.10270)."""
 
+NAMES["R+ViT-CIFAR10"] = {
+    "image_size": 32, "patch_size": 4, "num_classes": 10, "dim": 128, "depth": 4, "heads": 4, "mlp_dim": 256, "pool": "mean",
+    "embedding": "resnet", "resnet_root": "cifar", "resnet_width": 32,
+}  # fmt: skip
+"""A hybrid for images of 32 pixels and minutes of a laptop."""
+
 _HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
 _PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
 _TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")

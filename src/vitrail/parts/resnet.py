@@ -49,8 +49,10 @@ def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int
     return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
 
 
-def _norm(kind: Kind, width: int) -> nn.Module:
-    return nn.GroupNorm(math.gcd(32, width), width, eps=1e-6) if kind == "bit" else nn.BatchNorm2d(width)
+def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
+    norm = nn.GroupNorm(math.gcd(32, width), width, eps=1e-6) if kind == "bit" else nn.BatchNorm2d(width)
+    nn.init.constant_(norm.weight, scale)
+    return norm
 
 
 class Bottleneck(nn.Module):
@@ -62,15 +64,12 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "bit"):
         super().__init__()
-        changes = channels != 4 * width or stride > 1
-        self.shortcut = nn.Identity()
-        if changes:
+        self.shortcut: nn.Module = nn.Identity()
+        if channels != 4 * width or stride > 1:
             self.shortcut = nn.Sequential(_convolution(kind, channels, 4 * width, 1, stride), _norm(kind, 4 * width))
         self.reduce = nn.Sequential(_convolution(kind, channels, width, 1), _norm(kind, width), nn.ReLU())
         self.spread = nn.Sequential(_convolution(kind, width, width, 3, stride), _norm(kind, width), nn.ReLU())
-        last = _norm(kind, 4 * width)
-        nn.init.zeros_(last.weight)
-        self.expand = nn.Sequential(_convolution(kind, width, 4 * width, 1), last)
+        self.expand = nn.Sequential(_convolution(kind, width, 4 * width, 1), _norm(kind, 4 * width, scale=0.0))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.shortcut(x) + self.expand(self.spread(self.reduce(x))))

@@ -8,8 +8,12 @@ import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
+
+from vitrail.study.calibration import Calibration
 
 matplotlib.use("Agg")
 
@@ -17,7 +21,8 @@ BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"  # from the palette of Okab
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
-MAX_NAMED_CLASSES = 40
+MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
+"""So many classes have their names beside a confusion matrix, and so many their numbers inside of it."""
 
 
 def save(figure: Figure, file: Path) -> None:
@@ -33,40 +38,69 @@ def short(name: str, length: int = 16) -> str:
 
 
 def curves(rows: list[dict[str, Any]], kept: int) -> Figure:
-    """Loss and accuracy against epochs, training and validation, with the epoch ``kept`` marked."""
+    """Loss, accuracy or mean average precision, and learning rate against epochs, with the epoch ``kept`` marked."""
+    score, title = ("map", "mean average precision, %") if "val_map" in rows[0] else ("top1", "accuracy, %")
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.2), layout="constrained")
-        loss, accuracy = figure.subplots(1, 2)
-        epochs = [row["epoch"] for row in rows]
-        for axes, name, factor in ((loss, "loss", 1), (accuracy, "top1", 100)):
+        figure = Figure(figsize=(10, 3.3), layout="constrained")
+        loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))
+        for axes, name, factor in ((loss, "loss", 1), (accuracy, score, 100)):
             for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
-                values = [factor * row[f"{split}_{name}"] for row in rows]
-                axes.plot(epochs, values, color=color, label=label, marker="o" if len(rows) == 1 else None)
+                _curve(axes, rows, f"{split}_{name}", factor, color=color, label=label)
+        _curve(rate, rows, "lr", 1, color=GREY)
+        for axes in (loss, accuracy, rate):
             axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.25)
-        loss.set_ylabel("cross-entropy")
-        loss.set_ylim(bottom=0)
-        accuracy.set_ylabel("accuracy, %")
-        loss.legend(loc="upper right", framealpha=1, edgecolor="none")
+        for axes, name in ((loss, "loss"), (accuracy, title), (rate, "learning rate")):
+            axes.set_ylabel(name)
+        for axes in (loss, rate):
+            axes.update_datalim([(kept, 0)])
+            axes.autoscale_view()
+            axes.set_ylim(bottom=0)
+        rate.ticklabel_format(axis="y", scilimits=(-2, 3))
+        figure.legend(*loss.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def _curve(axes: Axes, rows: list[dict[str, Any]], name: str, factor: float, **style: Any) -> None:
+    """One line, from the epochs that have this number; a single epoch is a point."""
+    known = [row for row in rows if name in row]
+    marker = "o" if len(known) == 1 else None
+    axes.plot([row["epoch"] for row in known], [factor * row[name] for row in known], marker=marker, **style)
+
+
+def reliability(made: Calibration, statement: str, truth: str) -> Figure:
+    """Above, the share that is true against probability, the diagonal being right; below, how often each probability is said."""
+    edges = np.linspace(0, 100, len(made.counts) + 1)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5, 5.2), layout="constrained")
+        shares, counts = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        bars: Any = {"align": "edge", "width": edges[1], "edgecolor": "white"}
+        shares.bar(edges[:-1], 100 * np.nan_to_num(made.share), color=BLUE, **bars)
+        shares.plot([0, 100], [0, 100], color=GREY, linestyle="--")
+        shares.plot(100 * made.probability, 100 * made.share, "o", color=ORANGE, markersize=4, clip_on=False, zorder=3)
+        counts.bar(edges[:-1], 100 * made.counts / made.counts.sum(), color=GREY, **bars)
+        shares.set(ylim=(0, 100), ylabel=truth)
+        counts.set(xlim=(0, 100), xlabel=statement, ylabel="share, %")
     return figure
 
 
 def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
-    """Rows are true classes, columns guesses; colour is the share of the row, numbers are images."""
+    """Rows are true classes, columns guesses; colour is the share of the row, of many classes its root; numbers are images."""
     count = len(classes)
-    side = min(12.0, max(4.2, 1.8 + 0.36 * count))
+    side = min(12.0, max(4.2, 1.8 + 0.36 * count)) if count <= MAX_NAMED_CLASSES else 8.0
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(side, side), layout="constrained")
         axes = figure.subplots()
         shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
         axes.set(xlabel="guessed", ylabel="true")
         if count <= MAX_NAMED_CLASSES:
             names = [short(name) for name in classes]
             axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
             axes.set_yticks(range(count), names, parse_math=False)
-        if count <= 20:
+        if count <= MAX_NUMBERED_CLASSES:
             _numbers(axes, matrix, shares)
         axes.spines[:].set_visible(False)
     return figure

@@ -36,17 +36,24 @@ def latest_checkpoint(run: Path) -> Path:
     return found[-1]
 
 
-def optimizer_tensors(optimizer: Optimizer) -> Tensors:
-    """An optimizer's state, flat: ``{"3.exp_avg": …}``."""
-    state = optimizer.state_dict()["state"]
-    return {f"{i}.{k}": torch.as_tensor(v) for i, entries in state.items() for k, v in entries.items() if v is not None}
+def optimizer_tensors(optimizers: list[Optimizer]) -> Tensors:
+    """The state of optimizers that step together, flat: ``{"0.3.exp_avg": …}``."""
+    return {
+        f"{i}.{parameter}.{key}": torch.as_tensor(value)
+        for i, optimizer in enumerate(optimizers)
+        for parameter, entries in optimizer.state_dict()["state"].items()
+        for key, value in entries.items()
+        if value is not None
+    }
 
 
-def load_optimizer_tensors(optimizer: Optimizer, tensors: Tensors) -> None:
-    """Give an optimizer built alike its state back."""
-    whole = optimizer.state_dict()
-    whole["state"] = {}
-    for name, tensor in tensors.items():
-        index, key = name.split(".", 1)
-        whole["state"].setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict(whole)
+def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> None:
+    """Give optimizers built alike their state back."""
+    for i, optimizer in enumerate(optimizers):
+        whole = optimizer.state_dict()
+        whole["state"] = {}
+        for name, tensor in tensors.items():
+            index, parameter, key = name.split(".", 2)
+            if int(index) == i:
+                whole["state"].setdefault(int(parameter), {})[key] = tensor
+        optimizer.load_state_dict(whole)

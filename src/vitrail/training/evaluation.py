@@ -14,29 +14,55 @@ from vitrail.errors import ConfigError
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Logits (N, classes) and labels (N,) of some images, in their order."""
+    """Logits (N, classes) of some images, in their order, and what is true of them.
+
+    Labels are int64 (N,), or where an image may show several classes, or none, float32 (N, classes) of zeros and ones.
+    """
 
     logits: Tensor
     labels: Tensor
 
     @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several classes."""
+        return self.labels.ndim == 2
+
+    @property
     def probabilities(self) -> Tensor:
-        """(N, classes), rows sum to 1."""
-        return self.logits.softmax(dim=1)
+        """(N, classes): a softmax, whose rows sum to 1; for several labels a sigmoid, each class on its own."""
+        return self.logits.sigmoid() if self.multi_label else self.logits.softmax(dim=1)
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy, without label smoothing."""
-        return F.cross_entropy(self.logits, self.labels).item()
+        """Mean cross-entropy, without label smoothing; for several labels binary, averaged over images and classes."""
+        loss = F.binary_cross_entropy_with_logits if self.multi_label else F.cross_entropy
+        return loss(self.logits, self.labels).item()
 
     def top(self, k: int) -> float:
-        """Share of images whose label is among the k best guesses (all classes, where there are fewer)."""
+        """Share of images with a true label among the k best guesses (all classes, where there are fewer).
+
+        One of several labels is enough; an image without labels counts as wrong.
+        """
         best = self.logits.topk(min(k, self.logits.shape[1]), dim=1).indices
-        return (best == self.labels[:, None]).any(dim=1).double().mean().item()
+        hits = self.labels.gather(1, best) > 0 if self.multi_label else best == self.labels[:, None]
+        return hits.any(dim=1).double().mean().item()
+
+    @property
+    def mean_average_precision(self) -> float:
+        """Average precision, averaged over the classes that any image shows; 0 where none does. For several labels only."""
+        from sklearn.metrics import average_precision_score  # takes a second, and most evaluations do without
+
+        shown = self.labels.any(dim=0)
+        if not shown.any():
+            return 0.0
+        return float(average_precision_score(self.labels[:, shown].numpy(), self.probabilities[:, shown].numpy()))
 
     def scores(self) -> dict[str, float | int]:
-        """What `vitrail evaluate --json` prints."""
-        return {"top1": self.top(1), "top5": self.top(5), "loss": self.loss, "images": len(self.labels)}
+        """What `vitrail evaluate --json` prints; "map", the mean average precision, for several labels alone."""
+        scores: dict[str, float | int] = {"top1": self.top(1), "top5": self.top(5), "loss": self.loss, "images": len(self.labels)}
+        if self.multi_label:
+            scores["map"] = self.mean_average_precision
+        return scores
 
 
 @torch.inference_mode()

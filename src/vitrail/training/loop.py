@@ -5,16 +5,18 @@ import math
 import shutil
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.loader import EpochLoader, ImageDataset, shuffled
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
+from vitrail.data.transform import Transform
 from vitrail.errors import DivergedError, ModelFileError
 from vitrail.models.vit import ViT
 from vitrail.training.checkpoint import (
@@ -26,11 +28,13 @@ from vitrail.training.checkpoint import (
     save_checkpoint,
 )
 from vitrail.training.evaluation import evaluate_batches, pick_device
-from vitrail.training.optimizer import create_optimizer
+from vitrail.training.optimizer import create_optimizers
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.training.task import Task, class_weights
+from vitrail.training.tracking import open_tracker
 from vitrail.weights.folder import TrainedModel, save_model
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -76,19 +80,31 @@ class Observer:
 class Trainer:
     """A run: model, optimizer, schedule, data, and the folder that keeps them."""
 
-    def __init__(self, settings: RunSettings, model: ViT, preparation: Preparation, data: ImageData, folder: RunFolder):
+    def __init__(
+        self,
+        settings: RunSettings,
+        model: ViT,
+        preparation: Preparation,
+        data: ImageData,
+        folder: RunFolder,
+        *,
+        transform: Transform | None = None,
+    ):
         self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
         t = settings.training
         self.device = pick_device(t.device)
         self.model = model.to(self.device)
         self.forward = torch.compile(self.model) if t.compile else self.model
-        self.optimizer = create_optimizer(self.model, settings.optimizer)
+        self.optimizers = create_optimizers(self.model, settings.optimizer)
+        self.task = _task(settings, data)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
-        training = ImageDataset(self.few(data.split("train")), preparation, settings.augmentation, t.seed)
-        validation = ImageDataset(self.few(data.splits["val"] or data.split("train")), preparation)
-        self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=settings.data.workers)
-        self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=settings.data.workers)
+        d = settings.data
+        labelled = partial(ImageDataset, classes=len(data.classes), multi_label=data.multi_label)
+        training = labelled(self.few(data.split("train")), preparation, settings.augmentation, t.seed, transform=transform)
+        validation = labelled(self.validation, preparation)
+        self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=d.workers, balance=d.balance == "sampling")
+        self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=d.workers)
         self.epochs = 1 if t.fast_dev_run else t.epochs
         self.total = self.epochs * len(self.train_loader)
         self.warmup = min(round(settings.schedule.warmup_epochs * len(self.train_loader)), self.total // 2)
@@ -105,6 +121,11 @@ class Trainer:
         return [items[i] for i in sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch_size])]
 
     @property
+    def validation(self) -> list[Item]:
+        """The images that decide which epoch is kept: those for training, where there are none for it."""
+        return self.few(self.data.splits["val"] or self.data.split("train"))
+
+    @property
     def evaluated(self) -> nn.Module:
         """The weights that are evaluated and kept: the average, where there is one."""
         return self.average.module if self.average is not None else self.model
@@ -118,6 +139,7 @@ class Trainer:
         """
         observer = observer or Observer()
         observer.start(self.epochs, self.total, self.done)
+        self.track = open_tracker(self.settings.training.track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
         with remembered_signals() as signals:
             while self.done < self.total:
                 self._epoch(self.done // len(self.train_loader), observer, signals)
@@ -154,29 +176,32 @@ class Trainer:
         """One step of the optimizer on a batch; mean loss and number of right guesses."""
         t = self.settings.training
         factor = learning_rate_factor(self.settings.schedule, self.done, warmup=self.warmup, total=self.total)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.optimizer.lr * factor
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
         mean_loss, correct = 0.0, 0
         for part, targets in zip(pixels.chunk(t.accumulate), labels.chunk(t.accumulate), strict=True):
             with self._precision():
                 logits = self.forward(self.preparation.normalize(part)).float()
-                loss = F.cross_entropy(logits, targets, label_smoothing=t.label_smoothing) * (len(part) / len(pixels))
+                loss = self.task.loss(logits, targets) * (len(part) / len(pixels))
             self.scaler.scale(loss).backward()
             mean_loss += loss.item()
-            correct += int((logits.argmax(dim=1) == targets).sum())
+            correct += self.task.right(logits, targets)
         self._require_finite(mean_loss, "loss")
         self._apply_gradient()
         return mean_loss, correct
 
     def _apply_gradient(self) -> None:
-        self.scaler.unscale_(self.optimizer)
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         if not self.scaler.is_enabled():  # a scaler skips such a step and lowers its scale
             self._require_finite(norm.item(), "gradient")
-        self.scaler.step(self.optimizer)
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.model)
 
@@ -192,14 +217,19 @@ class Trainer:
                 hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
             )
 
+    def _require_finite_weights(self, tensors: dict[str, Tensors]) -> None:
+        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
+        if not all(t.isfinite().all() for group in tensors.values() for t in group.values()):
+            self._require_finite(math.inf, "state")
+
     def _end_epoch(self, epoch: int, observer: Observer) -> None:
         observer.begin("evaluating val", len(self.val_loader.dataset))
         validation = evaluate_batches(
             self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.advance
         )
-        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.optimizer.param_groups[0]["lr"]}
+        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
-        row |= {"val_loss": validation.loss, "val_top1": validation.top(1)}
+        row |= {f"val_{name}": value for name, value in validation.scores().items() if name not in ("images", "top5")}
         row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
         self._require_finite(row["val_loss"], "validation loss")
         self.rows.append(row)
@@ -210,25 +240,32 @@ class Trainer:
             self._save_model("best")
         self.save()
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
+        self.track(row)
         observer.epoch(row)
+
+    def _learning_rate(self) -> float:
+        """That of the last step, for what `layer_decay` and `layers` leave as it is."""
+        factor = learning_rate_factor(self.settings.schedule, self.done - 1, warmup=self.warmup, total=self.total)
+        return self.settings.optimizer.lr * factor
 
     def _save_model(self, name: str) -> None:
         model = self.evaluated
         assert isinstance(model, ViT)
-        trained = TrainedModel(model, self.data.classes, self.preparation)
+        trained = TrainedModel(model, self.data.classes, self.preparation, self.data.multi_label)
         save_model(self.folder.path / name, trained, card=_card(self.settings, self.data, self.rows[-1]))
 
     def save(self) -> None:
         """Keep the whole state: a checkpoint, the folder ``last`` at an epoch's end, and ``status.json``."""
         tensors = {
             "model": self.model.state_dict(),
-            "optimizer": optimizer_tensors(self.optimizer),
+            "optimizer": optimizer_tensors(self.optimizers),
             "random": {"torch": torch.get_rng_state()},
         }
         if self.device.type == "cuda":
             tensors["random"]["cuda"] = torch.cuda.get_rng_state()
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
+        self._require_finite_weights(tensors)
         state = {
             "done": self.done,
             "sums": asdict(self.sums),
@@ -262,7 +299,7 @@ class Trainer:
 
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
         self.model.load_state_dict(tensors["model"])
-        load_optimizer_tensors(self.optimizer, tensors["optimizer"])
+        load_optimizer_tensors(self.optimizers, tensors["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(tensors["average"])
         if self.scaler.is_enabled():
@@ -284,9 +321,16 @@ class Trainer:
         return {"epoch": epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
 
 
+def _task(settings: RunSettings, data: ImageData) -> Task:
+    weights = None
+    if settings.data.balance == "loss":
+        weights = class_weights(data.counts("train"), len(data.split("train")), multi_label=data.multi_label)
+    return Task(multi_label=data.multi_label, label_smoothing=settings.training.label_smoothing, weights=weights)
+
+
 def _rank(row: Row) -> tuple[float, float]:
     """Which epoch is better: more right on validation, then the lower loss."""
-    return row["val_top1"], -row["val_loss"]
+    return row["val_map" if "val_map" in row else "val_top1"], -row["val_loss"]
 
 
 def _moving_average(decay: float) -> Any:
@@ -301,6 +345,10 @@ def _moving_average(decay: float) -> Any:
 
 def _card(settings: RunSettings, data: ImageData, row: Row) -> str:
     """The model card."""
+    measure, value, answers = "accuracy", "val_top1", "It answers with one of its classes whatever the image shows."
+    if data.multi_label:
+        measure, value = "mean average precision", "val_map"
+        answers = "It gives each of its classes a probability of its own; an image may have several labels, or none."
     return f"""---
 library_name: vitrail
 pipeline_tag: image-classification
@@ -312,10 +360,10 @@ A Vision Transformer trained with Vitrail to tell {len(data.classes)} classes ap
 
 | | |
 |---|---|
-| validation accuracy | {row["val_top1"]:.4f} |
+| validation {measure} | {row[value]:.4f} |
 | validation loss | {row["val_loss"]:.4f} |
 | epoch | {row["epoch"]} of {settings.training.epochs} |
 | training images | {len(data.splits["train"]):,} |
 
-It answers with one of its classes whatever the image shows, and knows only images like those it was trained on.
+{answers} It knows only images like those it was trained on.
 """

@@ -1,26 +1,98 @@
-"""Optimizers, and which parameters decay."""
+"""Optimizers, and the learning rate and decay of every parameter."""
+
+from collections import defaultdict
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vitrail.training.settings import OptimizerSettings
+from vitrail.errors import unknown
+from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """The matrices of linear layers and convolutions decay; biases, norms, scales, tokens and positions do not."""
+def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+    """Parameters that share a learning rate and a weight decay, frozen ones left out.
+
+    The matrices of linear layers and convolutions decay; biases, norms, scales, tokens and positions do not.
+    ``layer_decay`` multiplies the learning rate once for every block between a parameter and the head (Clark et al.
+    2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
+
+    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``matrices`` whether it holds those.
+    """
     matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
-    trained = [p for p in model.parameters() if p.requires_grad]
+    groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_matrix, own = parameter in matrices, layer_settings(name, settings)
+        decay = settings.weight_decay if own.weight_decay is None else own.weight_decay
+        lr = settings.lr * own.lr * settings.layer_decay ** _blocks_above(name, model)
+        groups[is_matrix, lr, decay if is_matrix else 0.0].append(parameter)
     return [
-        {"params": [p for p in trained if p in matrices], "weight_decay": weight_decay},
-        {"params": [p for p in trained if p not in matrices], "weight_decay": 0.0},
+        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "matrices": is_matrix}
+        for (is_matrix, lr, decay), parameters in groups.items()
     ]
 
 
-def create_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
-    """AdamW, Adam or SGD over the model's parameter groups."""
-    groups = parameter_groups(model, settings.weight_decay)
+def freeze(model: nn.Module, settings: OptimizerSettings) -> None:
+    """Take the gradient from the parts whose learning rate ``layers`` sets to 0.
+
+    Raises:
+        ConfigError: a part that the model does not have.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for part in settings.layers:
+        if not any(_is_in(name, part) for name in names):
+            parts = sorted({name.split(".")[0] for name in names})
+            raise unknown("part of the model", part, parts, where="optimizer.layers")
+    for name, parameter in model.named_parameters():
+        if layer_settings(name, settings).lr == 0:
+            parameter.requires_grad_(False)
+
+
+def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
+    """What ``layers`` says of a parameter: the longest part that holds it counts."""
+    parts = [part for part in settings.layers if _is_in(name, part)]
+    return settings.layers[max(parts, key=len)] if parts else LayerSettings()
+
+
+def _is_in(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
+
+
+def _blocks_above(name: str, model: nn.Module) -> int:
+    """Blocks between a parameter and the head, its own counted; all of them, and one more, for what precedes them."""
+    blocks = getattr(model, "blocks", None)
+    depth = len(blocks) if isinstance(blocks, nn.ModuleList) else 0
+    first, _, rest = name.partition(".")
+    if first == "blocks":
+        return depth - int(rest.partition(".")[0])
+    return 0 if first in ("norm", "pool", "head") else depth + 1
+
+
+def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:
+    """The optimizers that step together: one, or for Muon a second one that takes what is no matrix of a block.
+
+    Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so
+    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982); convolutions, the layers around the
+    blocks and all vectors are AdamW's.
+    """
+    freeze(model, settings)
+    groups = parameter_groups(model, settings)
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)
-    kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam
-    return kind(groups, lr=settings.lr, betas=settings.betas)
+        return [torch.optim.SGD(groups, momentum=settings.momentum)]
+    if settings.name == "adam":
+        return [torch.optim.Adam(groups, betas=settings.betas)]
+    if settings.name == "adamw":
+        return [torch.optim.AdamW(groups, betas=settings.betas)]
+    inner = {p for name, p in model.named_parameters() if name.startswith("blocks.")}
+    matrices, rest = [], []
+    for group in groups:
+        mine = [p for p in group["params"] if group["matrices"] and p.ndim == 2 and p in inner]
+        others = [p for p in group["params"] if not (group["matrices"] and p.ndim == 2 and p in inner)]
+        matrices += [{**group, "params": mine}] if mine else []
+        rest += [{**group, "params": others}] if others else []
+    muon = torch.optim.Muon(matrices, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw") if matrices else None
+    adamw = torch.optim.AdamW(rest, betas=settings.betas) if rest else None
+    return [optimizer for optimizer in (muon, adamw) if optimizer is not None]

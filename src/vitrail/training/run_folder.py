@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 from vitrail.data.sources import SPLITS as SPLIT_NAMES
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import write_json, write_text
+from vitrail.files import path_of, write_json, write_text
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
 from vitrail.weights.folder import read_json
 
@@ -126,10 +127,10 @@ def require_free(path: Path) -> None:
         raise ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
 
 
-def default_folder(source: str) -> Path:
-    """``runs/NAME-DATE-TIME`` for a data set."""
-    name = Path(source).resolve().name or "run"
-    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+def default_folder(results: str, source: str) -> Path:
+    """``results/NAME-DATE-TIME`` for a data set."""
+    name = re.sub(r"[^\w.-]+", "-", Path(source).resolve().name).strip("-") or "run"
+    return path_of(results) / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def now() -> str:

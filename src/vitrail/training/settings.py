@@ -32,18 +32,31 @@ class DataSettings(Settings):
     """Where the images come from."""
 
     source: str
-    """``digits``, or a folder."""
+    """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Deals the images of a folder without splits into train, val and test."""
+    crop_ratio: Annotated[float, Field(gt=0.1, le=1)] = 1.0
+    """Share of the resized image's side that is kept when its centre is cut out."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare images; the result does not depend on it."""
+    balance: Literal["none", "sampling", "loss"] = "none"
+    """Rare classes weigh as much as frequent ones: drawn as often, or with a larger loss."""
+
+
+class LayerSettings(Settings):
+    """What is particular about a part of the model."""
+
+    lr: Annotated[float, Field(ge=0, le=1e6)] = 1.0
+    """Factor on the learning rate; 0 freezes the part."""
+    weight_decay: NotNegative | None = None
+    """In place of the optimizer's."""
 
 
 class OptimizerSettings(Settings):
     """How weights follow gradients."""
 
-    name: Literal["adamw", "adam", "sgd"] = "adamw"
-    """AdamW decouples weight decay from the gradient; Adam and SGD add it to the gradient."""
+    name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
+    """AdamW decouples weight decay from the gradient; Adam and SGD add it; Muon takes the matrices of blocks, AdamW the rest."""
     lr: Annotated[float, Field(gt=0, le=1e30)] = 1e-3
     """Learning rate at the top of the schedule."""
     weight_decay: NotNegative = 0.05
@@ -51,9 +64,13 @@ class OptimizerSettings(Settings):
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """Decay of Adam's two averages."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Momentum of SGD."""
+    """Momentum of SGD and Muon."""
     clip_norm: NotNegative = 1.0
     """Largest norm of the gradient; 0 does not clip."""
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor on the learning rate from each block to the one before it; 1 for none."""
+    layers: dict[str, LayerSettings] = Field(default_factory=dict)
+    """Learning rate and weight decay of parts of the model, by the beginning of their parameters' names: head, blocks.0."""
 
 
 class ScheduleSettings(Settings):
@@ -90,17 +107,36 @@ class TrainingSettings(Settings):
     """Fixes weights, order and augmentation."""
     checkpoint_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints beside those at the end of each epoch; 0 for none."""
+    track: Literal["none", "tensorboard"] = "none"
+    """Where metrics go beside the run's own files."""
     fast_dev_run: bool = False
     """Two batches, one epoch: does everything work?"""
+
+
+class Expected(Settings):
+    """What a recipe promises."""
+
+    result: str = ""
+    """On which images, and whether measured here or told by a paper."""
+    cost: str = ""
+    """Time, and memory where it matters."""
+    machine: str = ""
+    """What that was measured on."""
 
 
 class RunSettings(Settings):
     """The complete configuration of a run."""
 
     about: str = ""
-    """What to expect of it: result, cost, machine."""
+    """What it is for."""
+    expected: Expected = Expected()
+    """What to expect of it."""
+    results: str = "runs"
+    """Folder in which a run without one of its own makes it."""
     start: str | None = None
     """A trained model to start from (``--from``)."""
+    transform: str = ""
+    """The user's own change to training pictures, as it prints; given in Python alone, as ``transform=``."""
     model: ModelSettings
     data: DataSettings
     augmentation: Augmentation = Augmentation()
@@ -120,17 +156,19 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
     """
     merged: Values = {}
     if start is not None:
-        recipe = {**recipe, "about": "", "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
+        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
             raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
         if isinstance(name := model.get("name"), str) and name != "custom":
             images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
-            merged = {**merged, "about": "", "model": {**images, **fields_of(name)}}
+            merged = {**merged, "about": "", "expected": {}, "model": {**images, **fields_of(name)}}
         merged = merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
+    if not merged.get("model"):
+        raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     return RunSettings.read(merged)
 
 
@@ -177,6 +215,8 @@ SHORT_NAMES = {
     "precision": "training.precision",
     "checkpoint_every_steps": "training.checkpoint_every_steps",
     "fast_dev_run": "training.fast_dev_run",
+    "balance": "data.balance",
+    "track": "training.track",
 }
 """Settings that are asked for so often that they go without their section's name."""
 

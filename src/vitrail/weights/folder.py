@@ -21,6 +21,8 @@ from vitrail.models.vit import ViT
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 FORMAT = "vitrail"
+PROBLEMS = ("single_label_classification", "multi_label_classification")
+"""transformers' names for one label an image, and for any number."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class TrainedModel:
     model: ViT
     labels: list[str]
     preparation: Preparation
+    multi_label: bool = False
+    """Whether an image may have several labels, or none."""
 
 
 def save_model(folder: Path, trained: TrainedModel, *, card: str) -> None:
@@ -37,6 +41,7 @@ def save_model(folder: Path, trained: TrainedModel, *, card: str) -> None:
     config = {
         "architectures": ["ViT"],
         "model_type": FORMAT,
+        "problem_type": PROBLEMS[trained.multi_label],
         **trained.model.config.model_dump(mode="json"),
         "id2label": {str(i): label for i, label in enumerate(trained.labels)},
         "label2id": {label: i for i, label in enumerate(trained.labels)},
@@ -58,8 +63,11 @@ def load_model(folder: Path) -> TrainedModel:
     values = read_json(config_file)
     labels = values.pop("id2label", None)
     values.pop("label2id", None)
+    problem = values.pop("problem_type", PROBLEMS[0])
     if values.pop("model_type", None) != FORMAT or values.pop("architectures", None) != ["ViT"] or not isinstance(labels, dict):
         raise ModelFileError("not a Vitrail model", where=config_file, hint="give a folder that `vitrail train` wrote")
+    if problem not in PROBLEMS:
+        raise ModelFileError(f"problem_type cannot be {problem!r}", where=config_file, hint=f"known: {', '.join(PROBLEMS)}")
     try:
         config = ViTConfig.read(values, where="config")
         names = [labels[str(i)] for i in range(config.num_classes)]
@@ -76,7 +84,7 @@ def load_model(folder: Path) -> TrainedModel:
     with torch.device("meta"):
         model = ViT(config)
     fill(model, read_tensors(folder / "model.safetensors"), where=folder / "model.safetensors")
-    return TrainedModel(model.eval(), names, preparation)
+    return TrainedModel(model.eval(), names, preparation, problem == PROBLEMS[1])
 
 
 def fill(model: ViT, tensors: dict[str, Tensor], *, where: object) -> None:

@@ -1,0 +1,87 @@
+"""``vitrail data check``."""
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import result, result_json
+from vitrail.errors import DataError
+
+if TYPE_CHECKING:
+    from vitrail.data.check import Check
+
+MAX_ROWS = 40
+"""Longer tables of classes are summed up."""
+MAX_NOTICES = 10
+"""More notices of a kind are counted."""
+
+
+def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """Look at every image and label of a data set, and say what is wrong.
+
+    Finds images that cannot be read, empty classes, classes missing from a split, the same picture in several splits or
+    under several labels, images of no class, and faults of a table. The exit code is 3 when there are any.
+
+    Parameters
+    ----------
+    data
+        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN.
+    json
+        One JSON document: source, images, classes, splits, sizes, modes, faults, notices.
+    """
+    from vitrail.cli.progress import counting
+    from vitrail.data.check import check_data
+
+    with counting("checking") as progress:
+        found = check_data(data, on_start=progress.start, on_image=progress.advance)
+    if json:
+        result_json(found.to_json())
+    else:
+        _tell(found)
+    if found.faults:
+        sys.exit(DataError.exit_code)
+
+
+def _tell(found: "Check") -> None:
+    summary = found.to_json()
+    sizes = summary["sizes"]
+    result(f"source   {summary['source']}")
+    result(f"images   {summary['images']:,} in {len(summary['classes']):,} classes")
+    if found.sizes:
+        ranges = ", ".join(f"{name} {_size(sizes[name])}" for name in ("min", "median", "max"))
+        result(f"sizes    {sizes['distinct']:,} different; width×height {ranges}")
+        result("colours  " + ", ".join(f"{mode} {count:,}" for mode, count in summary["modes"].items()))
+    result("")
+    _tell_classes(found)
+    told: Counter[str] = Counter(notice.kind for notice in found.notices)
+    for kind, count in told.items():
+        notices = [notice for notice in found.notices if notice.kind == kind]
+        for notice in notices[:MAX_NOTICES]:
+            result(f"note: {kind}  {notice.path}  {notice.what}")
+        if count > MAX_NOTICES:
+            result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
+    for fault in found.faults:
+        result(f"{fault.kind}  {fault.path}  {fault.what}")
+    result(f"{len(found.faults):,} faults" if found.faults else "no faults")
+
+
+def _tell_classes(found: "Check") -> None:
+    """Images of every class in every split."""
+    counts = found.counts
+    classes = found.contents.classes
+    rows = {name: [of_split[name] for of_split in counts.values()] for name in classes}
+    if len(classes) > MAX_ROWS:
+        columns = [sorted(of_split.values()) for of_split in counts.values()]
+        rows = {"smallest class": [c[0] for c in columns], "largest class": [c[-1] for c in columns]}
+    rows["all"] = [len(items) for items in found.contents.splits.values()]
+    width = max(map(len, rows)) + 2
+    result(" " * width + "".join(f"{split:>10}" for split in counts))
+    for name, numbers in rows.items():
+        result(f"{name:<{width}}" + "".join(f"{number:>10,}" for number in numbers))
+    result("")
+
+
+def _size(sides: list[float]) -> str:
+    return "×".join(f"{side:g}" for side in sides)

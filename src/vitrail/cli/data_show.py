@@ -1,0 +1,89 @@
+"""``vitrail data show``."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, result
+from vitrail.cli.train import dotted_settings
+from vitrail.errors import ConfigError
+
+MAX_COUNT = 40
+
+
+def show(
+    data: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    out: Path = Path("samples.png"),
+    recipe: str | None = None,
+    config: Path | None = None,
+    split: Literal["train", "val", "test", "all"] = "train",
+    count: Whole = 6,
+    seed: Whole | None = None,
+) -> None:
+    """Picture some images as the model will see them: prepared, and augmented in several ways.
+
+    Settings are those of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial.
+
+    Parameters
+    ----------
+    data
+        What vitrail train takes.
+    out
+        The picture to write, a PNG file that does not exist.
+    recipe
+        Settings to begin with; see vitrail recipes. Default: digits for the digits, else scratch.
+    config
+        A YAML file over the recipe, or, if it names a model, in its place.
+    split
+        Which images.
+    count
+        How many, of as many classes as possible.
+    seed
+        Picks the images and fixes the augmentation, as in training. Default: the recipe's.
+    """
+    from tempfile import TemporaryDirectory
+
+    from vitrail import api
+    from vitrail.checks import require_at_most, require_positive
+    from vitrail.data.loader import ImageDataset
+    from vitrail.data.preparation import Preparation
+    from vitrail.data.sources import open_data
+    from vitrail.files import write_bytes
+    from vitrail.study.figures import save
+    from vitrail.study.samples import augmentation_sheet, pick_items
+    from vitrail.training.settings import nested
+
+    if data.startswith("-"):
+        raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
+    require_positive(**{"--count": count})
+    require_at_most("--count", count, MAX_COUNT)
+    _require_free(out)
+    given = {"data": data} | ({} if seed is None else {"seed": seed})
+    run, _ = api.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
+    source = open_data(run.data.source, split_seed=run.data.split_seed)
+    dataset = ImageDataset(
+        source.split(split),
+        Preparation.standard(run.model.image_size, run.model.channels, run.data.crop_ratio),
+        run.augmentation,
+        run.training.seed,
+        classes=len(source.classes),
+        multi_label=source.multi_label,
+    )
+    picked = pick_items(dataset.items, count, run.training.seed)
+    with TemporaryDirectory() as folder:
+        draft = Path(folder) / "samples.png"
+        save(augmentation_sheet(dataset, picked, source.classes), draft)
+        write_bytes(out, draft.read_bytes())
+    result(str(out))
+
+
+def _require_free(file: Path) -> None:
+    if file.suffix.lower() != ".png":
+        raise ConfigError(f"{file} is no name of a PNG file", where="--out", hint=f"name it {file.stem or 'samples'}.png")
+    if file.exists():
+        raise ConfigError(f"{file} exists already", where="--out", hint="name another file, or remove this one")
+    if not file.parent.is_dir():
+        raise ConfigError(f"there is no folder {file.parent}", where="--out", hint="make it, or name another")

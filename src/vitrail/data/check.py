@@ -1,0 +1,180 @@
+"""A look at every image of a data set: what is wrong with it, and what it is like."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from PIL import Image
+
+from vitrail.data.decode import decode_with_mode
+from vitrail.data.items import Contents, Fault, Item, count_classes
+from vitrail.data.sources import read_data
+from vitrail.errors import DataError
+
+IMBALANCE = 10
+"""How many times more images the largest class may have than the smallest before a note is made of it."""
+
+Places = list[tuple[str, Item]]
+"""Images with the splits they are in."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check found.
+
+    Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits), ``conflict`` (under several
+    labels), ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``,
+    ``missing-file``, ``repeated-row``, ``bad-row``; of notices: ``duplicate``, ``imbalance``, ``one-class``, ``ignored``.
+    """
+
+    contents: Contents
+    sizes: Counter[tuple[int, int]]
+    """Images of every size (width, height), upright."""
+    modes: Counter[str]
+    """Images of every colour mode, by Pillow's names."""
+    faults: list[Fault]
+    notices: list[Fault]
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Images of every class in every split; "all" is the split of data without any."""
+        classes = self.contents.classes
+        return {
+            split: dict(zip(classes, count_classes(items, len(classes)), strict=True))
+            for split, items in self.contents.splits.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as one JSON document."""
+        contents = self.contents
+        return {
+            "source": contents.source,
+            "images": sum(map(len, contents.splits.values())),
+            "classes": contents.classes,
+            "splits": self.counts,
+            "sizes": size_range(self.sizes),
+            "modes": dict(self.modes.most_common()),
+            "faults": [vars(fault) for fault in self.faults],
+            "notices": [vars(notice) for notice in self.notices],
+        }
+
+
+def check_data(
+    source: str | Path, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
+) -> Check:
+    """Read a data set and decode every image once; of a picture only its digest is kept.
+
+    Two pictures are the same if their decoded pixels are, so a copy in another lossless format counts, too.
+
+    Args:
+        source: as for `open_data`.
+        on_start: told the number of images.
+        on_image: told 1 after every image.
+
+    Raises:
+        DataError: nothing there, or a source that cannot be read at all.
+        ConfigError: what reads this kind of data is not installed.
+    """
+    contents = read_data(source)
+    places = [(split, item) for split, items in contents.splits.items() for item in items]
+    if on_start:
+        on_start(len(places))
+    sizes: Counter[tuple[int, int]] = Counter()
+    modes: Counter[str] = Counter()
+    unreadable: list[Fault] = []
+    places_of: dict[bytes, Places] = {}
+    for split, item in places:
+        try:
+            image, mode = decode_with_mode(item.image)
+            sizes[image.size] += 1
+            modes[mode] += 1
+            places_of.setdefault(_digest(image), []).append((split, item))
+        except DataError as error:
+            unreadable.append(Fault("unreadable", _path(item), error.what))
+        if on_image:
+            on_image(1)
+    repeated = [places for places in places_of.values() if len(places) > 1]
+    wrong = [places for places in repeated if _splits_differ(places) or _labels_differ(places)]
+    harmless = [places for places in repeated if not _splits_differ(places) and not _labels_differ(places)]
+    faults = [*contents.faults, *contents.doubts, *unreadable, *_missing_classes(contents)]
+    faults += [_same_picture(places, contents.classes) for places in wrong]
+    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents)]
+    notices += [_same_picture(places, contents.classes) for places in harmless]
+    return Check(contents, sizes, modes, faults, notices)
+
+
+def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
+    """The smallest, median and largest width and height, each for itself, and how many different sizes there are."""
+    if not sizes:
+        return {"distinct": 0}
+    sides = [sorted(side) for side in zip(*sizes.elements(), strict=True)]
+    return {
+        "min": [side[0] for side in sides],
+        "median": [median(side) for side in sides],
+        "max": [side[-1] for side in sides],
+        "distinct": len(sizes),
+    }
+
+
+def _digest(image: Image.Image) -> bytes:
+    """The same for the same picture, and by no chance for another."""
+    digest = hashlib.blake2b(repr(image.size).encode(), digest_size=16)
+    digest.update(image.tobytes())
+    return digest.digest()
+
+
+def _path(item: Item) -> str:
+    """Where an image is: its file, or the name that the data set has for it."""
+    return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)
+
+
+def _labels_differ(places: Places) -> bool:
+    return len({item.label for _, item in places}) > 1
+
+
+def _splits_differ(places: Places) -> bool:
+    return len({split for split, _ in places}) > 1
+
+
+def _same_picture(places: Places, classes: list[str]) -> Fault:
+    """The same picture in several places: a conflict if its labels differ, else a duplicate."""
+    (_, first), *others = places
+    what = "the same picture as " + ", ".join(_path(item) for _, item in others)
+    if _splits_differ(places):
+        what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
+    if _labels_differ(places):
+        labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
+        what += "; labelled " + ", ".join(dict.fromkeys(labels))
+    return Fault("conflict" if _labels_differ(places) else "duplicate", _path(first), what)
+
+
+def _missing_classes(contents: Contents) -> list[Fault]:
+    """Classes without an image in one of the splits there are."""
+    return [
+        Fault("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
+        for split, items in contents.splits.items()
+        for name, count in zip(contents.classes, count_classes(items, len(contents.classes)), strict=True)
+        if not count
+    ]
+
+
+def _too_few_classes(contents: Contents) -> list[Fault]:
+    """A note of data that no classifier can be trained on, though one can be evaluated."""
+    if len(contents.classes) > 1 or contents.multi_label:
+        return []
+    return [Fault("one-class", contents.source, f"{contents.classes} is the only class; training needs two or more")]
+
+
+def _imbalance(contents: Contents) -> list[Fault]:
+    """A note of classes to train on that differ much in size."""
+    found: list[Fault] = []
+    for split in ("train", "all"):
+        counts = [count for count in count_classes(contents.splits.get(split, []), len(contents.classes)) if count]
+        if counts and max(counts) > IMBALANCE * min(counts):
+            what = f"the classes have between {min(counts):,} and {max(counts):,} images; train with --balance"
+            found.append(Fault("imbalance", split, what))
+    return found

@@ -1,0 +1,77 @@
+"""Splits for data that has none: dealt at random, the same share of every class."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
+
+SHARES = {"test": 0.2, "val": 0.1}
+"""What a data set without splits of its own gives to test and validation."""
+RARE = 10
+"""Fewer images than this with the same set of labels have no share of their own to give."""
+
+Assignment = Mapping[str, str]
+"""Which split each image of a data set belongs to, by the image's name."""
+
+
+def with_splits(contents: Contents, seed: int, assignment: Assignment | None) -> ImageData:
+    """A data set with the three splits: its own, or dealt by ``seed``, or dealt as ``assignment`` says.
+
+    Without splits of its own it gives `SHARES` to test and validation; with a training split alone, or training and
+    test, a part of the training images becomes validation.
+    """
+    splits: dict[str, list[Item]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
+    shares: Mapping[str, float] = {}
+    if not contents.has_splits:
+        shares, splits["train"] = SHARES, contents.splits["all"]
+    elif splits["train"] and not splits["val"]:
+        shares = {"val": SHARES["val"]}
+    has_splits = contents.has_splits and bool(splits["val"] or splits["test"])
+    dealt = None
+    if shares:
+        items, splits["train"] = splits["train"], []
+        if assignment is None:
+            assignment = deal([i.name for i in items], [i.label for i in items], shares, seed)
+        dealt = dict(assignment)
+        for item in items:
+            if item.name in dealt:  # images added since an earlier deal belong to no split
+                splits[dealt[item.name]].append(item)
+    return ImageData(contents.source, contents.classes, splits, dealt, has_splits, contents.multi_label)
+
+
+def deal(names: list[str], labels: Sequence[Label], shares: Mapping[str, float], seed: int) -> dict[str, str]:
+    """Deal images to splits, stratified: which split each image belongs to, by name.
+
+    Of every class each split gets its share, rounded down or up; which of the two depends on what the classes before
+    have left it owed, so that the splits as a whole get their shares, too. Every class keeps an image for training.
+
+    In multi-label data the images with the same set of labels stand for a class, and those whose set is rarer than
+    `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split.
+    """
+    random = np.random.default_rng(seed)
+    stratum = _strata(labels)
+    owed = {split: math.ceil(share * len(names)) - share * len(names) for split, share in shares.items()}
+    result = dict.fromkeys(names, "train")
+    for value in np.unique(stratum):
+        members = random.permutation(np.flatnonzero(stratum == value)).tolist()
+        size = len(members)
+        for split, share in shares.items():
+            fair = share * size
+            owed[split] += fair
+            count = min(max(round(owed[split]), math.floor(fair)), math.floor(fair) + 1, len(members) - 1)
+            owed[split] -= count
+            result.update({names[i]: split for i in members[:count]})
+            members = members[count:]
+    return result
+
+
+def _strata(labels: Sequence[Label]) -> np.ndarray:
+    """A number for every image; images with the same one are dealt together: int64 (N,)."""
+    count = Counter(label for label in labels if isinstance(label, tuple))
+    if not count:
+        return np.asarray(labels)
+    number = {labels: i for i, labels in enumerate(sorted(labels for labels in count if count[labels] >= RARE))}
+    return np.array([number.get(label, len(number)) for label in labels if isinstance(label, tuple)])

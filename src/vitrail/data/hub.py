@@ -1,0 +1,134 @@
+"""Data sets of Hugging Face's ``datasets`` library, from its hub or from a local path: the extra ``hf``."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.items import SPLIT_NAMES, Contents, Fault, Named, with_indices
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+
+LABEL_COLUMNS = ("label", "labels", "fine_label")
+"""Where the label stands if there are several columns of class labels, or none but numbers or words."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The image of one row, read when it is asked for."""
+
+    name: str
+    images: Any
+    """The table of images, which gives files and not pictures."""
+    column: str
+    number: int
+
+    def read(self) -> bytes:
+        """The content of the image's file."""
+        image = self.images[self.number][self.column]
+        if image is None:
+            raise DataError("the row has no image", hint="take the row out")
+        return image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+
+
+def read_hub(name: str) -> Contents:
+    """Read ``NAME`` or ``NAME@REVISION`` of the hub, or a local path: what ``save_to_disk`` wrote, or a folder of files.
+
+    The network is asked only for what is no local path. Splits called train, validation or val, and test are taken, and
+    data with none of these has no splits; a split without any labels is left out. Images are those of the column of
+    images, labels those of the column of class labels (one for an image, or a list of them), or else numbers or words in
+    a column called label, labels or fine_label.
+
+    Raises:
+        ConfigError: the library is not installed.
+        DataError: no such data set, no images or no labels in it. What is wrong with a row is a fault of the contents.
+    """
+    local = path_of(name)
+    source = f"hf:{os.path.abspath(local) if local.exists() else name}"
+    tables = _tables(local, name, source)
+    own = {split: table for split, table in tables.items() if split.lower() in SPLIT_NAMES} or tables
+    features = next(iter(own.values())).features
+    image, label = _image_column(features, source), _label_column(features, source)
+    classes = getattr(_single(features[label]), "names", None)
+    faults: list[Fault] = []
+    found: list[Named] = []
+    for split, table in own.items():
+        labels = [_labels(value, classes) for value in table[label][:]]
+        if not any(labels):
+            continue  # benchmarks keep the labels of their test images to themselves
+        images = table.select_columns([image]).cast_column(image, type(features[image])(decode=False))
+        for number, of_image in enumerate(labels):
+            row = f"{split}/{number:05d}"
+            stored = Row(f"{source}/{row}", images, image, number)
+            if of_image is None:
+                faults.append(Fault("no-label", stored.name, "the row has no label, or one that is no class"))
+            else:
+                found.append(Named(SPLIT_NAMES.get(split.lower(), "all"), row, stored, of_image))
+    if not found:
+        raise DataError("no images with labels found", where=source, hint="take a data set that has both")
+    return with_indices(
+        source, found, classes=classes, multi_label=_single(features[label]) is not features[label], faults=faults
+    )
+
+
+def _tables(local: Path, name: str, source: str) -> dict[str, Any]:
+    """The tables of a data set by split, or a single one called "all"."""
+    try:
+        import datasets
+    except ImportError:
+        raise ConfigError("data of the hub needs an extra", where="--data", hint="pip install 'vitrail[hf]'") from None
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    try:
+        if local.exists():
+            saved = any((local / file).is_file() for file in ("dataset_dict.json", "state.json"))
+            found = (datasets.load_from_disk if saved else datasets.load_dataset)(os.path.abspath(local))
+        else:
+            repository, _, revision = name.partition("@")
+            found = datasets.load_dataset(repository, revision=revision or None)
+    except Exception as error:  # the library raises many kinds, for the network, the files and their form
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"cannot open the data set: {reason}", where=source, hint="check its name, the network, and the access to it"
+        ) from error
+    return found if isinstance(found, dict) else {"all": found}
+
+
+def _image_column(features: dict[str, Any], source: str) -> str:
+    images = [column for column, feature in features.items() if type(feature).__name__ == "Image"]
+    if len(images) != 1 and "image" not in images:
+        raise DataError(
+            f"{len(images) or 'no'} columns of images among {', '.join(map(repr, features))}",
+            where=source,
+            hint="take a data set with one column of images, or call one of them image",
+        )
+    return images[0] if len(images) == 1 else "image"
+
+
+def _label_column(features: dict[str, Any], source: str) -> str:
+    classes = [column for column, feature in features.items() if type(_single(feature)).__name__ == "ClassLabel"]
+    plain = [c for c in LABEL_COLUMNS if str(getattr(features.get(c), "dtype", "")).startswith(("int", "uint", "string"))]
+    choices = classes if len(classes) == 1 else [column for column in LABEL_COLUMNS if column in (classes or plain)]
+    if not choices:
+        raise DataError(
+            f"no column of labels, or several, among {', '.join(map(repr, features))}",
+            where=source,
+            hint=f"take a data set with one column of class labels, or call it one of {', '.join(LABEL_COLUMNS)}",
+        )
+    return choices[0]
+
+
+def _single(feature: Any) -> Any:
+    """What a list holds, for a column of lists; else the column's own kind."""
+    return getattr(feature, "feature", feature)
+
+
+def _labels(value: Any, classes: list[str] | None) -> tuple[str, ...] | None:
+    """The names of the classes of a row; None where there is no label, which the hub also writes as -1."""
+    labels = value if isinstance(value, list) else [value]
+    if any(label is None or (isinstance(label, int) and label < 0) or not str(label).strip() for label in labels):
+        return None
+    if classes is None:
+        return tuple(str(label).strip() for label in labels)
+    return tuple(dict.fromkeys(classes[label] for label in labels)) if max(labels, default=0) < len(classes) else None

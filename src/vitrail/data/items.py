@@ -1,0 +1,134 @@
+"""What a data set is: labelled images in named splits, and what is wrong with it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from vitrail.data.decode import Source
+from vitrail.errors import DataError
+
+SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+"""What folders, columns and files may call a split, in small letters."""
+
+Label = int | tuple[int, ...]
+"""The index of a class; in multi-label data the indices of all that an image shows, ascending, possibly none."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One labelled image."""
+
+    name: str
+    """Path below the data folder, or a name of the data set's own."""
+    image: Source
+    label: Label
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The classes of the image, one or several."""
+        return self.label if isinstance(self.label, tuple) else (self.label,)
+
+
+def count_classes(items: Iterable[Item], classes: int) -> list[int]:
+    """Images of every class."""
+    count = Counter(label for item in items for label in item.labels)
+    return [count[label] for label in range(classes)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with a data set: what kind of thing, where, and what exactly."""
+
+    kind: str
+    path: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a data set holds, as it is found, before anything is dealt to splits it does not have."""
+
+    source: str
+    """The ``--data`` argument that opens it again from anywhere."""
+    classes: list[str]
+    splits: dict[str, list[Item]]
+    """Its own splits; all images are under "all" where it has none."""
+    multi_label: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    """What cannot be used: nothing is opened while there is one."""
+    doubts: list[Fault] = field(default_factory=list)
+    """What a check reports and training passes over: an empty class, an image of no class."""
+    ignored: list[Fault] = field(default_factory=list)
+    """Files and folders that are no part of the data."""
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether the data set itself says which image belongs to which split."""
+        return "all" not in self.splits
+
+
+@dataclass(frozen=True)
+class Named:
+    """One image with its classes by name, as tables and archives give them."""
+
+    split: str
+    """One of `SPLITS`, or "all" in data that has none."""
+    name: str
+    image: Source
+    labels: tuple[str, ...]
+
+
+def with_indices(
+    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, faults: list[Fault]
+) -> Contents:
+    """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
+    if classes is None:
+        classes = sorted({label for one in found for label in one.labels}, key=natural_key)
+    index = {name: i for i, name in enumerate(classes)}
+    splits: dict[str, list[Item]] = {split: [] for split in (*SPLITS, "all") if any(one.split == split for one in found)}
+    for one in found:
+        labels = tuple(sorted(index[label] for label in one.labels))
+        splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
+    return Contents(source, classes, splits, multi_label, faults)
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """A data set: its classes in order of their index, and its splits."""
+
+    source: str
+    classes: list[str]
+    splits: dict[str, list[Item]]
+    assignment: dict[str, str] | None = None
+    """How images were dealt to splits, where the data set has none of its own; a run keeps it."""
+    has_splits: bool = True
+    """Whether the data set itself says what is for testing; a flat folder does not."""
+    multi_label: bool = False
+    """Whether an image may show several classes, or none."""
+
+    def split(self, name: str) -> list[Item]:
+        """The images of one split, or of all of them for "all"; raises `DataError` where there are none."""
+        items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
+        if not items:
+            raise DataError(
+                f"no images in the split {name!r}",
+                where=self.source,
+                hint=f"splits here: {', '.join(s for s in self.splits if self.splits[s])}, all",
+            )
+        return items
+
+    @property
+    def evaluation_split(self) -> str:
+        """The split that reports are made on: test, else validation, else everything."""
+        return next((s for s in ("test", "val") if self.splits.get(s)), "all")
+
+    def counts(self, split: str) -> list[int]:
+        """Images of every class in a split; one that shows several classes counts for each."""
+        return count_classes(self.splits.get(split, []), len(self.classes))
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """Sorts numbers inside names by value: ``2`` before ``10``."""
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]

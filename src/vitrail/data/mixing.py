@@ -1,0 +1,53 @@
+"""Mixup and CutMix: images and targets mixed with their neighbours in the batch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def mix(
+    pixels: np.ndarray, targets: np.ndarray, randoms: Sequence[np.random.Generator], *, mixup: float, cutmix: float, step: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mix every sample of a batch with the one ``step`` places on, the last with the first.
+
+    Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) lays both images over each other, CutMix (Yun et al.
+    2019, https://arxiv.org/abs/1905.04899) puts a rectangle of the other in the image's place. Targets are mixed in the
+    shares that the two images have of the pixels. A sample alone in its batch is mixed with itself: nothing changes.
+
+    Args:
+        pixels: uint8 (B, C, H, W).
+        targets: float32 (B, classes).
+        randoms: each sample's own randomness (B,).
+        mixup: the weight of an image is drawn from Beta(mixup, mixup); 0 is without.
+        cutmix: one less the rectangle's share is drawn from Beta(cutmix, cutmix), before its edges are cut to the image;
+            0 is without. With both each sample draws one of them, half and half.
+        step: 1, or how many copies of an image stand in a row.
+
+    Returns:
+        Pixels and targets of the same kinds and shapes.
+    """
+    others = np.roll(pixels, -step, axis=0)
+    cut, weights, shares = pixels.copy(), np.ones(len(pixels), np.float32), np.ones(len(pixels), np.float32)
+    for i, random in enumerate(randoms):
+        if mixup and not (cutmix and random.random() < 0.5):
+            weights[i] = shares[i] = random.beta(mixup, mixup)
+        else:
+            rows, columns = _rectangle(pixels.shape[2], pixels.shape[3], random.beta(cutmix, cutmix), random)
+            cut[i, :, rows, columns] = others[i, :, rows, columns]
+            shares[i] = 1 - cut[i, 0, rows, columns].size / cut[i, 0].size
+    mixed = _between(others, cut, weights[:, None, None, None]) if mixup else cut
+    return np.rint(mixed).astype(np.uint8), _between(np.roll(targets, -step, axis=0), targets, shares[:, None])
+
+
+def _between(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """From ``a`` at weight 0 to ``b`` at weight 1; exactly ``a`` where the two are equal."""
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    return a + weight * (b - a)
+
+
+def _rectangle(height: int, width: int, kept: float, random: np.random.Generator) -> tuple[slice, slice]:
+    """Rows and columns of ``1 - kept`` of the area, shaped as the image, about a point anywhere in it."""
+    side = np.sqrt(1 - kept)
+    rows, columns = round(height * side), round(width * side)
+    top, left = (int(random.integers(size) - part // 2) for size, part in ((height, rows), (width, columns)))
+    return slice(max(0, top), min(height, top + rows)), slice(max(0, left), min(width, left + columns))

@@ -1,0 +1,87 @@
+"""Which images an epoch shows, and in what order."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vitrail.data.items import Item
+
+ORDER = 1  # tells this randomness from that of samples
+
+
+def shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    """A random order of so many things, another one in every epoch."""
+    return _generator(seed, epoch).permutation(count).tolist()
+
+
+def epoch_order(
+    items: Sequence[Item], seed: int, epoch: int, *, shuffle: bool, balance: bool = False, repeats: int = 1
+) -> list[int]:
+    """The numbers of an epoch's samples, as many as there are items.
+
+    Sample ``i`` is the item ``i``; further copies of it in the same epoch are ``i + len(items)``, ``i + 2 len(items)``
+    and so on, so that each can have randomness of its own.
+
+    Args:
+        items: what there is to show.
+        seed, epoch: fix the order, where there is anything random in it.
+        shuffle: whether to mix the order.
+        balance: whether to show every class equally often: each item floor or ceiling of ``len(items)`` times its share
+            in `balanced_shares`, by systematic sampling.
+        repeats: how often an image is shown in a row, in an epoch that is no longer for that (repeated augmentation:
+            Hoffer et al. 2020, https://arxiv.org/abs/1901.09335; Berman et al. 2019, https://arxiv.org/abs/1902.05509).
+    """
+    count = len(items)
+    distinct = -(-count // repeats)
+    random = _generator(seed, epoch)
+    if balance:
+        chosen = _systematic(balanced_shares(items) * distinct, _by_class(items, random), random.random())
+        chosen = random.permutation(chosen) if shuffle else np.sort(chosen)
+    else:
+        chosen = random.permutation(count) if shuffle else np.arange(count)
+    chosen = np.repeat(chosen[:distinct], repeats)[:count]
+    return (chosen + count * _occurrence(chosen)).tolist()
+
+
+def _generator(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.default_rng((ORDER, seed, epoch))
+
+
+def balanced_shares(items: Sequence[Item]) -> np.ndarray:
+    """How often to draw each item, so that every class is drawn equally often: float64 (N,), with sum 1.
+
+    Proportional to ``1 / images of its class``. In multi-label data an image takes the mean over its labels, so that
+    rare ones are drawn more often without being equally frequent; images without labels count as one more class.
+    """
+    labels = [item.labels or (-1,) for item in items]
+    names, counts = np.unique(np.concatenate(labels), return_counts=True)
+    weight = dict(zip(names.tolist(), (1 / counts).tolist(), strict=True))
+    weights = np.array([sum(weight[label] for label in own) / len(own) for own in labels])
+    return weights / weights.sum()
+
+
+def _by_class(items: Sequence[Item], random: np.random.Generator) -> np.ndarray:
+    """All items, those with the same labels side by side in random order: systematic sampling is then fair to classes."""
+    order = random.permutation(len(items))
+    return np.array(sorted(order.tolist(), key=lambda i: items[i].labels))
+
+
+def _systematic(expected: np.ndarray, order: np.ndarray, start: float) -> np.ndarray:
+    """Each index floor or ceiling of its ``expected`` times, by a ruler with marks at ``start``, ``start + 1``, …
+
+    The indices lie in ``order`` along the ruler, each as long as is expected of it.
+    """
+    ends = np.cumsum(expected[order])
+    total = round(ends[-1])
+    marks = np.clip(np.ceil(ends - start), 0, total).astype(np.int64)  # that lie before each end
+    marks[-1] = total  # whatever rounding has made of the last end
+    return np.repeat(order, np.diff(marks, prepend=0))
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """How many equal values come before each: ``[7, 5, 7]`` gives ``[0, 0, 1]``."""
+    order = np.argsort(values, kind="stable")
+    _, counts = np.unique(values, return_counts=True)
+    result = np.empty_like(values)
+    result[order] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return result

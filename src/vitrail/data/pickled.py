@@ -1,0 +1,91 @@
+"""What a pickle of NumPy arrays says, without doing anything that it asks for."""
+
+import pickle
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from vitrail.errors import DataError
+
+NAMES = {
+    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
+"""Everything that a pickle of arrays and bytes names."""
+
+
+def read_pickle(content: bytes, *, where: object) -> Any:
+    """Lists, mappings, numbers, text, bytes and uint8 arrays from a pickle of Python 2 or 3.
+
+    Text of Python 2 becomes bytes. Nothing is imported and nothing is called, NumPy included: what the pickle
+    wants to make is written down, and the arrays are made from these notes by `numpy.frombuffer`.
+
+    Raises:
+        DataError: a damaged pickle, or one that asks for anything but arrays and bytes.
+    """
+    try:
+        return _plain(_Notes(BytesIO(content), encoding="bytes").load(), {})
+    except DataError as error:
+        raise DataError(error.what, where=where, hint="do not trust this file; download the data anew") from None
+    except Exception as error:  # damaged pickles fail in as many ways as there are opcodes
+        raise DataError(f"the pickle is damaged: {error}", where=where, hint="download the data anew") from None
+
+
+@dataclass(eq=False)
+class _Note:
+    """Stands for whatever a pickle names or makes: keeps what it was given, and does nothing."""
+
+    name: str
+    arguments: tuple[Any, ...] | None = None
+    state: Any = None
+
+    def __call__(self, *arguments: Any) -> "_Note":
+        return _Note(self.name, arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Notes(pickle._Unpickler):  # the one in Python: the one in C reserves whatever memory a damaged pickle names
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in NAMES:
+            raise DataError(f"the pickle wants to call {module}.{name}; arrays need nothing of the kind")
+        return _Note(name)
+
+
+def _plain(value: Any, known: dict[int, Any]) -> Any:
+    """The value that notes stand for; one that is referred to often is made once."""
+    if id(value) not in known:
+        known[id(value)] = _made(value, known)
+    return known[id(value)]
+
+
+def _made(value: Any, known: dict[int, Any]) -> Any:
+    match value:
+        case dict():
+            return {_plain(key, known): _plain(inner, known) for key, inner in value.items()}
+        case list():
+            return [_plain(inner, known) for inner in value]
+        case _Note("encode", (str(text), "latin1" | b"latin1")):
+            return text.encode("latin-1")
+        case _Note("_reconstruct", tuple(), (_, shape, dtype, fortran, raw)):
+            return _array(_plain(raw, known), dtype, shape, "F" if fortran else "C")
+        case _Note("_frombuffer", (raw, dtype, shape, order)):
+            return _array(_plain(raw, known), dtype, shape, order)
+        case bytes() | bytearray() | str() | int() | float() | None:
+            return value
+    raise DataError(f"the pickle holds a {value.name if isinstance(value, _Note) else type(value).__name__} where data should be")
+
+
+def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+    match dtype:
+        case _Note("dtype", ("u1" | b"u1", *_)):
+            return np.frombuffer(raw, np.uint8).reshape(shape, order=order)
+        case _Note("dtype", (kind, *_)):
+            raise DataError(f"the pickle holds an array of type {kind!r}, not of uint8")
+    raise DataError("the pickle holds an array of no known type")

@@ -1,0 +1,48 @@
+"""What a model says of the images of a split, and sheets of those that tell most."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import Item
+from vitrail.study import figures
+
+SHEET = 24
+"""Pictures on a sheet."""
+SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all": ""}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The images of a split, in their order, with what the model says of them and how right that is."""
+
+    classes: list[str]
+    split: str
+    items: list[Item]
+    preparation: Preparation
+    probabilities: np.ndarray
+    """(N, classes), in the order of ``items``."""
+    scores: dict[str, float | int]
+
+    @property
+    def images(self) -> str:
+        """How many images of which split, in words."""
+        return f"{len(self.items):,} {SPLIT_WORDS[self.split]}images"
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several classes, or none."""
+        return isinstance(self.items[0].label, tuple)
+
+    def said(self, image: int, index: int) -> str:
+        """A class and its probability, short enough to stand above a picture."""
+        return f"{figures.short(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
+
+    def save_sheet(self, file: Path, captions: dict[int, str], *, right: bool) -> None:
+        """Draw images, by their place, under their captions as the model sees them; nothing is written where there are none."""
+        if captions:
+            prepare = self.preparation
+            images = [prepare.crop(prepare.decode(self.items[image].image)) for image in captions]
+            figures.save(figures.examples(images, list(captions.values()), [right] * len(captions)), file)

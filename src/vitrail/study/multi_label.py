@@ -1,0 +1,142 @@
+"""The part of a report that is about images of several classes: average precision, thresholds, and what was missed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import (
+    average_precision_score,
+    classification_report,
+    precision_recall_curve,
+    precision_recall_fscore_support,
+)
+
+from vitrail.study import figures, page
+from vitrail.study.answers import SHEET, Answers
+from vitrail.study.calibration import BINS, calibration
+from vitrail.study.page import Markup
+from vitrail.study.tables import Score, class_table
+
+
+class MultiLabel:
+    """Scores and sections of images that show any number of classes.
+
+    Args:
+        answers: what the model says of the images shown.
+        validation: labels and probabilities (N, classes) of other images, to choose thresholds on; None for those shown.
+        chosen_on: what to call the images that thresholds are chosen on.
+    """
+
+    def __init__(self, answers: Answers, validation: tuple[np.ndarray, np.ndarray] | None, chosen_on: str):
+        self.answers, self.chosen_on = answers, chosen_on
+        self.true = np.zeros(answers.probabilities.shape, dtype=bool)
+        for image, item in enumerate(answers.items):
+            self.true[image, list(item.labels)] = True
+        self.thresholds = best_thresholds(*(validation or (self.true, answers.probabilities)))
+        self.said = answers.probabilities >= self.thresholds
+        self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(self.true, self.said, zero_division=0)
+
+    @property
+    def text(self) -> str:
+        """scikit-learn's table of the classes, at their thresholds."""
+        return classification_report(self.true, self.said, target_names=self.answers.classes, digits=4, zero_division=0)
+
+    def cards(self) -> Iterator[tuple[str, str]]:
+        """The numbers to begin with."""
+        scores, shown = self.answers.scores, self.images > 0
+        first = f"the surest class is right on {100 * scores['top1']:.1f} %"
+        yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.answers.images}; {first}"
+        yield f"{100 * self.f1[shown].mean() if shown.any() else 0:.1f} %", f"mean F1, thresholds from {self.chosen_on}"
+        yield f"{scores['loss']:.3f}", "binary cross-entropy"
+
+    def sections(self, plots: Path) -> Iterator[Markup]:
+        """Everything there is to show, with its pictures written to a folder."""
+        yield self._per_class()
+        yield self._calibration(plots / "calibration.png")
+        yield self._worst_ranked(plots / "mistakes.png")
+
+    def _per_class(self) -> Markup:
+        def where_shown(values: np.ndarray) -> np.ndarray:
+            return np.where(self.images, values, np.nan)
+
+        scores = [
+            Score("threshold", self.thresholds, averaged=False),
+            Score("precision", where_shown(self.precision)),
+            Score("recall", where_shown(self.recall)),
+            Score("F1", where_shown(self.f1)),
+            Score("average precision", average_precisions(self.true, self.answers.probabilities)),
+        ]
+        how = f"A class is said from its threshold on: the probability of the best F1 on {self.chosen_on}."
+        if self.chosen_on == THESE:
+            how += " That flatters precision, recall and F1."
+        return page.section(
+            "Classes",
+            page.paragraph(how),
+            class_table(self.answers.classes, self.images, scores),
+        )
+
+    def _calibration(self, file: Path) -> Markup:
+        made = calibration(self.answers.probabilities.ravel(), self.true.ravel())
+        figures.save(figures.reliability(made, "probability of a class, %", "images that show it, %"), file)
+        caption = (
+            f"All classes of all images, in {BINS} steps of probability: a bar is the share that is there, the dot on it their "
+            "mean probability; on the dashed line probabilities mean what they say. Below, how many each step has. The expected "
+            f"calibration error, the mean distance from the line, is {100 * made.error:.1f} % (Guo et al. 2017)."
+        )
+        return page.section("Calibration", page.picture(file, "Reliability diagram", caption))
+
+    def _worst_ranked(self, file: Path) -> Markup:
+        answers = self.answers
+        found = worst_ranked(self.true, answers.probabilities)
+        if not found:
+            return page.section("Worst misses", page.paragraph("No mistakes: every class shown stands before all others."))
+        captions = {}
+        for image, index in found[:SHEET]:
+            first = int(np.where(self.true[image], -1, answers.probabilities[image]).argmax())
+            captions[image] = f"is {answers.said(image, index)}\nnot {answers.said(image, first)}"
+        answers.save_sheet(file, captions, right=False)
+        caption = (
+            f"{len(captions)} of {len(found):,} images with a class that stands behind one they do not show, first where it "
+            "stands farthest back: that class and its probability; below, the surest of those that are not there."
+        )
+        return page.section("Worst misses", page.picture(file, "Worst misses", caption))
+
+
+THESE = "these same images"
+"""What thresholds are chosen on where there is nothing else."""
+
+
+def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:
+    """Images with a class that stands behind one they do not show, each with its last class; the farthest back first."""
+    last = np.where(true, probabilities, np.inf).argmin(axis=1)
+    own = np.take_along_axis(probabilities, last[:, None], axis=1)
+    ahead = probabilities > own
+    missed = (ahead & ~true).any(axis=1) & true.any(axis=1)
+    places = 1 + ahead.sum(axis=1)
+    order = np.lexsort((own[:, 0], -places))
+    return [(i, int(last[i])) for i in order.tolist() if missed[i]]
+
+
+def average_precisions(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Average precision of every class (classes,) from (N, classes) each; NaN for a class that no image shows."""
+    shown = true.any(axis=0)
+    precisions = np.full(true.shape[1], np.nan)
+    if shown.any():
+        precisions[shown] = average_precision_score(true[:, shown], probabilities[:, shown], average=None)
+    return precisions
+
+
+def best_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """The probability of every class (classes,) from which on saying it gives the best F1 on these images, (N, classes) each.
+
+    One half for a class that no image shows.
+    """
+    return np.array([_best_threshold(true[:, i], probabilities[:, i]) for i in range(true.shape[1])])
+
+
+def _best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
+    if not true.any():
+        return 0.5
+    precision, recall, thresholds = precision_recall_curve(true, probabilities)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo(float).tiny)
+    return float(thresholds[f1[:-1].argmax()])  # the last point says nothing at all, and has no threshold

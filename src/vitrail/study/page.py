@@ -1,0 +1,123 @@
+"""Pages that need nothing but themselves: no scripts, no fonts, no pictures from elsewhere; fit to be printed."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+STYLE = """
+html { font-size: 16px; }
+body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: white; max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; print-color-adjust: exact; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; break-after: avoid; }
+p { margin: .5rem 0; max-width: 48rem; } .note, figcaption { color: #555; font-size: .9rem; }
+figure { margin: .6rem 0; break-inside: avoid; } img { max-width: 100%; height: auto; } figcaption { max-width: 48rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
+.card { border: 1px solid #ddd; border-radius: .5rem; padding: .7rem 1rem; break-inside: avoid; }
+.number { font-size: 1.8rem; line-height: 1.3; font-weight: 600; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #eee; }
+th { border-color: #bbb; } tr { break-inside: avoid; } .name { overflow-wrap: anywhere; min-width: 6rem; max-width: 24rem; }
+.right { text-align: right; white-space: nowrap; } tr.marked td { background: #fdeee3; } tr.total td { font-weight: 600; }
+.bar { display: block; height: .7rem; margin-top: .35rem; background: #0072b2; min-width: 1px; } td.bars { width: 9rem; }
+pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; font-size: .8rem; } details { margin: .6rem 0; }
+summary { cursor: pointer; }
+@media print { html { font-size: 11px; } body { margin: 0; } img { max-height: 11cm; }
+  pre { white-space: pre-wrap; } .wide { overflow: visible; } }
+"""
+
+
+class Markup(str):
+    """Text that is HTML already; any other is escaped wherever it is put."""
+
+
+class Number(str):
+    """A number as it is shown, set to the right of its column."""
+
+
+def text(value: object) -> Markup:
+    """Anything as HTML that shows it as it is."""
+    return value if isinstance(value, Markup) else Markup(escape(str(value)))
+
+
+def page(title: str, sections: Iterable[Markup]) -> str:
+    """A whole page."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(sections)}</body></html>\n"
+    )
+
+
+def section(title: str, *contents: Markup) -> Markup:
+    """A heading with what belongs to it."""
+    return Markup(f"<section><h2>{escape(title)}</h2>{''.join(contents)}</section>")
+
+
+def paragraph(words: str) -> Markup:
+    """Running text."""
+    return Markup(f"<p>{text(words)}</p>")
+
+
+def note(words: str) -> Markup:
+    """Smaller, grey text."""
+    return Markup(f'<p class="note">{text(words)}</p>')
+
+
+def cards(shown: Iterable[tuple[str, str]]) -> Markup:
+    """Large numbers, each with what it is."""
+    each = (
+        f'<div class="card"><div class="number">{text(number)}</div><div class="note">{text(_unbroken(what))}</div></div>'
+        for number, what in shown
+    )
+    return Markup(f'<div class="cards">{"".join(each)}</div>')
+
+
+def _unbroken(words: str) -> str:
+    """No line ends between a number and its %."""
+    return words.replace(" %", "\u00a0%")
+
+
+def picture(file: Path, title: str, caption: str) -> Markup:
+    """A PNG file, inside of the page."""
+    data = base64.b64encode(file.read_bytes()).decode()
+    image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
+    return Markup(f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>")
+
+
+def bar(share: float) -> Markup:
+    """A horizontal bar as long as the share of its column that it stands for."""
+    return Markup(f'<span class="bar" style="width:{100 * share:.1f}%"></span>')
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], *, marked: Iterable[int] = (), total: Sequence[object] | None = None
+) -> Markup:
+    """Rows of cells: names, `Number`, or a `bar`; those ``marked`` by their place stand out, and ``total`` closes the table."""
+    rows, marks = list(rows), set(marked)
+    kinds = [_kind(cell) for cell in (rows or [head])[0]]
+    lines = [_row("th", head, kinds)]
+    lines += [_row("td", row, kinds, "marked" if place in marks else "") for place, row in enumerate(rows)]
+    if total is not None:
+        lines.append(_row("td", total, kinds, "total"))
+    return Markup(f'<div class="wide"><table>{"".join(lines)}</table></div>')
+
+
+def _kind(cell: object) -> str:
+    return "right" if isinstance(cell, Number) else "bars" if isinstance(cell, Markup) else "name"
+
+
+def _row(tag: str, cells: Sequence[object], kinds: Sequence[str], of: str = "") -> str:
+    inside = "".join(f'<{tag} class="{kind}">{text(cell)}</{tag}>' for cell, kind in zip(cells, kinds, strict=True))
+    return f'<tr class="{of}">{inside}</tr>' if of else f"<tr>{inside}</tr>"
+
+
+def folded(title: str, content: Markup) -> Markup:
+    """What is seen after a click on its title."""
+    return Markup(f"<details><summary>{escape(title)}</summary>{content}</details>")
+
+
+def verbatim(words: str) -> Markup:
+    """Text of fixed width with its own lines."""
+    return Markup(f"<pre>{escape(words)}</pre>")

@@ -1,0 +1,80 @@
+"""Pictures of training images as the model sees them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vitrail.data.augment import to_picture
+from vitrail.data.items import Item
+from vitrail.data.loader import ImageDataset
+from vitrail.data.order import shuffled
+from vitrail.study.figures import STYLE, short
+
+SIDE = 1.35
+"""Longer side of a picture on the sheet, in inches."""
+SMALL = 96
+"""Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
+
+
+def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
+    """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    turns = []
+    for index in shuffled(len(items), seed, 0):
+        turns.append((seen[items[index].labels], index))
+        seen[items[index].labels] += 1
+    picked = [index for _, index in sorted(turns, key=lambda turn: turn[0])[:count]]
+    return sorted(picked, key=lambda index: items[index].labels)
+
+
+def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: list[str], *, versions: int = 5) -> Figure:
+    """A row for each of some items: the image as prepared, then what training makes of it in ``versions`` turns.
+
+    The items are a batch, as in training: each is mixed with the one below it, and with repeated augmentation there are
+    several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture.
+    """
+    repeats = dataset.augmentation.repeats
+    epochs = range(-(-versions // repeats))
+    batches = [dataset.batch([(e, i + copy * len(dataset)) for i in indices for copy in range(repeats)]) for e in epochs]
+    height, width = dataset.preparation.image_size
+    cell = (SIDE * min(1, width / height), SIDE * min(1, height / width) + (0.3 if dataset.augmentation.mixes else 0))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(
+            figsize=((1 + versions) * (cell[0] + 0.1) + 1, len(indices) * (cell[1] + 0.1) + 0.3), layout="constrained"
+        )
+        grid = figure.subplots(len(indices), 1 + versions, squeeze=False)
+        for row, index in enumerate(indices):
+            item = dataset.items[index]
+            _draw(grid[row, 0], dataset.preparation.pixels(item.image))
+            names = "\n".join(short(classes[label]) for label in item.labels) or "no class"
+            grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
+            for version in range(versions):
+                epoch, copy = divmod(version, repeats)
+                pixels, targets = (part[row * repeats + copy].numpy() for part in batches[epoch])
+                _draw(grid[row, 1 + version], pixels)
+                if dataset.augmentation.mixes:
+                    grid[row, 1 + version].set_xlabel(_shares(targets, classes), fontsize=7, parse_math=False)
+        grid[0, 0].set_title("as prepared", fontsize=9)
+        for version, axes in enumerate(grid[0, 1:]):
+            epoch, copy = divmod(version, repeats)
+            axes.set_title(f"epoch {epoch + 1}" + (f", copy {copy + 1}" if repeats > 1 else ""), fontsize=9)
+    return figure
+
+
+def _draw(axes: Axes, pixels: np.ndarray) -> None:
+    """uint8 (C, H, W)."""
+    style: Any = {"cmap": "gray", "vmin": 0, "vmax": 255} if len(pixels) == 1 else {}
+    axes.imshow(to_picture(pixels), interpolation="nearest" if max(pixels.shape[1:]) < SMALL else "antialiased", **style)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def _shares(targets: np.ndarray, classes: list[str]) -> str:
+    """The two largest parts of a mixed target (classes,), a line each."""
+    largest = [label for label in np.argsort(-targets, kind="stable")[:2] if targets[label] >= 0.005]
+    return "\n".join(f"{short(classes[label])} {100 * targets[label]:.0f} %" for label in largest)

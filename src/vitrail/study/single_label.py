@@ -1,0 +1,143 @@
+"""The part of a report that is about images of one class each: confusion, classes, calibration, mistakes and close calls."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from sklearn.metrics import classification_report, confusion_matrix, precision_recall_fscore_support
+
+from vitrail.study import figures, page
+from vitrail.study.answers import SHEET, Answers
+from vitrail.study.calibration import BINS, calibration, wilson_interval
+from vitrail.study.page import Markup, Number
+from vitrail.study.tables import Score, class_table
+
+PAIRS = 10
+
+
+class SingleLabel:
+    """Scores and sections of images that show one class each."""
+
+    def __init__(self, answers: Answers):
+        self.answers = answers
+        self.labels = np.array([item.label for item in answers.items])
+        self.guesses = answers.probabilities.argmax(axis=1)
+        self.sureness = answers.probabilities.max(axis=1)
+        self.right = self.guesses == self.labels
+        self.calibration = calibration(self.sureness, self.right)
+
+    @property
+    def text(self) -> str:
+        """scikit-learn's table of the classes."""
+        names = self.answers.classes
+        return classification_report(
+            self.labels, self.guesses, labels=range(len(names)), target_names=names, digits=4, zero_division=0
+        )
+
+    def cards(self) -> Iterator[tuple[str, str]]:
+        """The numbers to begin with."""
+        scores = self.answers.scores
+        low, high = wilson_interval(int(self.right.sum()), len(self.right))
+        what = f"top-1 accuracy on {self.answers.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+        if len(self.answers.classes) > 5:
+            what += f"; top-5 {100 * scores['top5']:.2f} %"
+        yield f"{100 * scores['top1']:.2f} %", what
+        yield f"{scores['loss']:.3f}", "cross-entropy"
+        yield f"{100 * self.calibration.error:.1f} %", "expected calibration error"
+
+    def sections(self, plots: Path) -> Iterator[Markup]:
+        """Everything there is to show, with its pictures written to a folder."""
+        yield self._confusion(plots / "confusion.png")
+        yield self._per_class()
+        yield self._calibration(plots / "calibration.png")
+        yield self._mistakes(plots / "mistakes.png")
+        yield self._unsure(plots / "unsure.png")
+
+    def _confusion(self, file: Path) -> Markup:
+        names = self.answers.classes
+        matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
+        figures.save(figures.confusion(matrix, names), file)
+        many = len(names) > figures.MAX_NAMED_CLASSES
+        caption = "A row is a true class, a column a guess; the diagonal is right. Colour is the share of the row"
+        caption += ", its square root; classes have their index, as under Data." if many else "."
+        contents = [page.picture(file, "Confusion matrix", caption)]
+        if len(names) > figures.MAX_NUMBERED_CLASSES and not self.right.all():
+            rows = [
+                (names[true], names[guess], Number(f"{count:,}"), Number(f"{100 * count / matrix[true].sum():.0f} %"))
+                for true, guess, count in most_confused(matrix)[:PAIRS]
+            ]
+            contents += [
+                page.paragraph("The classes that are taken for each other most often:"),
+                page.table(("true", "guessed", "images", "of the class"), rows),
+            ]
+        return page.section("Confusion", *contents)
+
+    def _per_class(self) -> Markup:
+        names = self.answers.classes
+        precision, recall, f1, images = precision_recall_fscore_support(
+            self.labels, self.guesses, labels=range(len(names)), zero_division=0
+        )
+        named = {"precision": precision, "recall": recall, "F1": f1}
+        scores = [Score(name, np.where(images, values, np.nan)) for name, values in named.items()]
+        return page.section("Classes", class_table(names, images, scores))
+
+    def _calibration(self, file: Path) -> Markup:
+        figures.save(figures.reliability(self.calibration, "probability of the guess, %", "right guesses, %"), file)
+        caption = (
+            f"A bar is the share of right guesses among those of a probability, in {BINS} steps, the dot on it their mean "
+            "probability; on the dashed line a model is as sure as it is right. Below, how many guesses each step has. The mean "
+            f"distance from the line is the expected calibration error: {100 * self.calibration.error:.1f} % (Guo et al. 2017)."
+        )
+        return page.section(
+            "Calibration", page.paragraph(self.calibration.verdict), page.picture(file, "Reliability diagram", caption)
+        )
+
+    def _mistakes(self, file: Path) -> Markup:
+        answers, wrong = self.answers, int((~self.right).sum())
+        if not wrong:
+            return page.section("Surest mistakes", page.paragraph("No mistakes."))
+        captions = {
+            image: f"{answers.said(image, self.guesses[image])}\nis {answers.said(image, self.labels[image])}"
+            for image in surest_mistakes(self.right, self.sureness)[:SHEET]
+        }
+        answers.save_sheet(file, captions, right=False)
+        caption = (
+            f"{len(captions)} of {wrong:,} mistake{'s' if wrong > 1 else ''}, the surest first: above, the guess and its "
+            "probability; below, what it is and the probability that this was given."
+        )
+        return page.section("Surest mistakes", page.picture(file, "Surest mistakes", caption))
+
+    def _unsure(self, file: Path) -> Markup:
+        answers, hits = self.answers, int(self.right.sum())
+        if not hits:
+            return page.section("Least sure hits", page.paragraph("No hits."))
+        captions = {
+            image: f"{answers.said(image, self.guesses[image])}\nor {answers.said(image, _second(answers.probabilities[image]))}"
+            for image in least_sure_hits(self.right, self.sureness)[:SHEET]
+        }
+        answers.save_sheet(file, captions, right=True)
+        caption = (
+            f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the right guess, the second best."
+        )
+        return page.section("Least sure hits", page.picture(file, "Least sure hits", caption))
+
+
+def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
+    """True class, guess and images of every pair of classes that were confused, the most frequent first."""
+    mistakes = matrix - np.diag(np.diag(matrix))
+    order = np.argsort(-mistakes, axis=None, kind="stable")[: np.count_nonzero(mistakes)]
+    return [(int(i), int(j), int(mistakes[i, j])) for i, j in zip(*np.unravel_index(order, matrix.shape), strict=True)]
+
+
+def surest_mistakes(right: np.ndarray, sureness: np.ndarray) -> list[int]:
+    """Places of the wrong guesses, from the highest probability down."""
+    return [i for i in np.argsort(-sureness, kind="stable").tolist() if not right[i]]
+
+
+def least_sure_hits(right: np.ndarray, sureness: np.ndarray) -> list[int]:
+    """Places of the right guesses, from the lowest probability up."""
+    return [i for i in np.argsort(sureness, kind="stable").tolist() if right[i]]
+
+
+def _second(probabilities: np.ndarray) -> int:
+    return int(np.argsort(-probabilities, kind="stable")[1])

@@ -1,0 +1,277 @@
+"""The check finds every planted fault with its path, and nothing else."""
+
+import io
+import json
+import shutil
+import struct
+import tarfile
+import tracemalloc
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitrail.data.check import check_data, size_range
+from vitrail.data.sources import open_data
+from vitrail.errors import DataError
+
+CLASSES = ("ant", "bee", "cat", "dog", "eel")
+COUNTS = {"train": 280, "val": 60, "test": 60}  # of every class: 2,000 in all
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory) -> Path:
+    """2,000 different pictures of 6×5 pixels in three splits and five classes."""
+    root, random = tmp_path_factory.mktemp("check") / "clean", np.random.default_rng(0)
+    for split, count in COUNTS.items():
+        for name in CLASSES:
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number}.png", compress_level=1)
+    return root
+
+
+def told(faults) -> set[tuple[str, str]]:
+    return {(fault.kind, fault.path) for fault in faults}
+
+
+def giant() -> bytes:
+    """The head of a PNG of 20,000×20,000 pixels."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head)) + bytes(20)
+
+
+def encoded(image: Image.Image, format: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def plant(root: Path) -> set[tuple[str, str]]:
+    """37 faults in a clean folder: the kind of each, and the path it has."""
+    faults: list[tuple[str, Path | str]] = []
+    noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    whole, jpeg = encoded(noise, "PNG"), encoded(noise, "JPEG")
+    damaged = {
+        "text.jpg": b"this is no picture",
+        "nothing.jpg": b"",
+        "page.gif": b"<html></html>",
+        "head.png": whole[:20],
+        "cut.png": whole[: len(whole) // 2],
+        "cut.jpg": jpeg[: len(jpeg) // 2],
+        "changed.png": whole[:3000] + bytes(64) + whole[3064:],
+        "tiff.bmp": encoded(noise, "TIFF"),
+        "giant.png": giant(),
+    }
+    for number, (name, content) in enumerate(damaged.items()):
+        file = root / ("train", "val", "test")[number % 3] / ("cat", "dog")[number % 2] / name
+        file.write_bytes(content)
+        faults.append(("unreadable", file))
+    (root / "train" / "cat" / "link.png").symlink_to("nowhere.png")
+    faults.append(("unreadable", root / "train" / "cat" / "link.png"))
+    for folder in ("train/fox", "val/fox", "test/gnu"):
+        (root / folder).mkdir()
+        faults.append(("empty-class", root / folder))
+    for split, name in (("val", "ant"), ("test", "bee")):
+        shutil.rmtree(root / split / name)
+        faults.append(("missing-class", f"{split}/{name}"))
+    for file in (root / "val" / "eel").iterdir():
+        file.unlink()
+    faults.append(("missing-class", "val/eel"))
+    for number in range(10):  # the same picture in two splits: a copy, or saved anew
+        first, name = root / "train" / CLASSES[number % 3 + 1] / f"{number}.png", CLASSES[number % 3 + 1]
+        other = root / ("val" if name == "bee" else "test") / name
+        if number % 2:
+            shutil.copy(first, other / f"copy {number}.png")
+        else:
+            Image.open(first).save(other / f"copy {number}.{('bmp', 'webp')[number // 2 % 2]}", lossless=True)
+        faults.append(("duplicate", first))
+    for number in range(20, 26):  # the same picture of two classes
+        first = root / "train" / "ant" / f"{number}.png"
+        shutil.copy(first, root / ("train" if number % 2 else "test") / "dog" / f"other {number}.png")
+        faults.append(("conflict", first))
+    for folder in ("", "train", "train", "val", "test"):
+        file = root / folder / f"stray {len(faults)}.png"
+        file.write_bytes(encoded(noise, "PNG"))
+        faults.append(("no-class", file))
+    assert len(faults) == 37
+    return {(kind, str(path)) for kind, path in faults}
+
+
+def test_a_clean_set_of_2000_has_no_fault(clean):
+    seen = []
+    found = check_data(clean, on_start=seen.append, on_image=seen.append)
+    assert found.faults == found.notices == []
+    assert seen == [2000, *[1] * 2000]
+    assert found.counts == {split: dict.fromkeys(CLASSES, count) for split, count in COUNTS.items()}
+
+
+def test_all_37_planted_faults_are_found_with_their_paths(clean, tmp_path):
+    root = shutil.copytree(clean, tmp_path / "planted")
+    planted = plant(root)
+    found = check_data(root)
+    assert told(found.faults) - planted == set() and planted - told(found.faults) == set()
+    assert len(found.faults) == 37
+    for fault in found.faults:
+        if fault.kind in ("duplicate", "conflict"):
+            number = int(Path(fault.path).stem)
+            (other,) = root.glob(f"*/*/{'copy' if fault.kind == 'duplicate' else 'other'} {number}.*")
+            assert str(other) in fault.what
+    assert all(fault.what for fault in found.faults)
+
+
+def flat(root: Path, **counts: int) -> Path:
+    """Classes of pictures that are all different."""
+    shade = 0
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (4, 3), (shade % 256, shade // 256, 9)).save(root / name / f"{number}.png")
+            shade += 1
+    return root
+
+
+def test_what_harms_nothing_is_a_notice(tmp_path):
+    root = flat(tmp_path, cat=40, dog=3)
+    (root / "notes.txt").write_text("text")
+    shutil.copy(root / "cat" / "0.png", root / "cat" / "again.png")
+    found = check_data(root)
+    assert found.faults == []
+    assert told(found.notices) == {
+        ("ignored", str(root / "notes.txt")), ("imbalance", "all"), ("duplicate", str(root / "cat" / "0.png")),
+    }  # fmt: skip
+    assert "--balance" in next(notice.what for notice in found.notices if notice.kind == "imbalance")
+
+
+@pytest.mark.parametrize(("large", "noted"), [(30, False), (31, True)])
+def test_classes_may_differ_tenfold_in_size(tmp_path, large, noted):
+    notices = check_data(flat(tmp_path, cat=large, dog=3)).notices
+    assert bool(notices) == noted
+
+
+def test_a_single_class_is_noted(tmp_path):
+    assert [notice.kind for notice in check_data(flat(tmp_path, cat=2)).notices] == ["one-class"]
+
+
+def test_a_copy_is_told_by_its_upright_pixels(tmp_path):
+    """Grey stored as colour, another orientation of the camera and another format are the same picture."""
+    root, random = tmp_path, np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            (root / split / name).mkdir(parents=True)
+    grey = Image.fromarray(random.integers(0, 256, (4, 6), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    grey.save(root / "train" / "cat" / "a.png")
+    grey.convert("RGB").rotate(180).save(root / "test" / "cat" / "b.webp", lossless=True, exif=exif)
+    Image.fromarray(np.asarray(grey).reshape(6, 4)).save(root / "test" / "dog" / "c.png")  # the same bytes, another shape
+    grey.rotate(180).save(root / "train" / "dog" / "d.png")
+    (fault,) = check_data(root).faults
+    assert (fault.kind, fault.path) == ("duplicate", str(root / "train" / "cat" / "a.png")) and "b.webp" in fault.what
+
+
+def test_a_group_of_copies_is_one_fault_with_all_its_paths(tmp_path):
+    root = flat(tmp_path / "train", cat=2, dog=2).parent
+    flat(tmp_path / "val", cat=3, dog=0)
+    for name in ("1.png", "2.png"):
+        shutil.copy(root / "val" / "cat" / "0.png", root / "val" / "cat" / name)
+    shutil.copy(root / "train" / "dog" / "0.png", root / "val" / "dog" / "9.png")
+    four, two = check_data(root).faults
+    assert four.path == str(root / "train" / "cat" / "0.png") and two.path == str(root / "train" / "dog" / "0.png")
+    assert all(str(root / "val" / "cat" / f"{number}.png") in four.what for number in range(3))
+
+
+def test_sizes_and_modes_are_those_of_the_files(tmp_path):
+    root = tmp_path
+    for name, mode, size in (("a", "RGB", (4, 3)), ("b", "L", (4, 9)), ("c", "RGBA", (8, 3)), ("d", "RGB", (1, 1))):
+        (root / name).mkdir()
+        Image.new(mode, size, 7 if mode == "L" else (1, 2, 3)).save(root / name / "0.png")
+    found = check_data(root)
+    assert found.sizes == Counter([(4, 3), (4, 9), (8, 3), (1, 1)]) and found.modes == {"RGB": 2, "L": 1, "RGBA": 1}
+    assert size_range(found.sizes) == {"min": [1, 1], "median": [4, 3], "max": [8, 9], "distinct": 4}
+    assert size_range(Counter()) == {"distinct": 0}
+
+
+def test_all_faults_of_a_table_are_listed(tmp_path):
+    flat(tmp_path, pictures=9)
+    (tmp_path / "pictures" / "8.png").write_text("no picture")
+    Image.open(tmp_path / "pictures" / "0.png").save(tmp_path / "copy.bmp")
+    lines = [
+        "image,label,split", "pictures/0.png,cat,train", "pictures/1.png,dog,train", "pictures/2.png,cat,val",
+        "pictures/3.png,,train", "pictures/1.png,dog,test", "gone.png,cat,train", "pictures/4.png,cat,nowhere",
+        "pictures/5.png,dog", "pictures/8.png,dog,val", "copy.bmp,cat,val", "pictures/6.png,dog,val",
+    ]  # fmt: skip
+    file = tmp_path / "labels.csv"
+    file.write_text("\n".join(lines))
+    assert told(check_data(file).faults) == {
+        ("no-label", f"{file}:5"), ("repeated-row", f"{file}:6"), ("missing-file", f"{file}:7"), ("bad-split", f"{file}:8"),
+        ("bad-row", f"{file}:9"), ("unreadable", f"{tmp_path}/pictures/8.png"), ("duplicate", f"{tmp_path}/pictures/0.png"),
+    }  # fmt: skip
+
+
+def test_a_table_with_nothing_but_faults_is_reported(tmp_path):
+    (tmp_path / "labels.csv").write_text("image,label\ngone.png,cat\n")
+    found = check_data(tmp_path / "labels.csv")
+    assert [fault.kind for fault in found.faults] == ["missing-file"] and found.to_json()["images"] == 0
+
+
+def test_several_labels_are_counted_each_and_must_agree(tmp_path):
+    flat(tmp_path, pictures=4)
+    shutil.copy(tmp_path / "pictures" / "0.png", tmp_path / "copy.png")
+    rows = ["pictures/0.png,cat;dog", "pictures/1.png,cat", "pictures/2.png,", "pictures/3.png,dog", "copy.png,dog"]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,label", *rows]))
+    found = check_data(tmp_path / "labels.csv")
+    assert found.counts == {"all": {"cat": 2, "dog": 3}}
+    (fault,) = found.faults
+    assert fault.kind == "conflict" and "cat and dog, dog" in fault.what
+
+
+def test_images_in_archives_are_named_by_archive_and_file(tmp_path):
+    with tarfile.open(tmp_path / "train.tar", "w") as tar:
+        for name, content in {"a.png": b"text", "a.cls": b"0", "b.png": encoded(Image.new("L", (2, 2)), "PNG")}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    found = check_data(f"wds:{tmp_path}/train.tar")
+    assert told(found.faults) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
+
+
+def test_the_digits_are_sound():
+    found = check_data("digits")
+    assert found.faults == found.notices == [] and sum(found.counts["all"].values()) == len(open_data("digits").split("all"))
+
+
+def test_the_document_is_json_and_complete(tmp_path):
+    root = flat(tmp_path, cat=2, dog=12)
+    (root / "cat" / "x.jpg").write_text("x")
+    document = json.loads(json.dumps(check_data(root).to_json()))
+    assert document["source"] == str(root) and document["images"] == 15 and document["classes"] == ["cat", "dog"]
+    assert document["splits"] == {"all": {"cat": 3, "dog": 12}}
+    assert document["sizes"] == {"min": [4, 3], "median": [4, 3], "max": [4, 3], "distinct": 1}
+    assert document["modes"] == {"RGB": 14} and document["notices"] == []
+    (fault,) = document["faults"]
+    assert fault.keys() == {"kind", "path", "what"} and fault["path"] == str(root / "cat" / "x.jpg")
+
+
+def test_pictures_are_not_kept(tmp_path):
+    for number in range(30):
+        (tmp_path / str(number % 2)).mkdir(exist_ok=True)
+        Image.new("RGB", (600, 500), (number, 0, 0)).save(tmp_path / str(number % 2) / f"{number}.png")
+    check_data(tmp_path)  # Pillow loads its formats
+    tracemalloc.start()
+    check_data(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * 600 * 500 * 3
+
+
+@pytest.mark.parametrize("source", ["missing", "empty", "notes.txt"])
+def test_what_is_no_data_at_all_is_refused(tmp_path, source):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(DataError):
+        check_data(tmp_path / source)

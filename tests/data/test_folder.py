@@ -1,0 +1,221 @@
+"""Folders become classes and splits."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vitrail.data.sources import open_data, read_data
+from vitrail.errors import DataError
+
+
+def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
+    """A folder with ``count`` small images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        Image.new("RGB", (2, 2)).save(folder / f"{number}{suffix}")
+    return folder
+
+
+def flat(folder: Path, **counts: int) -> Path:
+    for name, count in counts.items():
+        fill(folder / name, count)
+    return folder
+
+
+def names(data, split: str) -> set[str]:
+    return {item.name for item in data.splits[split]}
+
+
+def test_classes_and_images_sort_naturally(tmp_path):
+    for name in ("10", "2", "1", "class 12", "class 3"):
+        fill(tmp_path / name, 12)
+    data = open_data(tmp_path)
+    assert data.classes == ["1", "2", "10", "class 3", "class 12"]
+    assert [name for name in data.assignment if name.startswith("1/")] == [f"1/{i}.png" for i in range(12)]
+
+
+def test_unicode_and_spaces_in_names_are_kept(tmp_path):
+    for name in ("고양이", "חתול שחור", "sad cat", "naïve [1]"):
+        fill(tmp_path / name, 10)
+    assert sorted(open_data(tmp_path).classes) == sorted(["고양이", "חתול שחור", "sad cat", "naïve [1]"])
+
+
+def test_hidden_files_hidden_folders_and_other_files_are_ignored(tmp_path):
+    flat(tmp_path, cat=3, dog=3)
+    fill(tmp_path / ".git", 2)
+    fill(tmp_path / "cat" / ".thumbs", 2)
+    fill(tmp_path / "empty", 0)
+    (tmp_path / "dog" / ".hidden.png").write_bytes((tmp_path / "dog" / "0.png").read_bytes())
+    (tmp_path / "dog" / "notes.txt").write_text("no picture")
+    (tmp_path / "dog" / "folder.png").mkdir()
+    (tmp_path / "README.md").write_text("no picture")
+    data = open_data(tmp_path)
+    assert data.classes == ["cat", "dog"]
+    assert names(data, "train") | names(data, "val") | names(data, "test") == {
+        f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)
+    }
+
+
+def test_images_below_a_class_belong_to_it_and_suffixes_may_shout(tmp_path):
+    flat(tmp_path, cat=1, dog=1)
+    fill(tmp_path / "cat" / "indoors" / "2024", 2, ".JPG")
+    fill(tmp_path / "dog" / "x", 1, ".WebP")
+    data = open_data(tmp_path)
+    assert {i.name: i.label for i in data.split("all")} == {
+        "cat/0.png": 0, "cat/indoors/2024/0.JPG": 0, "cat/indoors/2024/1.JPG": 0, "dog/0.png": 1, "dog/x/0.WebP": 1,
+    }  # fmt: skip
+
+
+def test_symbolic_links_are_followed_to_images_but_not_in_circles(tmp_path):
+    store = fill(tmp_path / "store", 3)
+    root = flat(tmp_path / "data", cat=2)
+    (root / "dog").symlink_to(store)
+    (root / "cat" / "linked.png").symlink_to(store / "0.png")
+    (root / "cat" / "up").symlink_to(root)
+    (root / "cat" / "self.png").symlink_to("self.png")
+    (root / "cat" / "gone.png").symlink_to("nowhere.png")
+    assert {i.name for i in open_data(root).split("all")} == {
+        "cat/0.png", "cat/1.png", "cat/linked.png", "dog/0.png", "dog/1.png", "dog/2.png",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("validation", ["val", "valid", "validation", "Valid"])
+def test_split_folders_are_taken_as_they_are(tmp_path, validation):
+    for split, count in (("train", 4), (validation, 2), ("test", 3)):
+        flat(tmp_path / split, cat=count, dog=count)
+    fill(tmp_path / "extras" / "cat")
+    data = open_data(tmp_path)
+    assert data.classes == ["cat", "dog"] and data.assignment is None
+    assert {s: data.counts(s) for s in data.splits} == {"train": [4, 4], "val": [2, 2], "test": [3, 3]}
+    assert names(data, "val") == {f"{validation}/{c}/{i}.png" for c in ("cat", "dog") for i in range(2)}
+    assert data.evaluation_split == "test"
+
+
+def test_a_class_that_only_one_split_has_is_a_class(tmp_path):
+    flat(tmp_path / "train", cat=4, dog=4)
+    flat(tmp_path / "val", ant=1, cat=1)
+    data = open_data(tmp_path)
+    assert data.classes == ["ant", "cat", "dog"]
+    assert {i.name: i.label for i in data.splits["val"]} == {"val/ant/0.png": 0, "val/cat/0.png": 1}
+
+
+def test_a_training_split_alone_gives_a_stratified_tenth_to_validation(tmp_path):
+    flat(tmp_path / "train", cat=40, dog=20)
+    data = open_data(tmp_path)
+    assert {s: data.counts(s) for s in data.splits} == {"train": [36, 18], "val": [4, 2], "test": [0, 0]}
+    assert data.evaluation_split == "val" and set(data.assignment.values()) == {"train", "val"}
+
+
+def test_a_test_split_is_never_dealt_from(tmp_path):
+    flat(tmp_path / "train", cat=20, dog=20)
+    flat(tmp_path / "test", cat=3, dog=3)
+    data = open_data(tmp_path)
+    assert names(data, "test") == {f"test/{c}/{i}.png" for c in ("cat", "dog") for i in range(3)}
+    assert len(data.splits["val"]) == 4 and all(name.startswith("train/") for name in data.assignment)
+
+
+def test_validation_and_test_alone_are_a_data_set_without_training(tmp_path):
+    for split in ("val", "test"):
+        flat(tmp_path / split, cat=2, dog=2)
+    data = open_data(tmp_path)
+    assert {s: len(items) for s, items in data.splits.items()} == {"train": 0, "val": 4, "test": 4}
+    with pytest.raises(DataError, match=r"'train'[\s\S]*val, test, all"):
+        data.split("train")
+    assert len(data.split("all")) == 8
+
+
+def test_a_flat_folder_is_dealt_seventy_ten_twenty(tmp_path):
+    data = open_data(flat(tmp_path, cat=50, dog=30))
+    assert {s: data.counts(s) for s in data.splits} == {"train": [35, 21], "val": [5, 3], "test": [10, 6]}
+
+
+@pytest.mark.parametrize("name", ["test", "val", "train"])
+def test_a_flat_folder_may_have_a_class_called_like_a_split(tmp_path, name):
+    data = open_data(flat(tmp_path, bus=4, car=4, **{name: 4}))
+    assert data.classes == sorted(["bus", "car", name]) and len(data.split("all")) == 12
+
+
+def test_the_same_seed_deals_alike_and_another_differently(tmp_path):
+    flat(tmp_path, cat=30, dog=30)
+    first = open_data(tmp_path, split_seed=1)
+    assert first.assignment == open_data(tmp_path, split_seed=1).assignment
+    assert names(first, "test") != names(open_data(tmp_path, split_seed=2), "test")
+
+
+def test_an_earlier_deal_is_repeated_and_new_images_stay_out(tmp_path):
+    flat(tmp_path, cat=20, dog=20)
+    first = open_data(tmp_path, split_seed=5)
+    fill(tmp_path / "cat", 25)
+    again = open_data(tmp_path, split_seed=6, assignment=first.assignment)
+    assert all(names(again, s) == names(first, s) for s in first.splits)
+    only_train = flat(tmp_path / "other" / "train", cat=20, dog=20).parent
+    first = open_data(only_train)
+    assert open_data(only_train, split_seed=9, assignment=first.assignment).assignment == first.assignment
+
+
+# what is no image of a class
+
+
+def told(faults, root: Path) -> set[tuple[str, str]]:
+    return {(fault.kind, Path(fault.path).relative_to(root).as_posix()) for fault in faults}
+
+
+def test_a_tidy_folder_leaves_nothing_to_say(tmp_path):
+    for folder in (flat(tmp_path / "flat", cat=2, dog=2), tmp_path / "split"):
+        for split in ("train", "val"):
+            flat(tmp_path / "split" / split, cat=2, dog=2)
+        fill(folder / ".hidden")
+        contents = read_data(folder)
+        assert contents.faults == contents.doubts == contents.ignored == []
+
+
+def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
+    flat(tmp_path, cat=2, dog=2, ghost=0)
+    fill(tmp_path, 1)
+    (tmp_path / "README.md").write_text("text")
+    (tmp_path / "cat" / "more").mkdir()
+    (tmp_path / "cat" / "more" / "x.tiff").write_bytes(b"x")
+    (tmp_path / "cat" / "gone.png").symlink_to("nowhere.png")
+    contents = read_data(tmp_path)
+    assert told(contents.doubts, tmp_path) == {("no-class", "0.png"), ("empty-class", "ghost"), ("unreadable", "cat/gone.png")}
+    assert told(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.tiff")}
+    assert contents.faults == [] and contents.classes == ["cat", "dog"]
+    assert open_data(tmp_path).classes == ["cat", "dog"]
+
+
+def test_what_lies_about_among_splits_is_told(tmp_path):
+    flat(tmp_path / "train", cat=2, dog=2, ghost=0)
+    flat(tmp_path / "valid", cat=2, dog=0)
+    fill(tmp_path / "test", 2)  # not sorted into classes
+    fill(tmp_path / "train", 1)
+    fill(tmp_path, 1)
+    fill(tmp_path / "extras" / "cat", 3)
+    fill(tmp_path / "drafts", 3)
+    contents = read_data(tmp_path)
+    assert told(contents.doubts, tmp_path) == {
+        ("no-class", "0.png"), ("no-class", "train/0.png"), ("no-class", "test/0.png"), ("no-class", "test/1.png"),
+        ("empty-class", "train/ghost"),
+    }  # fmt: skip
+    assert told(contents.ignored, tmp_path) == {("ignored", "extras"), ("ignored", "drafts"), ("ignored", "test")}
+    assert {split: len(items) for split, items in contents.splits.items()} == {"train": 4, "val": 2}
+
+
+def test_a_table_stands_for_class_folders_that_are_not_there(tmp_path):
+    fill(tmp_path / "images", 3)
+    (tmp_path / "labels.csv").write_text("image,label\nimages/0.png,cat\nimages/1.png,dog\n")
+    data = open_data(tmp_path)
+    assert data.source == str(tmp_path / "labels.csv") and data.classes == ["cat", "dog"]
+    fill(tmp_path / "train", 1)
+    fill(tmp_path / "test", 1)
+    assert open_data(tmp_path).classes == ["cat", "dog"]
+
+
+def test_class_folders_come_before_a_table(tmp_path):
+    (tmp_path / "labels.csv").write_text("image,label\n0.png,x\n")
+    flat(tmp_path, ant=1, bee=1)
+    contents = read_data(tmp_path)
+    assert contents.classes == ["ant", "bee"] and told(contents.ignored, tmp_path) == {("ignored", "labels.csv")}
+    flat(tmp_path / "sorted" / "train", cat=1)
+    (tmp_path / "sorted" / "labels.csv").write_text("image,label\n0.png,x\n")
+    assert read_data(tmp_path / "sorted").classes == ["cat"]

@@ -1,0 +1,17 @@
+"""Names sort as people expect."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitrail.data.items import natural_key
+
+
+def test_numbers_sort_by_value_inside_names_too():
+    names = ["a10b11", "10b", "b", "a10", "2", "a10b2", "10", "a2"]
+    assert sorted(names, key=natural_key) == ["2", "10", "10b", "a2", "a10", "a10b2", "a10b11", "b"]
+
+
+@given(st.lists(st.text(min_size=1, max_size=6)))
+def test_any_names_can_be_sorted(words):
+    backwards = words[::-1]
+    assert sorted(words, key=natural_key) == sorted(backwards, key=natural_key)

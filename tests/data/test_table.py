@@ -1,0 +1,181 @@
+"""Tables of images: paths, labels, splits, several labels, and every fault with its line."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vitrail.data.sources import open_data, read_data
+from vitrail.errors import DataError
+
+
+@pytest.fixture
+def table(tmp_path):
+    """``table("image,label", "a.png,cat")`` writes a table beside ten images, a.png to j.png."""
+    for name in "abcdefghij":
+        Image.new("RGB", (2, 2)).save(tmp_path / f"{name}.png")
+
+    def write(*lines: str, name: str = "labels.csv", encoding: str = "utf-8") -> Path:
+        (tmp_path / name).write_bytes("\n".join(lines).encode(encoding))
+        return tmp_path / name
+
+    return write
+
+
+def rows(source: Path) -> dict[str, tuple[str, object]]:
+    """Split and label of every image; the label as the names of its classes."""
+    contents = read_data(source)
+    assert contents.faults == []
+    return {
+        item.name: (split, [contents.classes[i] for i in item.labels])
+        for split, items in contents.splits.items()
+        for item in items
+    }
+
+
+def test_columns_stand_in_any_order_beside_others(table):
+    file = table("note,Split , label,IMAGE", "x,train,dog,a.png", ',TEST, cat ," b.png "', "", "y,Valid,dog,c.png")
+    assert rows(file) == {"a.png": ("train", ["dog"]), "b.png": ("test", ["cat"]), "c.png": ("val", ["dog"])}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_text_is_utf_8_with_a_mark_or_without(table, encoding):
+    file = table("image,label", "a.png,고양이", 'b.png,"cat, black"', encoding=encoding)
+    assert rows(file) == {"a.png": ("all", ["고양이"]), "b.png": ("all", ["cat, black"])}
+
+
+def test_lines_may_end_as_windows_ends_them(table):
+    file = table("image,label\r", "a.png,cat\r", "b.png,dog\r")
+    assert rows(file) == {"a.png": ("all", ["cat"]), "b.png": ("all", ["dog"])}
+
+
+def test_classes_sort_naturally(table):
+    assert read_data(table("image,label", "a.png,10", "b.png,2", "c.png,1")).classes == ["1", "2", "10"]
+
+
+def test_paths_start_at_the_tables_folder_and_may_leave_it(table, tmp_path, monkeypatch):
+    (tmp_path / "deep").mkdir()
+    file = table("image,label", "../a.png,cat", f"{tmp_path}/b.png,dog", name="deep/list.CSV")
+    monkeypatch.chdir(tmp_path / "deep")
+    data = open_data("list.CSV")
+    assert data.source == str(file)
+    assert {item.name: item.image.resolve() for item in data.split("all")} == {
+        "../a.png": tmp_path / "a.png", f"{tmp_path}/b.png": tmp_path / "b.png",
+    }  # fmt: skip
+
+
+def test_without_splits_it_is_dealt_like_a_flat_folder(table):
+    data = open_data(table("image,label", *(f"{name}.png,{'cat' if name < 'f' else 'dog'}" for name in "abcdefghij")))
+    assert not data.has_splits and sum(map(sum, (data.counts(s) for s in data.splits))) == 10
+    assert data.counts("test") == [1, 1] and set(data.assignment) == {f"{name}.png" for name in "abcdefghij"}
+    again = open_data(data.source, split_seed=9, assignment=data.assignment)
+    assert again.splits == data.splits
+
+
+def test_training_alone_gives_some_to_validation_and_test_stays(table):
+    lines = [f"{name}.png,{'cat' if name < 'e' else 'dog'},{'train' if name < 'i' else 'test'}" for name in "abcdefghij"]
+    data = open_data(table("image,label,split", *lines))
+    assert {item.name for item in data.splits["test"]} == {"i.png", "j.png"}
+    assert len(data.splits["val"]) == 1 and len(data.splits["train"]) == 7 and data.has_splits
+
+
+def test_a_table_with_all_splits_is_dealt_no_further(table):
+    data = open_data(table("image,label,split", "a.png,x,train", "b.png,y,val", "c.png,y,test"))
+    assert data.assignment is None and {s: data.counts(s) for s in data.splits} == {
+        "train": [1, 0],
+        "val": [0, 1],
+        "test": [0, 1],
+    }
+
+
+# several labels
+
+
+def test_one_row_with_several_labels_makes_all_multi_label(table):
+    data = open_data(table("image,label,split", "a.png,dog;cat,train", "b.png,cat,val", "c.png,,test", "d.png, ant ; ant;,test"))
+    assert data.multi_label and data.classes == ["ant", "cat", "dog"]
+    assert {item.name: item.label for item in data.split("all")} == {"a.png": (1, 2), "b.png": (1,), "c.png": (), "d.png": (0,)}
+    assert {s: data.counts(s) for s in data.splits} == {"train": [0, 1, 1], "val": [0, 1, 0], "test": [1, 0, 0]}
+
+
+def test_single_labels_stay_whole_numbers(table):
+    data = open_data(table("image,label", "a.png,cat", "b.png,dog"))
+    assert not data.multi_label and {item.label for item in data.split("all")} == {0, 1}
+
+
+# faults
+
+FAULTY = {
+    "a.png,": ("no-label", "has no label"),
+    "a.png, ": ("no-label", "has no label"),
+    "gone.png,cat": ("missing-file", "gone.png"),
+    ",cat": ("missing-file", "names no image"),
+    ".,cat": ("missing-file", "no file"),
+    "a.png": ("bad-row", "as many cells"),
+    "a, black.png,cat": ("bad-row", "quotes"),
+    "j.png,cat": ("repeated-row", "line 2"),
+    "./j.png,dog": ("repeated-row", "line 2"),
+    "x/../j.png,dog": ("repeated-row", "line 2"),
+    "x\0y.png,cat": ("missing-file", "x"),
+}
+
+
+@pytest.mark.parametrize("row", FAULTY)
+def test_a_faulty_row_is_named_by_file_and_line(table, row):
+    kind, words = FAULTY[row]
+    file = table("image,label", "j.png,cat", "", row, "b.png,dog")
+    (fault,) = read_data(file).faults
+    assert (fault.kind, fault.path) == (kind, f"{file}:4") and words in fault.what
+    with pytest.raises(DataError, match=r"labels\.csv:4") as error:
+        open_data(file)
+    assert "data check" in error.value.hint
+
+
+@pytest.mark.parametrize("split", ["tset", "", "train val"])
+def test_an_unknown_split_is_a_fault(table, split):
+    file = table("image,label,split", "j.png,cat,train", f"a.png,dog,{split}")
+    (fault,) = read_data(file).faults
+    assert (fault.kind, fault.path) == ("bad-split", f"{file}:3") and repr(split) in fault.what and "a.png" in fault.what
+
+
+def test_all_faults_are_collected_and_counted(table):
+    file = table("image,label,split", "a.png,cat,train", "gone.png,,nowhere", "a.png,cat,test", "b.png,cat", "c.png,dog,val")
+    assert [(fault.kind, fault.path) for fault in read_data(file).faults] == [
+        ("missing-file", f"{file}:3"),
+        ("no-label", f"{file}:3"),
+        ("bad-split", f"{file}:3"),
+        ("repeated-row", f"{file}:4"),
+        ("bad-row", f"{file}:5"),
+    ]
+    with pytest.raises(DataError, match="4 more faults"):
+        open_data(file)
+
+
+def test_the_line_of_a_fault_counts_lines_inside_quotes(table):
+    file = table("image,label", 'a.png,"two', 'lines"', "gone.png,cat")
+    assert [fault.path for fault in read_data(file).faults] == [f"{file}:4"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "no columns are called 'image'"),
+        (["a.png,cat"], "no columns are called 'image'"),
+        (["image,split", "a.png,train"], "no columns are called 'label'"),
+        (["image;label", "a.png;cat"], "commas"),
+        (["image,label,image", "a.png,cat,b.png"], "2 columns are called 'image'"),
+        (["image,label,split,split", "a.png,cat,val,val"], "2 columns are called 'split'"),
+        (["image,label"], "no images listed"),
+        (["image,label", 'a.png,"cat'], "damaged"),
+    ],
+)
+def test_what_is_no_table_is_refused(table, lines, words):
+    with pytest.raises(DataError, match=words) as error:
+        read_data(table(*lines))
+    assert "labels.csv" in str(error.value.where) and error.value.hint
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_refused(table, encoding):
+    with pytest.raises(DataError, match="UTF-8"):
+        read_data(table("image,label", "a.png,naïve", encoding=encoding))

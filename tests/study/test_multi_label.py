@@ -1,0 +1,115 @@
+"""Average precision and thresholds of several labels against scikit-learn and search."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, f1_score
+
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import Item
+from vitrail.study.answers import Answers
+from vitrail.study.multi_label import THESE, MultiLabel, average_precisions, best_thresholds, worst_ranked
+
+
+def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():
+    true, probabilities = np.array([[1, 0], [0, 0], [1, 0]]), np.array([[0.9, 0.1], [0.5, 0.2], [0.3, 0.3]])
+    np.testing.assert_allclose(average_precisions(true, probabilities), [(1 + 2 / 3) / 2, np.nan])
+    assert np.isnan(average_precisions(np.zeros((3, 2)), probabilities)).all()
+
+
+def test_average_precision_of_a_single_class_among_others_is_scikit_learns():
+    random = np.random.default_rng(0)
+    true, probabilities = random.random((30, 3)) < [0.5, 0, 0.1], random.random((30, 3))
+    found = average_precisions(true, probabilities)
+    assert found[0] == average_precision_score(true[:, 0], probabilities[:, 0])
+    assert found[2] == average_precision_score(true[:, 2], probabilities[:, 2])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_no_threshold_gives_a_better_f1(seed):
+    random = np.random.default_rng(seed)
+    true = random.random((25, 2)) < 0.4
+    true[0] = True
+    probabilities = random.integers(0, 11, (25, 2)) / 10  # with ties
+    for i, threshold in enumerate(best_thresholds(true, probabilities)):
+        f1 = [
+            2 * (said & true[:, i]).sum() / (said.sum() + true[:, i].sum())
+            for said in probabilities[:, i] >= np.linspace(0, 1, 41)[:, None]
+        ]
+        assert f1_score(true[:, i], probabilities[:, i] >= threshold) == pytest.approx(max(f1))
+
+
+def test_a_class_that_no_image_shows_is_said_from_one_half_on():
+    assert best_thresholds(np.array([[0, 1], [0, 0]]), np.array([[0.2, 0.7], [0.4, 0.1]])).tolist() == [0.5, 0.7]
+
+
+def test_the_worst_ranked_are_those_whose_last_class_has_most_before_it():
+    true = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=bool)
+    probabilities = np.array(
+        [
+            [0.9, 0.1, 0.2, 0.3],  # right: both of its classes come first
+            [0.4, 0.3, 0.2, 0.1],  # class 1 is second
+            [0.9, 0.1, 0.8, 0.7],  # class 1 is last
+            [0.9, 0.8, 0.7, 0.6],  # nothing to find
+            [0.7, 0.6, 0.05, 0.2],  # class 2 is last, and less probable than that of image 2
+            [0.4, 0.3, 0.2, 0.4],  # no other stands before class 3
+        ]
+    )
+    assert worst_ranked(true, probabilities) == [(4, 2), (2, 1), (1, 1)]
+
+
+def answers(true: np.ndarray, probabilities: np.ndarray) -> Answers:
+    items = [Item(f"{i}", np.zeros((4, 4), dtype=np.uint8), tuple(np.flatnonzero(row).tolist())) for i, row in enumerate(true)]
+    classes, scores = (
+        [f"c{i}" for i in range(true.shape[1])],
+        {"map": 0.5, "top1": 0.25, "top5": 1.0, "loss": 0.1, "images": len(true)},
+    )
+    return Answers(classes, "test", items, Preparation.standard((4, 4), 1), probabilities, scores)
+
+
+TRUE = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
+PROBABILITIES = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.6], [0.7, 0.8, 0.1], [0.1, 0.3, 0.2]])
+
+
+def test_thresholds_of_other_images_are_applied_to_those_shown():
+    other = np.array([[0, 1, 1], [1, 1, 1]]), np.array([[0.1, 0.25, 0.3], [0.8, 0.4, 0.4]])
+    made = MultiLabel(answers(TRUE, PROBABILITIES), other, "the validation images")
+    assert made.thresholds.tolist() == [0.8, 0.25, 0.3]
+    assert made.said.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
+    assert made.images.tolist() == [2, 2, 0]
+    assert made.precision.tolist() == [1, 0.5, 0]
+    assert made.recall.tolist() == [0.5, 0.5, 0]
+    assert made.f1.tolist() == pytest.approx([2 / 3, 0.5, 0])
+    rows = [line.split() for line in made.text.splitlines() if line.strip().startswith("c")]
+    assert rows == [
+        ["c0", "1.0000", "0.5000", "0.6667", "2"],
+        ["c1", "0.5000", "0.5000", "0.5000", "2"],
+        ["c2", *["0.0000"] * 3, "0"],
+    ]
+    shown = {what: number for number, what in made.cards()}
+    assert shown["mean F1, thresholds from the validation images"] == "58.3 %"  # of the two classes that are shown
+    assert shown["mean average precision on 4 test images; the surest class is right on 25.0 %"] == "50.00 %"
+
+
+def test_thresholds_are_otherwise_the_best_for_the_images_shown():
+    made = MultiLabel(answers(TRUE, PROBABILITIES), None, THESE)
+    assert made.thresholds.tolist() == best_thresholds(TRUE, PROBABILITIES).tolist()
+    assert made.thresholds[2] == 0.5
+
+
+def test_the_sections_say_where_thresholds_are_from_and_draw_what_was_missed(tmp_path):
+    sections = list(MultiLabel(answers(TRUE, PROBABILITIES), None, THESE).sections(tmp_path))
+    assert "the best F1 on these same images. That flatters precision, recall and F1." in sections[0]
+    assert "1 of 1 images with a class that stands behind" in sections[-1]  # image 1, whose class 1 stands last
+    assert {file.name for file in tmp_path.iterdir()} == {"calibration.png", "mistakes.png"}
+
+
+def test_without_mistakes_there_is_no_sheet_of_them(tmp_path):
+    sections = list(
+        MultiLabel(answers(TRUE, TRUE * 0.8 + 0.1), (TRUE, PROBABILITIES), "the validation images").sections(tmp_path)
+    )
+    assert "flatters" not in sections[0]
+    assert "No mistakes" in sections[-1]
+    assert {file.name for file in tmp_path.iterdir()} == {"calibration.png"}

@@ -1,0 +1,82 @@
+"""What a report says of images of one class each, by hand."""
+
+import numpy as np
+import pytest
+
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import Item
+from vitrail.study.answers import Answers
+from vitrail.study.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
+
+
+def answers(labels, probabilities: np.ndarray, split: str = "test") -> Answers:
+    items = [Item(f"{i}", np.zeros((4, 4), dtype=np.uint8), label) for i, label in enumerate(labels)]
+    top1 = float((probabilities.argmax(axis=1) == labels).mean())
+    scores = {"top1": top1, "top5": 1.0, "loss": 0.5, "images": len(items)}
+    classes = [f"class {i}" for i in range(probabilities.shape[1])]
+    return Answers(classes, split, items, Preparation.standard((4, 4), 1), probabilities, scores)
+
+
+def one_hot(guesses, classes: int, sureness: float) -> np.ndarray:
+    rest = (1 - sureness) / (classes - 1)
+    return np.where(np.eye(classes, dtype=bool)[guesses], sureness, rest)
+
+
+def test_pairs_of_classes_come_by_the_images_confused_and_the_diagonal_is_left_out():
+    assert most_confused(np.array([[9, 2, 0], [3, 9, 2], [0, 7, 9]])) == [(2, 1, 7), (1, 0, 3), (0, 1, 2), (1, 2, 2)]
+    assert most_confused(np.diag([3, 4])) == []
+
+
+def test_mistakes_come_from_the_surest_and_hits_from_the_least_sure():
+    right, sureness = np.array([True, False, False, True, True]), np.array([0.9, 0.6, 0.8, 0.5, 0.9])
+    assert surest_mistakes(right, sureness) == [2, 1]
+    assert least_sure_hits(right, sureness) == [3, 0, 4]
+
+
+def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():
+    labels = [0] * 81 + [1] * 182  # Newcombe's 81 of 263
+    made = dict(SingleLabel(answers(labels, one_hot([0] * 263, 6, 0.75))).cards())
+    assert made == {
+        "30.80 %": "top-1 accuracy on 263 test images; 95 % interval 25.5 to 36.6 %; top-5 100.00 %",
+        "0.500": "cross-entropy",
+        "44.2 %": "expected calibration error",
+    }
+
+
+@pytest.mark.parametrize(
+    ("split", "words"), [("val", "4 validation images"), ("all", "4 images"), ("train", "4 training images")]
+)
+def test_the_first_card_names_the_images(split, words):
+    (_, what), *_ = SingleLabel(answers([0, 1, 0, 1], one_hot([0, 1, 0, 1], 2, 0.9), split)).cards()
+    assert what.startswith(f"top-1 accuracy on {words}; 95 % interval 51.0 to 100.0 %")
+    assert "top-5" not in what
+
+
+def text_of(labels, guesses, classes, tmp_path) -> str:
+    return "".join(SingleLabel(answers(labels, one_hot(guesses, classes, 0.9))).sections(tmp_path))
+
+
+@pytest.mark.parametrize(("guesses", "missing", "said"), [([0, 1], "mistakes", "No mistakes."), ([1, 0], "unsure", "No hits.")])
+def test_a_sheet_without_pictures_is_not_drawn(tmp_path, guesses, missing, said):
+    assert said in text_of([0, 1], guesses, 2, tmp_path)
+    names = {"confusion", "calibration", "mistakes", "unsure"} - {missing}
+    assert {file.stem for file in tmp_path.iterdir()} == names
+
+
+def test_the_captions_count_what_is_shown(tmp_path):
+    text = text_of([0] * 40, [1] * 39 + [0], 2, tmp_path)
+    assert f"{SHEET} of 39 mistakes, the surest first" in text
+    assert "1 of 1 hit, the least sure first" in text
+
+
+@pytest.mark.parametrize("classes", [20, 21])
+def test_a_matrix_without_numbers_is_helped_by_a_table_of_pairs(tmp_path, classes):
+    text = text_of([0, 0, 0, 1], [2, 2, 0, 1], classes, tmp_path)
+    pair = '<td class="name">class 0</td><td class="name">class 2</td><td class="right">2</td><td class="right">67 %</td>'
+    assert (pair in text) == (classes > 20)
+
+
+def test_a_class_without_images_has_no_scores(tmp_path):
+    text = text_of([0, 0], [0, 1], 3, tmp_path)
+    for name, cells in (("class 0", ["2", "100.0", "50.0", "66.7"]), ("class 1", ["0", "–", "–", "–"])):
+        assert f'<td class="name">{name}</td>' + "".join(f'<td class="right">{cell}</td>' for cell in cells) in text
