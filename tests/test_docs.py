@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cyclopts import App
 from PIL import Image
 from pydantic import BaseModel
 from sklearn.datasets import load_digits
@@ -186,9 +187,9 @@ def command_lines(block: Block) -> Iterator[tuple[int, list[str]]]:
                 words.append(word)
 
 
-def flags_of(command: str) -> set[str]:
+def flags_of(command: App) -> set[str]:
     """The flags that ``vitrail COMMAND --help`` shows."""
-    arguments = app[command].assemble_argument_collection()
+    arguments = command.assemble_argument_collection()
     return {name for argument in arguments if argument.show for name in argument.names if name.startswith("-")}
 
 
@@ -209,13 +210,16 @@ def wrong_words(words: list[str]) -> list[str]:
     command, *rest = words
     if command.startswith("-"):
         return [] if command in GLOBAL_FLAGS else [f"vitrail has no flag {command}"]
-    commands = [name for name in app if not name.startswith("-")]
+    found = app
+    if command == "data" and rest:
+        found, command, rest = app["data"], rest[0], rest[1:]
+    commands = [name for name in found if not name.startswith("-")]
     if command not in commands:
         return [f"vitrail has no command {command!r}; it has {', '.join(commands)}"]
-    known = flags_of(command) | GLOBAL_FLAGS
+    known = flags_of(found[command]) | GLOBAL_FLAGS
     wrong = []
     for flag in (word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)):
-        if command == "train" and "." in flag:
+        if command in ("train", "show") and "." in flag:
             if not is_setting(flag.removeprefix("--")):
                 wrong.append(f"there is no setting {flag}")
         elif flag not in known:
