@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError
+from vitrail.errors import DivergedError
 from vitrail.training.loop import Trainer
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
@@ -174,3 +176,47 @@ def test_a_run_with_a_transform_is_not_resumed_without_it(pictures, tmp_path):
         vitrail.resume(run.folder)
     again = vitrail.resume(run.folder, transform=darker)
     assert again.scores == run.scores
+
+
+# the run's own data under another name, and other data under its name
+
+
+def deal_table(pictures, folder):
+    """``labels.csv`` without splits over a copy of the pictures."""
+    shutil.copytree(pictures, folder / "below")
+    rows = [(f"below/{p.parent.name}/{p.name}", p.parent.name) for p in sorted((folder / "below").rglob("*.png"))]
+    with (folder / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("image", "label"), *rows])
+
+
+def test_the_runs_own_data_keeps_its_splits_however_it_is_named(pictures, tmp_path, monkeypatch):
+    deal_table(pictures, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = vitrail.train("labels.csv", "run", **{**TINY, "epochs": 1})
+    own = vitrail.evaluate(run.folder)[0].scores()
+    for name in ("labels.csv", str(tmp_path / "labels.csv"), ".", "./below/../labels.csv"):
+        evaluation, split = vitrail.evaluate(run.folder, name)
+        assert (split, evaluation.scores()) == ("test", own), name
+
+
+def test_a_run_is_not_resumed_on_data_with_other_classes(pictures, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(pictures, data)
+    run = vitrail.train(data, tmp_path / "run", **{**TINY, "epochs": 1})
+    (data / "red").rename(data / "amber")  # as many classes, in another order
+    with pytest.raises(DataError, match="not those that the run was started with"):
+        vitrail.resume(run.folder)
+
+
+def test_several_labels_that_diverge_end_with_exit_code_5_and_leave_nothing(several, tmp_path, monkeypatch):
+    step = Trainer._apply_gradient
+
+    def ruined(self):
+        step(self)
+        torch.nn.init.constant_(self.model.head.linear.bias, float("nan"))
+
+    monkeypatch.setattr(Trainer, "_apply_gradient", ruined)
+    with pytest.raises(DivergedError, match="validation loss") as error:
+        vitrail.train(several / "labels.csv", tmp_path / "run", **{**TINY, "batch_size": 64, "epochs": 1})
+    assert error.value.exit_code == 5
+    assert not (tmp_path / "run").exists()

@@ -140,7 +140,7 @@ def evaluate(
 
     Args:
         model: a run folder, a model folder, or a loaded model.
-        data: ``digits`` or a folder; a run's own data by default.
+        data: any source of `open_data`; a run's own data by default.
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         batch_size: images per batch.
         workers: processes that prepare images.
@@ -248,13 +248,15 @@ def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tupl
         if run is None:
             raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
         data = run.settings.data.source
-    own = run is not None and _same(data, run.settings.data.source)
-    source = open_data(data, assignment=run.assignment if own and run else None)
-    return source, own or source.has_splits
+    source = open_data(data)
+    if run is None or not _same(source.source, run.settings.data.source):
+        return source, source.has_splits
+    return open_data(data, assignment=run.assignment), True
 
 
-def _same(a: str | Path, b: str | Path) -> bool:
-    return str(a) == str(b) or path_of(a).resolve() == path_of(b).resolve()
+def _same(a: str, b: str) -> bool:
+    """Whether two sources that data was opened from are one, also through a link."""
+    return a == b or Path(a).resolve() == Path(b).resolve()
 
 
 def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:

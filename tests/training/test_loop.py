@@ -227,16 +227,22 @@ def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
     closest(weights(trainer), before, 0)
 
 
-def test_fp16_steps_over_a_gradient_that_overflows(make_trainer):
-    trainer = make_trainer(**{"training.precision": "fp16", "training.epochs": 1})
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("clip", [0, 1])
+def test_fp16_steps_over_a_gradient_that_overflows(make_trainer, optimizer, clip):
+    more = {"optimizer.name": optimizer, "optimizer.clip_norm": clip}
+    trainer = make_trainer(**{"training.precision": "fp16", "training.epochs": 1, **more})
     calls = []
 
     def overflowing(gradient):
         calls.append(1)
         return gradient * math.inf if len(calls) == 1 else gradient
 
-    scale = trainer.scaler.get_scale()
+    scale, before = trainer.scaler.get_scale(), weights(trainer)
     last_linear(trainer.model.head).weight.register_hook(overflowing)
+    pixels, labels = next(iter(trainer.train_loader.epoch(0)))
+    trainer._step(pixels, labels)
+    closest(weights(trainer), before, 0)  # no part of the model moves, whichever optimizer it belongs to
     trainer.run()
     assert trainer.scaler.get_scale() < scale
     assert finite_everywhere(trainer.folder.path)

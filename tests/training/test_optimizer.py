@@ -157,6 +157,13 @@ def test_a_learning_rate_of_zero_freezes_a_part():
     assert frozen == {name for name, _ in model.named_parameters() if name.startswith(("embedding.", "blocks.0."))}
 
 
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_model_of_which_nothing_is_left_to_train_is_refused(name):
+    parts = {name.split(".")[0]: {"lr": 0} for name, _ in vit().named_parameters()}
+    with pytest.raises(ConfigError, match="every part of the model is frozen"):
+        create_optimizers(vit(), OptimizerSettings(name=name, layers=parts))
+
+
 def test_a_part_that_the_model_does_not_have_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'embedding'"):
         create_optimizers(vit(), OptimizerSettings(layers={"embeding": {"lr": 0}}))

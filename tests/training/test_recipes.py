@@ -21,6 +21,7 @@ def test_a_recipe_is_complete_but_for_the_data_and_says_what_to_expect(name):
     settings = resolve(ANY, read_recipe(name), {})
     assert len(settings.about) > 20
     assert settings.expected.result
+    assert "MEASURE" not in recipe_text(name)
     assert (settings.expected.cost and settings.expected.machine) or "not measured" in settings.expected.result
     assert ("model" in read_recipe(name)) == (name != "finetune")
 

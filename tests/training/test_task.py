@@ -89,3 +89,5 @@ def test_right_is_the_surest_class():
     shares = torch.tensor([[0.6, 0.4, 0], [0.4, 0.6, 0], [0.0, 0.9, 0.1], [0.5, 0.1, 0.4]])
     assert Task().right(LOGITS, shares) == 2
     assert Task(multi_label=True).right(LOGITS, torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 0]])) == 2
+    mixed = torch.tensor([[0.7, 0, 0.3], [0.3, 0.7, 0], [0, 1, 0], [0.4, 0.4, 0.9]])
+    assert Task(multi_label=True).right(LOGITS, mixed) == 3

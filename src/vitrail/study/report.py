@@ -78,7 +78,7 @@ def write_report(
         page.section("Training", page.picture(plots / "curves.png", "Curves of training", curves_caption(settings, rows))),
         *part.sections(plots),
         page.section("Cost", cost_table(cost), page.note(_speed(rows))),
-        page.section("Data", count_table(classes, counts)),
+        page.section("Data", count_table(classes, counts, counted="labels" if answers.multi_label else "images")),
         page.section(
             "Settings",
             page.folded("config.yaml", page.verbatim(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))),

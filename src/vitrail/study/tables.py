@@ -55,15 +55,18 @@ def percent(value: float) -> Number:
     return Number("–" if np.isnan(value) else f"{100 * value:.1f}")
 
 
-def count_table(classes: list[str], counts: dict[str, list[int]]) -> Markup:
-    """Images of every class by split, with a bar for the first split, which is that of training."""
+def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: str = "images") -> Markup:
+    """Images of every class by split, with a bar for the first split, which is that of training.
+
+    The last row adds up what is ``counted``: labels, where an image may have several.
+    """
     splits = [split for split, numbers in counts.items() if sum(numbers)]
     most = max(counts[splits[0]])
     rows = [
         (Number(i), name, *(Number(f"{counts[s][i]:,}") for s in splits), page.bar(counts[splits[0]][i] / most))
         for i, name in enumerate(classes)
     ]
-    total = ("", "total", *(f"{sum(counts[s]):,}" for s in splits), "")
+    total = ("", f"all {counted}", *(f"{sum(counts[s]):,}" for s in splits), "")
     table = page.table(("index", "class", *splits, ""), rows, total=total)
     return table if len(classes) <= OPEN_CLASSES else page.folded("per class and split", table)
 

@@ -17,7 +17,7 @@ from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import DivergedError, ModelFileError
+from vitrail.errors import DataError, DivergedError, ModelFileError
 from vitrail.models.vit import ViT
 from vitrail.training.checkpoint import (
     Tensors,
@@ -196,10 +196,11 @@ class Trainer:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        if not self.scaler.is_enabled():  # a scaler skips such a step and lowers its scale
+        if not self.scaler.is_enabled():  # with a scaler such a step is left out, and its scale falls
             self._require_finite(norm.item(), "gradient")
         for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
+            if norm.isfinite():  # the scaler's own look is at one optimizer's part, and all step or none
+                self.scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
         self.scaler.update()
         if self.average is not None:
@@ -217,21 +218,22 @@ class Trainer:
                 hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
             )
 
-    def _require_finite_weights(self, tensors: dict[str, Tensors]) -> None:
+    def _require_finite_tensors(self, tensors: Tensors, what: str) -> None:
         """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
-        if not all(t.isfinite().all() for group in tensors.values() for t in group.values()):
-            self._require_finite(math.inf, "state")
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            self._require_finite(math.inf, what)
 
     def _end_epoch(self, epoch: int, observer: Observer) -> None:
         observer.begin("evaluating val", len(self.val_loader.dataset))
         validation = evaluate_batches(
             self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.advance
         )
+        self._require_finite(validation.loss, "validation loss")
+        self._require_finite_tensors(self.evaluated.state_dict(), "largest weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
         row |= {f"val_{name}": value for name, value in validation.scores().items() if name not in ("images", "top5")}
         row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
-        self._require_finite(row["val_loss"], "validation loss")
         self.rows.append(row)
         self.sums = Sums()
         self.folder.write_rows(self.rows)
@@ -265,12 +267,15 @@ class Trainer:
             tensors["random"]["cuda"] = torch.cuda.get_rng_state()
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
-        self._require_finite_weights(tensors)
+        for name, group in tensors.items():
+            self._require_finite_tensors(group, f"largest value of the {name}'s state")
         state = {
             "done": self.done,
             "sums": asdict(self.sums),
             "rows": self.rows,
             "best": self.best,
+            "classes": self.data.classes,
+            "multi_label": self.data.multi_label,
             "scaler": self.scaler.state_dict(),
         }
         checkpoints = self.folder.path / "checkpoints"
@@ -287,6 +292,7 @@ class Trainer:
         """Take the newest checkpoint's state, so that `run` goes on as if it had never stopped."""
         checkpoint = latest_checkpoint(self.folder.path)
         tensors, state = load_checkpoint(checkpoint)
+        self._require_same_labels(state)
         try:
             self._take(tensors, state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -296,6 +302,14 @@ class Trainer:
                 hint="bring the run back as it was, or train anew",
             ) from None
         self.folder.write_rows(self.rows)
+
+    def _require_same_labels(self, state: dict[str, Any]) -> None:
+        if (state.get("classes"), state.get("multi_label")) != (self.data.classes, self.data.multi_label):
+            raise DataError(
+                "the classes of the data are not those that the run was started with",
+                where=self.data.source,
+                hint="bring the data back as it was, or train anew",
+            )
 
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
         self.model.load_state_dict(tensors["model"])

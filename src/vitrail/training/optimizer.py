@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vitrail.errors import unknown
+from vitrail.errors import ConfigError, unknown
 from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
@@ -18,7 +18,7 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
     ``layer_decay`` multiplies the learning rate once for every block between a parameter and the head (Clark et al.
     2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
 
-    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``matrices`` whether it holds those.
+    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of blocks.
     """
     matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
@@ -28,10 +28,11 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
         is_matrix, own = parameter in matrices, layer_settings(name, settings)
         decay = settings.weight_decay if own.weight_decay is None else own.weight_decay
         lr = settings.lr * own.lr * settings.layer_decay ** _blocks_above(name, model)
-        groups[is_matrix, lr, decay if is_matrix else 0.0].append(parameter)
+        inner = is_matrix and parameter.ndim == 2 and name.startswith("blocks.")
+        groups[inner, lr, decay if is_matrix else 0.0].append(parameter)
     return [
-        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "matrices": is_matrix}
-        for (is_matrix, lr, decay), parameters in groups.items()
+        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "inner": inner}
+        for (inner, lr, decay), parameters in groups.items()
     ]
 
 
@@ -39,7 +40,7 @@ def freeze(model: nn.Module, settings: OptimizerSettings) -> None:
     """Take the gradient from the parts whose learning rate ``layers`` sets to 0.
 
     Raises:
-        ConfigError: a part that the model does not have.
+        ConfigError: a part that the model does not have, or nothing left to train.
     """
     names = [name for name, _ in model.named_parameters()]
     for part in settings.layers:
@@ -49,6 +50,10 @@ def freeze(model: nn.Module, settings: OptimizerSettings) -> None:
     for name, parameter in model.named_parameters():
         if layer_settings(name, settings).lr == 0:
             parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            "every part of the model is frozen", where="optimizer.layers", hint="give some part a learning rate above 0"
+        )
 
 
 def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
@@ -86,13 +91,8 @@ def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Opt
         return [torch.optim.Adam(groups, betas=settings.betas)]
     if settings.name == "adamw":
         return [torch.optim.AdamW(groups, betas=settings.betas)]
-    inner = {p for name, p in model.named_parameters() if name.startswith("blocks.")}
-    matrices, rest = [], []
-    for group in groups:
-        mine = [p for p in group["params"] if group["matrices"] and p.ndim == 2 and p in inner]
-        others = [p for p in group["params"] if not (group["matrices"] and p.ndim == 2 and p in inner)]
-        matrices += [{**group, "params": mine}] if mine else []
-        rest += [{**group, "params": others}] if others else []
-    muon = torch.optim.Muon(matrices, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw") if matrices else None
-    adamw = torch.optim.AdamW(rest, betas=settings.betas) if rest else None
-    return [optimizer for optimizer in (muon, adamw) if optimizer is not None]
+    inner = [group for group in groups if group["inner"]]
+    rest = [group for group in groups if not group["inner"]]
+    muon = [torch.optim.Muon(inner, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if inner else []
+    adamw = [torch.optim.AdamW(rest, betas=settings.betas)] if rest else []
+    return [*muon, *adamw]

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.sources import SPLITS as SPLIT_NAMES
+from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, write_json, write_text
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
@@ -78,7 +78,7 @@ class RunFolder:
         if not file.exists():
             return None
         assignment = read_json(file)
-        if not set(assignment.values()) <= set(SPLIT_NAMES):
+        if not set(assignment.values()) <= set(sources.SPLITS):
             raise ModelFileError(f"{SPLITS} names splits that do not exist", where=file, hint="bring the file back as it was")
         return assignment
 

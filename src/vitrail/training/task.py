@@ -38,7 +38,7 @@ class Task:
         """Images whose surest class is a true one; of a mixed image, the larger share."""
         best = logits.argmax(dim=1)
         if self.multi_label:
-            return int(targets.gather(1, best[:, None]).sum())
+            return int((targets.gather(1, best[:, None]) >= 0.5).sum())
         return int((best == (targets if targets.ndim == 1 else targets.argmax(dim=1))).sum())
 
     def _weights(self, logits: Tensor) -> Tensor | None:

@@ -1,0 +1,74 @@
+"""Images per second of the input pipeline alone, beside those of training, with the settings of a recipe.
+
+    python benchmarks/input_pipeline.py DATA [RECIPE]
+
+The first epoch decodes every image; later ones find those that fit in memory. Each line is the median of three.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from vitrail import api, open_data
+from vitrail.data.loader import Batch, EpochLoader, ImageDataset
+from vitrail.models.vit import ViT
+from vitrail.training.loop import Trainer
+from vitrail.training.run_folder import RunFolder
+
+IMAGES = 12_800
+
+
+def rate(work: Callable[[], None], images: int) -> float:
+    """Images per second."""
+    start = time.perf_counter()
+    work()
+    return images / (time.perf_counter() - start)
+
+
+def drain(loader: EpochLoader, epoch: int) -> None:
+    """Load an epoch and do nothing with it."""
+    for _ in loader.epoch(epoch):
+        pass
+
+
+def learn(trainer: Trainer, batches: list[Batch]) -> None:
+    """A training step on each of some batches that are there already."""
+    for pixels, targets in batches:
+        trainer._step(pixels, targets)
+
+
+def main(source: str, recipe: str = "cifar10") -> None:
+    """Measure and print."""
+    settings, _ = api.resolve_run(recipe, None, {"data": {"source": source}})
+    data = open_data(settings.data.source)
+    settings = settings.changed(model=settings.model.changed(num_classes=len(data.classes)))
+    data.splits["train"][:] = data.splits["train"][:: max(1, len(data.splits["train"]) // IMAGES)]
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder.create(Path(folder) / "run", settings, None)
+        trainer = Trainer(settings, ViT(settings.model.config), api._preparation(settings), data, run)
+        count = len(data.splits["train"])
+
+        first, later, training = [], [], []
+        for i in range(3):
+            loader = EpochLoader(
+                ImageDataset(data.split("train"), trainer.preparation, settings.augmentation, classes=len(data.classes)),
+                settings.training.batch_size,
+                shuffle=True,
+            )
+            first.append(rate(partial(drain, loader, 0), count))
+            later.append(rate(partial(drain, loader, 1), count))
+            batches = list(islice(loader.epoch(2 + i), 20))
+            training.append(rate(partial(learn, trainer, batches), sum(len(pixels) for pixels, _ in batches)))
+    trained = statistics.median(training)
+    for name, values in (("first epoch", first), ("later epochs", later), ("training", training)):
+        value = statistics.median(values)
+        print(f"{name:<14}{value:>10,.0f} images/s  {value / trained:>6.1f} × training")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
