@@ -61,7 +61,7 @@ def train(
     Args:
         data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; ``digits`` for the digits, else ``scratch``.
+        recipe: a name of `vitrail recipes`; that of the digits or of CIFAR-10 for them, else ``scratch``.
         config: a YAML file over the recipe.
         observer: told how the run goes.
         transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
@@ -326,6 +326,11 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     trained, split = load_model(folder / "best"), source.evaluation_split
     with remembered_signals() as signals:
 
+        def on_batch(images: int) -> None:
+            observer.advance(images)
+            if signals.received is not None:
+                trainer.stop(signals.received)
+
         def look(name: str, items: list[Item]) -> Evaluation:
             """The model's answers to some images, unless a signal comes."""
             observer.begin(f"evaluating {name}", len(items))
@@ -333,11 +338,6 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
             loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers)
             model, device = trained.model.to(trainer.device), trainer.device
             return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch)
-
-        def on_batch(images: int) -> None:
-            observer.advance(images)
-            if signals.received is not None:
-                trainer.stop(signals.received)
 
         items = trainer.few(source.split(split))
         result = look(split, items)

@@ -28,4 +28,6 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 def default_recipe(source: str | None) -> str:
     """The recipe of a run that names none."""
+    if str(source).startswith("cifar10:"):
+        return "cifar10"
     return "digits" if source == "digits" else "scratch"
