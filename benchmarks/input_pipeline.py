@@ -50,7 +50,7 @@ def main(source: str, recipe: str = "cifar10") -> None:
     data.splits["train"][:] = data.splits["train"][:: max(1, len(data.splits["train"]) // IMAGES)]
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", settings, None)
-        trainer = Trainer(settings, ViT(settings.model.config), api._preparation(settings), data, run)
+        trainer = Trainer(settings, ViT(settings.model.config), api.preparation_of(settings), data, run)
         count = len(data.splits["train"])
 
         first, later, training = [], [], []

@@ -116,7 +116,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
             where=settings.data.source,
             hint="bring the data back as it was, or train anew",
         )
-    model, preparation = ViT(settings.model.config), _preparation(settings)
+    model, preparation = ViT(settings.model.config), preparation_of(settings)
     trainer = Trainer(settings, model, preparation, source, run, transform=transform)
     trainer.restore()
     try:
@@ -292,12 +292,13 @@ def _require_transform(settings: RunSettings, transform: Transform | None) -> No
         )
 
 
-def _preparation(settings: RunSettings) -> Preparation:
+def preparation_of(settings: RunSettings) -> Preparation:
+    """How the images of a run are prepared, unless it starts from a model with another mean."""
     return Preparation.standard(settings.model.image_size, settings.model.channels, settings.data.crop_ratio)
 
 
 def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> tuple[ViT, Preparation]:
-    model, preparation = ViT(settings.model.config), _preparation(settings)
+    model, preparation = ViT(settings.model.config), preparation_of(settings)
     if start is not None:
         transfer(start.model, model, keep_head=start.labels == labels)
         preparation = preparation.changed(mean=start.preparation.mean, std=start.preparation.std)

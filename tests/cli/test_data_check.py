@@ -56,7 +56,8 @@ def test_the_document_says_the_same(checked, pictures, tmp_path):
     root = shutil.copytree(pictures, tmp_path / "pictures")
     (root / "red" / "0.png").write_bytes(b"")
     code, out = checked(root, json=True)
-    assert code == 3 and [fault["path"] for fault in json.loads(out)["faults"]] == [str(root / "red" / "0.png")]
+    assert code == 3 and checked(root)[1].endswith("\n1 fault\n")
+    assert [fault["path"] for fault in json.loads(out)["faults"]] == [str(root / "red" / "0.png")]
 
 
 def test_notices_are_told_but_a_few_of_a_kind_only(checked, pictures, tmp_path):

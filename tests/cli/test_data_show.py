@@ -68,6 +68,16 @@ def test_the_digits_have_their_own_recipe(drawn):
     assert drawn("digits", "--recipe", "scratch")[0].preparation.channels == 3
 
 
+def test_a_model_to_start_from_brings_its_size(drawn, run, pictures):
+    dataset, _, classes = drawn(pictures, "--recipe", "finetune", "--from", run.folder)
+    assert dataset.preparation.image_size == (8, 8) and classes == ["blue", "green", "red"]
+
+
+def test_a_recipe_that_starts_from_a_model_asks_for_one(vitrail, pictures, tmp_path):
+    answer = vitrail("data", "show", pictures, "--recipe", "finetune", "--out", tmp_path / "x.png")
+    assert answer.code == 2 and "--from" in answer.err and not (tmp_path / "x.png").exists()
+
+
 def test_split_and_count_say_which_images(drawn, pictures):
     sizes = {split: len(drawn(pictures, "--split", split)[0]) for split in ("train", "val", "test", "all")}
     assert sizes["train"] + sizes["val"] + sizes["test"] == sizes["all"] == 24

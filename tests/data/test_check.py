@@ -113,7 +113,9 @@ def test_a_clean_set_of_2000_has_no_fault(clean):
 def test_all_37_planted_faults_are_found_with_their_paths(clean, tmp_path):
     root = shutil.copytree(clean, tmp_path / "planted")
     planted = plant(root)
+    shutil.copy(root / "train" / "cat" / "200.png", root / "train" / "cat" / "again.png")  # harms nothing
     found = check_data(root)
+    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in told(found.notices)
     assert told(found.faults) - planted == set() and planted - told(found.faults) == set()
     assert len(found.faults) == 37
     for fault in found.faults:
@@ -124,9 +126,8 @@ def test_all_37_planted_faults_are_found_with_their_paths(clean, tmp_path):
     assert all(fault.what for fault in found.faults)
 
 
-def flat(root: Path, **counts: int) -> Path:
-    """Classes of pictures that are all different."""
-    shade = 0
+def flat(root: Path, *, shade: int = 0, **counts: int) -> Path:
+    """Classes of pictures that are all different, and differ from those made with another ``shade``."""
     for name, count in counts.items():
         (root / name).mkdir(parents=True)
         for number in range(count):
@@ -138,12 +139,9 @@ def flat(root: Path, **counts: int) -> Path:
 def test_what_harms_nothing_is_a_notice(tmp_path):
     root = flat(tmp_path, cat=40, dog=3)
     (root / "notes.txt").write_text("text")
-    shutil.copy(root / "cat" / "0.png", root / "cat" / "again.png")
     found = check_data(root)
     assert found.faults == []
-    assert told(found.notices) == {
-        ("ignored", str(root / "notes.txt")), ("imbalance", "all"), ("duplicate", str(root / "cat" / "0.png")),
-    }  # fmt: skip
+    assert told(found.notices) == {("ignored", str(root / "notes.txt")), ("imbalance", "all")}
     assert "--balance" in next(notice.what for notice in found.notices if notice.kind == "imbalance")
 
 
@@ -153,8 +151,38 @@ def test_classes_may_differ_tenfold_in_size(tmp_path, large, noted):
     assert bool(notices) == noted
 
 
-def test_a_single_class_is_noted(tmp_path):
-    assert [notice.kind for notice in check_data(flat(tmp_path, cat=2)).notices] == ["one-class"]
+def test_a_single_class_is_noted_by_name(tmp_path):
+    (notice,) = check_data(flat(tmp_path, cat=2)).notices
+    assert notice.kind == "one-class" and notice.what.startswith("'cat' is the only class;")
+    (tmp_path / "labels.csv").write_text("image,label\ncat/0.png,\n")
+    (notice,) = check_data(tmp_path / "labels.csv").notices
+    assert notice.kind == "one-class" and notice.what.startswith("there is no class;")
+
+
+@pytest.mark.parametrize(
+    ("splits", "harmful"),
+    [(["train", "val", "test"], []), (["train", "val"], []), (["train", "test"], ["train"]), (["train"], ["train"])],
+)
+def test_copies_in_one_split_are_faults_where_that_split_will_be_dealt(tmp_path, splits, harmful):
+    for number, split in enumerate(splits):
+        flat(tmp_path / split, cat=2, dog=2, shade=10 * number)
+        shutil.copy(tmp_path / split / "cat" / "0.png", tmp_path / split / "cat" / "again.png")
+    found = check_data(tmp_path)
+    copies = {split: ("duplicate", f"{tmp_path}/{split}/cat/0.png") for split in splits}
+    assert told(found.faults) == {copies[split] for split in harmful}
+    assert told(found.notices) == {copies[split] for split in splits if split not in harmful}
+    assert all("different splits" in fault.what for fault in found.faults)
+    assert not any("different splits" in notice.what for notice in found.notices)
+
+
+def test_copies_in_data_without_splits_are_faults_as_they_can_leak(tmp_path):
+    root = flat(tmp_path, **{str(name): 5 for name in range(8)})
+    for name in range(8):
+        shutil.copy(root / str(name) / "0.png", root / str(name) / "again.png")
+    faults = check_data(root).faults
+    assert [fault.kind for fault in faults] == ["duplicate"] * 8 and "different splits" in faults[0].what
+    split = open_data(root).assignment
+    assert any(split[f"{name}/0.png"] != split[f"{name}/again.png"] for name in range(8))  # and here they do
 
 
 def test_a_copy_is_told_by_its_upright_pixels(tmp_path):

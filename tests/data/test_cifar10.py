@@ -1,9 +1,11 @@
 """CIFAR-10 is read from its binary and its Python version, as downloaded or unpacked, and never trusted."""
 
+import gzip
 import io
 import os
 import pickle
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +139,7 @@ DAMAGED = {
     "a batch missing": ({"data_batch_3.bin": None}, "data_batch_3.bin not found"),
     "half a record": ({"data_batch_3.bin": b"\0" * 3074}, "data_batch_3.bin"),
     "nothing in a batch": ({"test_batch.bin": b""}, "test_batch.bin"),
-    "a label beyond the classes": ({"test_batch.bin": b"\x0a" + b"\0" * 3072}, "label 10 in test_batch"),
+    "a label beyond the classes": ({"test_batch.bin": b"\x0a" + b"\0" * 3072}, "image 0 in test_batch is none of 10"),
     "fewer names than labels": ({"batches.meta.txt": b"cat\ndog\n"}, "is none of 2 classes"),
     "something to call": ({"test_batch": pickle.dumps({"data": Hostile()})}, "posix.mkdir"),
     "something to call in the names": ({"batches.meta": pickle.dumps(Hostile())}, "posix.mkdir"),
@@ -149,7 +151,8 @@ DAMAGED = {
     "numbers that are no pixels": ({"test_batch": batch(data=np.zeros((20, 3072)))}, "f8"),
     "too few labels": ({"test_batch": batch(labels=[1, 2])}, "'labels'"),
     "labels that are no numbers": ({"test_batch": batch(labels=["1"] * 20)}, "'labels'"),
-    "a label below the first": ({"test_batch": batch(labels=[-1] * 20)}, "label -1 in test_batch"),
+    "a label beyond all numbers": ({"test_batch": batch(labels=[10**5000] * 20)}, "none of 10 classes"),
+    "a label below the first": ({"test_batch": batch(labels=[-1] * 20)}, "image 0 in test_batch"),
     "names that are no names": ({"batches.meta": pickle.dumps({"label_names": [1, 2]})}, "batches.meta"),
 }  # fmt: skip
 
@@ -173,8 +176,62 @@ def test_a_broken_archive_is_refused(tmp_path):
     half = len(whole) // 2
     for number, content in enumerate([b"", b"no archive", whole[:half], whole[:half] + b"\0" * 99 + whole[half + 99 :]]):
         (tmp_path / f"{number}.tar.gz").write_bytes(content)
-        with pytest.raises(DataError, match=r"damaged|not found"):
+        with pytest.raises(DataError, match=r"cannot read the archive|not found"):
             read_cifar10(tmp_path / f"{number}.tar.gz")
+
+
+def test_an_archive_with_a_flipped_bit_is_refused_or_read_as_it_was(tmp_path):
+    whole, random = packed(tmp_path / "cifar.tar.gz", binary()), np.random.default_rng(0)
+    right, content, refused = pixels(read_cifar10(whole)), whole.read_bytes(), 0
+    for place in [*range(12), *random.integers(0, len(content), 40), *range(len(content) - 8, len(content))]:
+        whole.write_bytes(content[:place] + bytes([content[place] ^ 1 << random.integers(8)]) + content[place + 1 :])
+        try:
+            assert pixels(read_cifar10(whole)) == right
+        except DataError as error:
+            refused += 1
+            assert error.where == whole and error.hint and "\n" not in error.what
+    assert refused > 45
+
+
+def test_other_compressions_are_refused_without_trying_them(tmp_path):
+    for mode in ("w:bz2", "w:xz"):
+        archive = packed(tmp_path / "cifar.tar", binary(), mode=mode)
+        for content in (archive.read_bytes(), archive.read_bytes()[:5000]):
+            archive.write_bytes(content)
+            with pytest.raises(DataError, match="cannot read the archive"):
+                read_cifar10(archive)
+
+
+def header(kind: bytes, size: int) -> bytes:
+    entry = tarfile.TarInfo("header")
+    entry.type, entry.size = kind, size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+BOMBS = {
+    "pax": header(tarfile.XHDTYPE, 2**25),
+    "long name": header(tarfile.GNUTYPE_LONGNAME, 2**25),
+    "sparse": header(tarfile.GNUTYPE_SPARSE, 0)[:482] + b"\1" + header(tarfile.GNUTYPE_SPARSE, 0)[483:],
+    "chain": b"",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_headers_that_unpack_to_bombs_take_no_memory(name, tmp_path):
+    head = bytearray(BOMBS[name])
+    if head:
+        head[148:156] = f"{256 + sum(head[:148]) + sum(head[156:512]):06o}\0 ".encode()
+    more = (b"00000000001\0" * 42 + b"\1" * 8) if name == "sparse" else header(tarfile.XGLTYPE, 512) + b"13 a=" + b"b" * 507
+    with gzip.open(tmp_path / "cifar.tar.gz", "wb", compresslevel=1) as file:
+        file.write(head + more * (2**25 // len(more)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="cannot read the archive"):
+            read_cifar10(tmp_path / "cifar.tar.gz")
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 2**24
 
 
 def test_only_files_of_sensible_size_are_read(tmp_path, monkeypatch):

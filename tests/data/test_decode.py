@@ -247,13 +247,13 @@ class Kept:
 
     name = "shards-000.tar/0001.jpg"
 
-    def __init__(self, content: bytes | Image.Image | Exception):
+    def __init__(self, content: bytes | Exception):
         self.content = content
 
-    def read(self) -> bytes | Image.Image:
+    def open(self) -> io.BytesIO:
         if isinstance(self.content, Exception):
             raise self.content
-        return self.content
+        return io.BytesIO(self.content)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
@@ -279,15 +279,15 @@ def test_other_arrays_are_refused(type, shape):
 
 def test_what_is_kept_elsewhere_is_read_when_it_is_asked_for():
     picture = noise()
-    for content in (encoded(picture, "PNG"), picture):
-        assert decode(Kept(content)).tobytes() == picture.tobytes()
-        check_head(Kept(content))
+    stored = Kept(encoded(picture, "PNG"))
+    assert decode(stored).tobytes() == picture.tobytes()
+    check_head(stored)
     exif = Image.Exif()
     exif[0x0112] = 6
     assert decode(Kept(encoded(solid("RGB", (4, 2)), "PNG", exif=exif))).size == (2, 4)
 
 
-@pytest.mark.parametrize("content", [b"text", b"", OSError("gone"), KeyError("image"), solid("RGB", (0, 2))])
+@pytest.mark.parametrize("content", [b"text", b"", OSError("gone"), KeyError("image")])
 def test_what_is_kept_elsewhere_is_refused_by_its_name(content):
     for look in (decode, check_head):
         with pytest.raises(DataError, match=r"shards-000\.tar/0001\.jpg") as error:

@@ -91,6 +91,23 @@ def test_a_split_that_keeps_its_labels_secret_is_left_out(tmp_path):
     assert not open_data(saved(data, tmp_path / "secret")).splits["test"]
 
 
+def test_a_split_without_the_columns_is_left_out_wherever_it_stands(tmp_path):
+    for column in ("label", "image"):
+        splits = {"test": table([0, 1]).remove_columns([column]), "train": table([0, 1] * 10)}
+        for order in (list(splits), list(splits)[::-1]):
+            data = open_data(saved(DatasetDict({split: splits[split] for split in order}), tmp_path / column / order[0]))
+            assert {split: len(items) for split, items in data.splits.items()} == {"train": 18, "val": 2, "test": 0}
+            assert data.classes == ["dog", "cat", "ant"]
+
+
+@pytest.mark.parametrize("other", [ClassLabel(names=["cat", "dog", "ant"]), Value("int64"), List(ANIMALS)])
+def test_splits_with_other_classes_are_refused(other, tmp_path):
+    data = DatasetDict(train=table([0, 1, 2]), test=table([[0], [1]] if isinstance(other, List) else [0, 1], other))
+    with pytest.raises(DataError, match="'test'") as error:
+        open_data(saved(data, tmp_path / "data"))
+    assert error.value.hint
+
+
 @pytest.mark.parametrize("missing", [None, -1])
 def test_a_row_without_a_label_is_a_fault(missing, tmp_path):
     source = saved(DatasetDict(train=table([0, missing, 1])), tmp_path / "data")

@@ -66,7 +66,7 @@ KINDS = {
     "pad": lambda: augmented(crop="pad", vertical_flip=0.5),
     "policy": lambda: augmented(policy="randaugment", rotation=20, brightness=0.5, hue=0.2, erasing=0.5),
     "mixed": lambda: augmented(crop="resized", policy="trivial", mixup=0.8, cutmix=1.0),
-    "repeated": lambda: augmented(crop="pad", repeats=3, mixup=1.0),
+    "repeated": lambda: augmented(crop="pad", repeats=2, mixup=1.0),
     "transform": lambda: augmented(transform=jittered, cutmix=1.0),
 }
 every_kind = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)

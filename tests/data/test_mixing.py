@@ -103,6 +103,21 @@ def test_an_image_alone_is_not_mixed(mixup, cutmix):
         assert np.array_equal(mixed, images(1)) and np.array_equal(targets, EYE[:1])
 
 
+@pytest.mark.parametrize(("mixup", "cutmix"), [(1, 0), (0, 1)])
+@given(st.integers(1, 5), st.integers(0, 5), st.integers(1, 12))
+@settings(max_examples=100, deadline=None)
+def test_no_image_is_mixed_with_a_copy_of_itself(mixup, cutmix, repeats, start, size):
+    """A batch is any part of the epoch: its first image and its last may have fewer copies in it."""
+    image = np.arange(start, start + size) // repeats
+    copies = np.eye(size, dtype=np.float32)  # a class for every copy tells which are mixed
+    targets = mix(flat(size, 8, 8), copies, randoms(size), mixup=mixup, cutmix=cutmix, step=repeats)[1]
+    for copy, shares in enumerate(targets):
+        for other in set(np.flatnonzero(shares).tolist()) - {copy}:
+            assert image[other] != image[copy]
+    if size < 2 * repeats:
+        assert np.array_equal(targets, copies)
+
+
 @pytest.mark.parametrize(("mixup", "cutmix"), [(1, 0), (0, 1), (1, 1)])
 def test_several_labels_are_mixed_as_one(mixup, cutmix):
     labels = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], np.float32)

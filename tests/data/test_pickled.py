@@ -104,18 +104,25 @@ def test_arrays_of_other_types_are_refused(array, protocol):
         read_pickle(pickle.dumps({"data": array}, protocol), where="batch")
 
 
+LONG = {
+    "text of Python 2": (b"T", "<I"), "number": (b"\x8b", "<I"), "short bytes": (b"B", "<I"), "short text": (b"X", "<I"),
+    "bytes": (b"\x8e", "<Q"), "text": (b"\x8d", "<Q"), "bytearray": (b"\x96", "<Q"),
+}  # fmt: skip
+"""What tells its own length: its opcode, and the form of the length. 1 GiB is given to whoever asks, and never there."""
+
+
 @pytest.mark.parametrize(
     "bomb",
     [
         b"]r\x00\x00\x00\x02.",  # remembered at place 2**25
-        b"\x80\x04\x8e" + struct.pack("<Q", 2**62) + b"x.",  # so many bytes to come
-        b"\x80\x05\x96" + struct.pack("<Q", 2**62) + b"x.",
-        b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"].",  # in a frame of that length
+        *(b"\x80\x05" + code + struct.pack(size, 2**30) + b"x." for code, size in LONG.values()),  # so many bytes to come
+        *(b"\x80\x05\x95" + struct.pack("<Q", 11) + code + struct.pack(size, 2**30) + b"x." for code, size in LONG.values()),
+        b"\x80\x04\x95" + struct.pack("<Q", 2**30) + b"].",  # in a frame of that length
         b"\x80\x02]" + b"".join(b"q" + bytes([i]) + b"](" + (b"h" + bytes([i])) * 10 + b"e" for i in range(200)) + b".",
         b"\x80\x02]q\0h\0a.",  # a list in itself
         pickle.dumps(PIXELS, 2).replace(b"K\x04K\x06", b"K\xffK\xff"),
     ],
-    ids=["memo", "bytes", "bytearray", "frame", "laughs", "itself", "shape"],
+    ids=["memo", *LONG, *(f"{name} in a frame" for name in LONG), "frame", "laughs", "itself", "shape"],
 )
 def test_bombs_take_no_memory(bomb):
     tracemalloc.start()
@@ -124,8 +131,16 @@ def test_bombs_take_no_memory(bomb):
     except DataError as error:
         assert error.where == "batch"
     finally:
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("count", [0, 3, 100_000])
+def test_a_bytearray_is_read_as_bytes(count):
+    data = {"raw": bytearray(range(256)) * count, "next": [1]}
+    assert read_pickle(pickle.dumps(data, 5), where="batch") == data
+    assert type(read_pickle(pickle.dumps(data, 5), where="batch")["raw"]) is bytes
 
 
 def test_damaged_pickles_are_refused_or_read():

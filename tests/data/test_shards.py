@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from PIL.ContainerIO import ContainerIO
 
-from vitrail.data.decode import decode
+from vitrail.data.decode import FORMATS, check_head, decode
 from vitrail.data.shards import expand
 from vitrail.data.sources import open_data, read_data
 from vitrail.errors import DataError
@@ -85,7 +86,7 @@ def test_every_sample_has_its_picture_label_and_name(format, tmp_path):
 
 def test_items_travel_to_other_processes(tmp_path):
     (item,) = open_data(f"wds:{shard(tmp_path / 'train.tar', samples(7, 1))}").split("all")
-    assert pickle.loads(pickle.dumps(item)).image.read() == png(7)
+    assert pickle.loads(pickle.dumps(item)).image.open().read() == png(7)
 
 
 def test_the_argument_opens_the_data_from_anywhere(tmp_path, monkeypatch):
@@ -116,7 +117,7 @@ def test_a_sample_ends_at_the_first_dot_and_keeps_its_folder(tmp_path):
     files = {"./x/1.JPG": png(0), "./x/1.seg.png": png(1), "./x/1.cls": b"a", "y/1.jpg": png(2), "y/1.cls": b"b", "notes": b""}
     contents = read_data(f"wds:{shard(tmp_path / 'z.tar', files)}")
     assert [item.name for item in contents.splits["all"]] == ["z/x/1", "z/y/1"]
-    assert contents.splits["all"][0].image.read() == png(0)
+    assert contents.splits["all"][0].image.open().read() == png(0)
 
 
 def test_names_of_archives_tell_the_split(tmp_path):
@@ -128,6 +129,18 @@ def test_names_of_archives_tell_the_split(tmp_path):
     shard(tmp_path / "more.tar", samples(50))
     with pytest.raises(DataError, match=r"more\.tar names no split"):
         open_data(f"wds:{tmp_path}/{{more,TEST}}.tar")
+
+
+def test_folders_below_the_common_one_tell_the_split_too(tmp_path):
+    folder = tmp_path / "test pictures"  # stands above all archives and tells nothing
+    for number, name in enumerate(["train/0", "train/1", "val/test-0", "holdout/test/0"]):
+        shard(folder / f"{name}.tar", samples(4 * number))
+    data = open_data(f"wds:{folder}/{{train/{{0..1}},val/test-0,holdout/test/0}}.tar")
+    assert {split: len(items) for split, items in data.splits.items() if items} == {"train": 7, "val": 1, "test": 8}
+    assert not open_data(f"wds:{folder}/train/{{0..1}}.tar").has_splits
+    shard(folder / "more" / "0.tar", samples(50))
+    with pytest.raises(DataError, match=r"more/0\.tar names no split"):
+        open_data(f"wds:{folder}/{{more,train}}/0.tar")
 
 
 def test_archives_of_one_name_in_two_folders_are_told_apart(tmp_path):
@@ -203,3 +216,77 @@ def test_an_archive_cut_short_is_refused_or_its_last_picture_is(tmp_path):
                 decode(item.image)
         except DataError as error:
             assert "x.tar" in str(error)
+
+
+def test_a_damaged_header_is_refused_wherever_it_stands(tmp_path):
+    """The library takes a header that it cannot read for the end of the archive."""
+    file = shard(tmp_path / "x.tar", samples(0, 10))
+    whole = file.read_bytes()
+    with tarfile.open(file) as tar:
+        headers = [entry.offset for entry in tar]
+    assert len(headers) == 20
+    for offset in headers:
+        for damaged in (bytes([whole[offset] ^ 1]), bytes(512)):  # a flipped bit, a block that was lost
+            file.write_bytes(whole[:offset] + damaged + whole[offset + len(damaged) :])
+            with pytest.raises(DataError, match="cannot read the archive") as error:
+                read_data(f"wds:{file}")
+            assert error.value.where == file and error.value.hint
+
+
+def test_an_archive_may_end_with_its_last_file_or_with_any_number_of_empty_blocks(tmp_path):
+    file = shard(tmp_path / "x.tar", samples(0))
+    ended = file.read_bytes().rstrip(b"\0")
+    ended += bytes(-len(ended) % 512)
+    for end in (0, 100, 512, 1024, 2**20):
+        file.write_bytes(ended + bytes(end))
+        assert len(read_data(f"wds:{file}").splits["all"]) == 4
+
+
+def test_an_archive_that_leads_back_into_itself_is_refused(tmp_path):
+    file = shard(tmp_path / "x.tar", samples(0, 1))
+    entry = tarfile.TarInfo("again.png")
+    entry.size = -512
+    file.write_bytes(file.read_bytes()[: 4 * 512] + entry.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(DataError, match="cannot read the archive"):
+        read_data(f"wds:{file}")
+
+
+def test_heads_are_looked_at_without_reading_the_images(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (500, 400, 3), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(noise).save(content, "PNG")
+    files = {"0.txt": b"x", "0.png": content.getvalue(), "1.txt": b"y", "1.png": content.getvalue()}
+    first, second = open_data(f"wds:{shard(tmp_path / 'x.tar', files)}").split("all")
+    seen = []
+    read = ContainerIO.read
+    monkeypatch.setattr(ContainerIO, "read", lambda file, *count: seen.append(read(file, *count)) or seen[-1])
+    for item in (first, second):
+        check_head(item.image)
+    assert 0 < sum(map(len, seen)) < 1000
+    assert np.array_equal(decode(second.image), noise)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_image_in_an_archive_is_what_it_is_outside(format, tmp_path):
+    """Whole or damaged: the same picture, or refused likewise."""
+    content, random = io.BytesIO(), np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(content, format)
+    whole = content.getvalue()
+    contents = [whole, *(whole[:length] for length in range(0, len(whole), len(whole) // 20))]
+    for _ in range(20):
+        damaged = bytearray(whole)
+        damaged[random.integers(min(len(whole), 200))] = random.integers(256)
+        contents.append(bytes(damaged))
+    files = {f"{number}.png": content for number, content in enumerate(contents)}
+    file = shard(tmp_path / "x.tar", files | {f"{number}.cls": b"0" for number in range(len(contents))})
+    for item in read_data(f"wds:{file}").splits["all"]:
+        bare = contents[int(Path(item.name).name)]
+        for look in (check_head, lambda source: decode(source).tobytes()):
+            assert outcome(look, item.image) == outcome(look, bare)
+
+
+def outcome(look, source) -> object:
+    try:
+        return look(source)
+    except DataError as error:
+        return error.what

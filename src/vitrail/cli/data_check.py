@@ -21,8 +21,9 @@ MAX_NOTICES = 10
 def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     """Look at every image and label of a data set, and say what is wrong.
 
-    Finds images that cannot be read, empty classes, classes missing from a split, the same picture in several splits or
-    under several labels, images of no class, and faults of a table. The exit code is 3 when there are any.
+    Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
+    in several splits or twice among images that are yet to be dealt to splits, images of no class, and faults of a
+    table. The exit code is 3 when there are any.
 
     Parameters
     ----------
@@ -64,7 +65,8 @@ def _tell(found: "Check") -> None:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
     for fault in found.faults:
         result(f"{fault.kind}  {fault.path}  {fault.what}")
-    result(f"{len(found.faults):,} faults" if found.faults else "no faults")
+    count = len(found.faults)
+    result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 
 def _tell_classes(found: "Check") -> None:

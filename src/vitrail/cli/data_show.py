@@ -19,6 +19,7 @@ def show(
     out: Path = Path("samples.png"),
     recipe: str | None = None,
     config: Path | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
     split: Literal["train", "val", "test", "all"] = "train",
     count: Whole = 6,
     seed: Whole | None = None,
@@ -34,9 +35,11 @@ def show(
     out
         The picture to write, a PNG file that does not exist.
     recipe
-        Settings to begin with; see vitrail recipes. Default: digits for the digits, else scratch.
+        Settings to begin with; see vitrail recipes. Default: that of the digits or of CIFAR-10, else scratch.
     config
         A YAML file over the recipe, or, if it names a model, in its place.
+    start
+        A trained model to start from: a run folder or a model folder.
     split
         Which images.
     count
@@ -44,14 +47,10 @@ def show(
     seed
         Picks the images and fixes the augmentation, as in training. Default: the recipe's.
     """
-    from tempfile import TemporaryDirectory
-
     from vitrail import api
     from vitrail.checks import require_at_most, require_positive
     from vitrail.data.loader import ImageDataset
-    from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
-    from vitrail.files import write_bytes
     from vitrail.study.figures import save
     from vitrail.study.samples import augmentation_sheet, pick_items
     from vitrail.training.settings import nested
@@ -61,22 +60,20 @@ def show(
     require_positive(**{"--count": count})
     require_at_most("--count", count, MAX_COUNT)
     _require_free(out)
-    given = {"data": data} | ({} if seed is None else {"seed": seed})
+    flags = {"data": data, "start": start, "seed": seed}
+    given = {name: value for name, value in flags.items() if value is not None}
     run, _ = api.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
     source = open_data(run.data.source, split_seed=run.data.split_seed)
     dataset = ImageDataset(
         source.split(split),
-        Preparation.standard(run.model.image_size, run.model.channels, run.data.crop_ratio),
+        api.preparation_of(run),
         run.augmentation,
         run.training.seed,
         classes=len(source.classes),
         multi_label=source.multi_label,
     )
     picked = pick_items(dataset.items, count, run.training.seed)
-    with TemporaryDirectory() as folder:
-        draft = Path(folder) / "samples.png"
-        save(augmentation_sheet(dataset, picked, source.classes), draft)
-        write_bytes(out, draft.read_bytes())
+    save(augmentation_sheet(dataset, picked, source.classes), out)
     result(str(out))
 
 

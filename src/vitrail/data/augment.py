@@ -73,7 +73,8 @@ class Augmentation(Settings):
     """Put a rectangle of its neighbour into each image, its share from Beta(cutmix, cutmix); 0 does not. With both each
     image draws one of the two."""
     repeats: Annotated[int, Field(ge=1, le=64)] = 1
-    """How often an image stands in a row, each time changed anew, in an epoch of the same length (repeated augmentation)."""
+    """How often an image stands in a row, each time changed anew, in an epoch of the same length (repeated augmentation).
+    Copies are not mixed with each other, and so nothing is in a batch smaller than twice this."""
 
     @property
     def mixes(self) -> bool:

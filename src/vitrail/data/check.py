@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from vitrail.data.deal import dealt_split
 from vitrail.data.decode import decode_with_mode
 from vitrail.data.items import Contents, Fault, Item, count_classes
 from vitrail.data.sources import read_data
@@ -26,9 +27,10 @@ Places = list[tuple[str, Item]]
 class Check:
     """What a check found.
 
-    Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits), ``conflict`` (under several
-    labels), ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``,
-    ``missing-file``, ``repeated-row``, ``bad-row``; of notices: ``duplicate``, ``imbalance``, ``one-class``, ``ignored``.
+    Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
+    to be dealt to splits), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
+    ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``; of notices:
+    ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``ignored``.
     """
 
     contents: Contents
@@ -97,13 +99,13 @@ def check_data(
             unreadable.append(Fault("unreadable", _path(item), error.what))
         if on_image:
             on_image(1)
-    repeated = [places for places in places_of.values() if len(places) > 1]
-    wrong = [places for places in repeated if _splits_differ(places) or _labels_differ(places)]
-    harmless = [places for places in repeated if not _splits_differ(places) and not _labels_differ(places)]
     faults = [*contents.faults, *contents.doubts, *unreadable, *_missing_classes(contents)]
-    faults += [_same_picture(places, contents.classes) for places in wrong]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents)]
-    notices += [_same_picture(places, contents.classes) for places in harmless]
+    dealt = dealt_split(contents)
+    for same in places_of.values():
+        if len(same) > 1:
+            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == dealt
+            (faults if harmful else notices).append(_same_picture(same, contents.classes, dealt))
     return Check(contents, sizes, modes, faults, notices)
 
 
@@ -140,12 +142,14 @@ def _splits_differ(places: Places) -> bool:
     return len({split for split, _ in places}) > 1
 
 
-def _same_picture(places: Places, classes: list[str]) -> Fault:
+def _same_picture(places: Places, classes: list[str], dealt: str | None) -> Fault:
     """The same picture in several places: a conflict if its labels differ, else a duplicate."""
-    (_, first), *others = places
+    (split, first), *others = places
     what = "the same picture as " + ", ".join(_path(item) for _, item in others)
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
+    elif split == dealt and not _labels_differ(places):
+        what += "; keep one of them, or they may be dealt to different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))
@@ -166,7 +170,8 @@ def _too_few_classes(contents: Contents) -> list[Fault]:
     """A note of data that no classifier can be trained on, though one can be evaluated."""
     if len(contents.classes) > 1 or contents.multi_label:
         return []
-    return [Fault("one-class", contents.source, f"{contents.classes} is the only class; training needs two or more")]
+    what = f"{contents.classes[0]!r} is the only class" if contents.classes else "there is no class"
+    return [Fault("one-class", contents.source, f"{what}; training needs two or more")]
 
 
 def _imbalance(contents: Contents) -> list[Fault]:

@@ -17,6 +17,13 @@ Assignment = Mapping[str, str]
 """Which split each image of a data set belongs to, by the image's name."""
 
 
+def dealt_split(contents: Contents) -> str | None:
+    """The split whose images `with_splits` deals: "all" in data without splits, training where validation is missing."""
+    if not contents.has_splits:
+        return "all"
+    return "train" if contents.splits.get("train") and not contents.splits.get("val") else None
+
+
 def with_splits(contents: Contents, seed: int, assignment: Assignment | None) -> ImageData:
     """A data set with the three splits: its own, or dealt by ``seed``, or dealt as ``assignment`` says.
 
@@ -24,15 +31,11 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
     test, a part of the training images becomes validation.
     """
     splits: dict[str, list[Item]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
-    shares: Mapping[str, float] = {}
-    if not contents.has_splits:
-        shares, splits["train"] = SHARES, contents.splits["all"]
-    elif splits["train"] and not splits["val"]:
-        shares = {"val": SHARES["val"]}
     has_splits = contents.has_splits and bool(splits["val"] or splits["test"])
     dealt = None
-    if shares:
-        items, splits["train"] = splits["train"], []
+    if split := dealt_split(contents):
+        items, splits["train"] = contents.splits[split], []
+        shares = SHARES if split == "all" else {"val": SHARES["val"]}
         if assignment is None:
             assignment = deal([i.name for i in items], [i.label for i in items], shares, seed)
         dealt = dict(assignment)

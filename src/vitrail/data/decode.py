@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import IO, Literal, Protocol
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -27,8 +27,8 @@ class Stored(Protocol):
     def name(self) -> str:
         """How an error calls it."""
 
-    def read(self) -> bytes | Image.Image:
-        """The content of its file, or the picture itself."""
+    def open(self) -> IO[bytes]:
+        """The content of its file; of one that is only looked at, little is read."""
 
 
 Source = Path | bytes | Image.Image | np.ndarray | Stored
@@ -56,11 +56,8 @@ def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[I
 
 def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
     """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large."""
-    with _explained(source):
-        image = _opened(source)
+    with _explained(source), _opened(source) as image:
         _check_size(image, max_pixels)
-        if isinstance(source, Path):
-            image.close()
 
 
 @contextmanager
@@ -86,17 +83,23 @@ def _name(source: Source) -> object:
 
 def _upright(source: Source, max_pixels: int) -> Image.Image:
     """The picture in the mode it is stored in, turned as its EXIF orientation says."""
-    image = _opened(source)
-    _check_size(image, max_pixels)
-    return image if isinstance(source, np.ndarray) else ImageOps.exif_transpose(image)
+    with _opened(source) as image:
+        _check_size(image, max_pixels)
+        return image if isinstance(source, np.ndarray) else ImageOps.exif_transpose(image)
 
 
-def _opened(source: Source) -> Image.Image:
+@contextmanager
+def _opened(source: Source) -> Iterator[Image.Image]:
+    """The picture, whose pixels may still be in the file that is open inside."""
     if isinstance(source, np.ndarray):
-        return _from_pixels(source)
-    if not isinstance(source, Path | bytes | Image.Image):
-        source = source.read()
-    return source if isinstance(source, Image.Image) else _open(source)
+        yield _from_pixels(source)
+    elif isinstance(source, Image.Image):
+        yield source
+    elif isinstance(source, bytes):
+        yield _open(BytesIO(source))
+    else:
+        with source.open("rb") if isinstance(source, Path) else source.open() as file:
+            yield _open(file)
 
 
 def _from_pixels(pixels: np.ndarray) -> Image.Image:
@@ -118,10 +121,10 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         )
 
 
-def _open(source: Path | bytes) -> Image.Image:
+def _open(file: IO[bytes]) -> Image.Image:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is our own
-        return Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        return Image.open(file, formats=FORMATS)
 
 
 def _reason(error: Exception) -> str:

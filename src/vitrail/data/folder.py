@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_NAMES, SPLITS, Contents, Fault, Item, natural_key
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Item, natural_key
 from vitrail.errors import DataError
 
 TABLE = "labels.csv"
@@ -33,13 +33,13 @@ def read_folder(root: Path) -> Contents:
     splits: dict[str, list[Item]] = {split: [] for split in (*SPLITS, "all") if any(split == part for part, _ in parts)}
     for split, folder in folders:
         splits[split] += [Item(file.relative_to(root).as_posix(), file, index[folder.name]) for file in images[folder]]
-    aside = [] if flat else [folder for folder in below if (SPLIT_NAMES.get(folder.name.lower()), folder) not in parts]
-    bare = [folder for folder in aside if folder.name.lower() in SPLIT_NAMES]
+    aside = [] if flat else [folder for folder in below if (SPLIT_OF_NAME.get(folder.name.lower()), folder) not in parts]
+    bare = [folder for folder in aside if folder.name.lower() in SPLIT_OF_NAME]
     beside = [file for folder in dict.fromkeys([root, *(part for _, part in parts), *bare]) for file in _files(folder)]
     doubts, ignored = _without_images([*(file for found in files.values() for file in found), *beside])
     unused = [folder for folder in files if folder.name not in index]
     doubts += [Fault("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
-    doubts += [Fault("no-class", str(file), "an image in no folder of a class") for file in beside if is_image(file)]
+    doubts += [Fault("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
     ignored += [Fault("ignored", str(folder), "a folder that is no split with folders of classes") for folder in aside]
     return Contents(str(root), classes, splits, doubts=doubts, ignored=ignored)
 
@@ -71,7 +71,7 @@ def _without_images(files: list[Path]) -> tuple[list[Fault], list[Fault]]:
 def has_class_folders(root: Path) -> bool:
     """Whether a folder sorts images by folders: into splits and classes, or into two classes or more."""
     below = _folders(root)
-    classes = [f for f in below if f.name.lower() not in SPLIT_NAMES and images_below(f)]
+    classes = [f for f in below if f.name.lower() not in SPLIT_OF_NAME and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
 
@@ -96,7 +96,7 @@ def is_image(file: Path) -> bool:
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
-    return [(SPLIT_NAMES[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_NAMES and _folders(p)]
+    return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and _folders(p)]
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -3,10 +3,11 @@
 import os
 import sys
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from vitrail.data.items import SPLIT_NAMES, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Named, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
@@ -24,36 +25,45 @@ class Row:
     column: str
     number: int
 
-    def read(self) -> bytes:
+    def open(self) -> IO[bytes]:
         """The content of the image's file."""
         image = self.images[self.number][self.column]
         if image is None:
             raise DataError("the row has no image", hint="take the row out")
-        return image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+        return BytesIO(image["bytes"]) if image["bytes"] is not None else open(image["path"], "rb")
 
 
 def read_hub(name: str) -> Contents:
     """Read ``NAME`` or ``NAME@REVISION`` of the hub, or a local path: what ``save_to_disk`` wrote, or a folder of files.
 
     The network is asked only for what is no local path. Splits called train, validation or val, and test are taken, and
-    data with none of these has no splits; a split without any labels is left out. Images are those of the column of
-    images, labels those of the column of class labels (one for an image, or a list of them), or else numbers or words in
-    a column called label, labels or fine_label.
+    data with none of these has no splits; a split without images or without labels is left out. Images are those of the
+    column of images, labels those of the column of class labels (one for an image, or a list of them), or else numbers
+    or words in a column called label, labels or fine_label.
 
     Raises:
         ConfigError: the library is not installed.
-        DataError: no such data set, no images or no labels in it. What is wrong with a row is a fault of the contents.
+        DataError: no such data set, no images or no labels in it, splits with different classes. What is wrong with a row
+            is a fault of the contents.
     """
     local = path_of(name)
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
     tables = _tables(local, name, source)
-    own = {split: table for split, table in tables.items() if split.lower() in SPLIT_NAMES} or tables
-    features = next(iter(own.values())).features
+    own = {key: tables[key] for split in SPLITS for key in tables if SPLIT_OF_NAME.get(key.lower()) == split} or tables
+    features = next(iter(own.values())).features  # those of training, where it is there
     image, label = _image_column(features, source), _label_column(features, source)
-    classes = getattr(_single(features[label]), "names", None)
+    kind = classes, multi_label = _kind(features[label])
     faults: list[Fault] = []
     found: list[Named] = []
     for split, table in own.items():
+        if not {image, label} <= table.features.keys():
+            continue
+        if _kind(table.features[label]) != kind:
+            raise DataError(
+                f"the labels of the split {split!r} are not those of {next(iter(own))!r}",
+                where=source,
+                hint="give all splits the same classes in the same order",
+            )
         labels = [_labels(value, classes) for value in table[label][:]]
         if not any(labels):
             continue  # benchmarks keep the labels of their test images to themselves
@@ -64,12 +74,10 @@ def read_hub(name: str) -> Contents:
             if of_image is None:
                 faults.append(Fault("no-label", stored.name, "the row has no label, or one that is no class"))
             else:
-                found.append(Named(SPLIT_NAMES.get(split.lower(), "all"), row, stored, of_image))
+                found.append(Named(SPLIT_OF_NAME.get(split.lower(), "all"), row, stored, of_image))
     if not found:
         raise DataError("no images with labels found", where=source, hint="take a data set that has both")
-    return with_indices(
-        source, found, classes=classes, multi_label=_single(features[label]) is not features[label], faults=faults
-    )
+    return with_indices(source, found, classes=classes, multi_label=multi_label, faults=faults)
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:
@@ -117,6 +125,11 @@ def _label_column(features: dict[str, Any], source: str) -> str:
             hint=f"take a data set with one column of class labels, or call it one of {', '.join(LABEL_COLUMNS)}",
         )
     return choices[0]
+
+
+def _kind(feature: Any) -> tuple[list[str] | None, bool]:
+    """The classes of a column of labels, where it has a list of them, and whether an image has several."""
+    return getattr(_single(feature), "names", None), _single(feature) is not feature
 
 
 def _single(feature: Any) -> Any:

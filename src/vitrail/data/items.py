@@ -9,7 +9,7 @@ from vitrail.data.decode import Source
 from vitrail.errors import DataError
 
 SPLITS = ("train", "val", "test")
-SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+SPLIT_OF_NAME = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 """What folders, columns and files may call a split, in small letters."""
 
 Label = int | tuple[int, ...]

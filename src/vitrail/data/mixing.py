@@ -12,7 +12,8 @@ def mix(
 
     Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) lays both images over each other, CutMix (Yun et al.
     2019, https://arxiv.org/abs/1905.04899) puts a rectangle of the other in the image's place. Targets are mixed in the
-    shares that the two images have of the pixels. A sample alone in its batch is mixed with itself: nothing changes.
+    shares that the two images have of the pixels. A batch of fewer than ``2 step`` samples, where a copy of an image might
+    meet another, is left as it is.
 
     Args:
         pixels: uint8 (B, C, H, W).
@@ -26,6 +27,8 @@ def mix(
     Returns:
         Pixels and targets of the same kinds and shapes.
     """
+    if len(pixels) < 2 * step:
+        return pixels, targets
     others = np.roll(pixels, -step, axis=0)
     cut, weights, shares = pixels.copy(), np.ones(len(pixels), np.float32), np.ones(len(pixels), np.float32)
     for i, random in enumerate(randoms):

@@ -3,7 +3,7 @@
 import pickle
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,13 +17,15 @@ NAMES = {
     ("_codecs", "encode"),
 }
 """Everything that a pickle of arrays and bytes names."""
+ANEW = "download the data anew"
+"""What to do about damage."""
 
 
 def read_pickle(content: bytes, *, where: object) -> Any:
     """Lists, mappings, numbers, text, bytes and uint8 arrays from a pickle of Python 2 or 3.
 
-    Text of Python 2 becomes bytes. Nothing is imported and nothing is called, NumPy included: what the pickle
-    wants to make is written down, and the arrays are made from these notes by `numpy.frombuffer`.
+    Text of Python 2 becomes bytes, and so does a bytearray. Nothing is imported and nothing is called, NumPy included:
+    what the pickle wants to make is written down, and the arrays are made from these notes by `numpy.frombuffer`.
 
     Raises:
         DataError: a damaged pickle, or one that asks for anything but arrays and bytes.
@@ -31,9 +33,9 @@ def read_pickle(content: bytes, *, where: object) -> Any:
     try:
         return _plain(_Notes(BytesIO(content), encoding="bytes").load(), {})
     except DataError as error:
-        raise DataError(error.what, where=where, hint="do not trust this file; download the data anew") from None
+        raise DataError(error.what, where=where, hint=f"do not trust this file; {ANEW}") from None
     except Exception as error:  # damaged pickles fail in as many ways as there are opcodes
-        raise DataError(f"the pickle is damaged: {error}", where=where, hint="download the data anew") from None
+        raise DataError(f"the pickle is damaged: {error}", where=where, hint=ANEW) from None
 
 
 @dataclass(eq=False)
@@ -52,6 +54,9 @@ class _Note:
 
 
 class _Notes(pickle._Unpickler):  # the one in Python: the one in C reserves whatever memory a damaged pickle names
+    # a bytearray would be made as long as it says before it is read, so it is read as bytes are
+    dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: pickle._Unpickler.dispatch[pickle.BINBYTES8[0]]}
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in NAMES:
             raise DataError(f"the pickle wants to call {module}.{name}; arrays need nothing of the kind")
@@ -77,7 +82,7 @@ def _made(value: Any, known: dict[int, Any]) -> Any:
             return _array(_plain(raw, known), dtype, shape, "F" if fortran else "C")
         case _Note("_frombuffer", (raw, dtype, shape, order)):
             return _array(_plain(raw, known), dtype, shape, order)
-        case bytes() | bytearray() | str() | int() | float() | None:
+        case bytes() | str() | int() | float() | None:
             return value
     raise DataError(f"the pickle holds a {value.name if isinstance(value, _Note) else type(value).__name__} where data should be")
 

@@ -3,13 +3,16 @@
 import json
 import os
 import re
-import tarfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import IO
 
+from PIL.ContainerIO import ContainerIO
+
+from vitrail.data.archives import entries, explained
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_NAMES, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, Contents, Fault, Named, with_indices
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -33,18 +36,17 @@ class Member:
         """The archive and the file in it."""
         return f"{self.archive}/{self.member}"
 
-    def read(self) -> bytes:
-        """The content of the file."""
-        with open(self.archive, "rb") as file:
-            file.seek(self.offset)
-            return file.read(self.size)
+    def open(self) -> IO[bytes]:
+        """The content of the file, which is read as far as it is asked for."""
+        return ContainerIO(open(self.archive, "rb"), self.offset, self.size)
 
 
 def read_shards(pattern: str) -> Contents:
     """Read the archives that a pattern such as ``shards-{000..009}.tar`` names.
 
     Their headers are read once, and every image when it is asked for, so that images can be taken in any order. An
-    archive with train, val or test as a word in its name belongs to that split.
+    archive with train, val or test as a word in its name belongs to that split, or else in that of a folder around it,
+    up to the folder that holds all of them.
 
     Raises:
         DataError: an archive missing, damaged or compressed; archives with a split beside others without. What is wrong
@@ -52,18 +54,18 @@ def read_shards(pattern: str) -> Contents:
     """
     pattern = os.path.abspath(path_of(pattern))
     archives = [Path(name) for name in expand(pattern)]
-    splits = {_split(archive) for archive in archives}
-    if "all" in splits and len(splits) > 1:
-        bare = next(archive for archive in archives if _split(archive) == "all")
-        raise DataError(f"{bare.name} names no split, others do", where=pattern, hint="put train, val or test into every name")
     root = os.path.commonpath([archive.parent for archive in archives])
+    splits = {archive: _split(archive.relative_to(root)) for archive in archives}
+    if "all" in splits.values() and len(set(splits.values())) > 1:
+        bare = next(archive for archive in archives if splits[archive] == "all").relative_to(root)
+        raise DataError(f"{bare} names no split, others do", where=pattern, hint="put train, val or test into every name")
     faults: list[Fault] = []
     found: list[Named] = []
     for archive in archives:
         shard = archive.relative_to(root).with_suffix("")
         for key, files in _samples(archive).items():
             try:
-                found.append(Named(_split(archive), f"{shard}/{key}", _image(files), (_label(files),)))
+                found.append(Named(splits[archive], f"{shard}/{key}", _image(files), (_label(files),)))
             except _SampleError as reason:
                 faults.append(Fault(reason.kind, f"{archive}/{key}", str(reason)))
     if not found and not faults:
@@ -103,8 +105,9 @@ def expand(pattern: str) -> list[str]:
 
 
 def _split(archive: Path) -> str:
-    words = re.findall("[a-z]+", archive.stem.lower())
-    return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), "all")
+    """The split that an archive's name tells, or else the innermost folder whose name does."""
+    words = [word for part in (archive.stem, *archive.parts[-2::-1]) for word in re.findall("[a-z]+", part.lower())]
+    return next((SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME), "all")
 
 
 class _SampleError(Exception):
@@ -120,18 +123,13 @@ def _samples(archive: Path) -> dict[str, dict[str, list[Member]]]:
     samples: dict[str, dict[str, list[Member]]] = {}
     if not os.path.isfile(archive):
         raise DataError(f"there is no archive {archive}", where="--data", hint="write wds:shards-{000..009}.tar")
-    try:
-        with tarfile.open(archive, "r:") as tar:
-            for entry in tar:
-                folder, name = os.path.split(entry.name.removeprefix("./"))
-                key, dot, ending = name.partition(".")
-                if entry.isreg() and not entry.issparse() and key:
-                    member = Member(str(archive), entry.name, entry.offset_data, entry.size)
-                    samples.setdefault(os.path.join(folder, key), {}).setdefault(dot + ending.lower(), []).append(member)
-    except tarfile.TarError as error:
-        raise DataError(
-            f"cannot read the archive: {error}", where=archive, hint="give archives that are not compressed"
-        ) from None
+    with explained(archive, hint="give whole archives that are not compressed"), open(archive, "rb") as file:
+        for entry in entries(file, most=2 * os.path.getsize(archive)):  # the end is read twice
+            folder, name = os.path.split(entry.name.removeprefix("./"))
+            key, dot, ending = name.partition(".")
+            if entry.isreg() and not entry.issparse() and key:
+                member = Member(str(archive), entry.name, entry.offset_data, entry.size)
+                samples.setdefault(os.path.join(folder, key), {}).setdefault(dot + ending.lower(), []).append(member)
     return samples
 
 
@@ -150,7 +148,8 @@ def _label(files: dict[str, list[Member]]) -> str:
     if len(files[suffix]) > 1 or files[suffix][0].size > MAX_LABEL_BYTES:
         raise _SampleError("no-label", f"{files[suffix][0].member} stands there twice, or is too long for a label")
     try:
-        text = files[suffix][0].read().decode().strip()
+        with files[suffix][0].open() as file:
+            text = file.read().decode().strip()
         label = json.loads(text)["label"] if suffix == ".json" else text
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _SampleError("no-label", f"{files[suffix][0].member} holds no label") from None

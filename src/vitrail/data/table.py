@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from vitrail.data.items import SPLIT_NAMES, SPLITS, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Named, with_indices
 from vitrail.errors import DataError
 
 SEPARATOR = ";"
@@ -30,7 +30,7 @@ def read_table(file: Path) -> Contents:
         name = row.get("image", "")
         image = file.parent / name
         labels = dict.fromkeys(part.strip() for part in row.get("label", "").split(SEPARATOR) if part.strip())
-        split = SPLIT_NAMES.get(row["split"].lower(), "") if "split" in row else "all"
+        split = SPLIT_OF_NAME.get(row["split"].lower(), "") if "split" in row else "all"
         wrong = list(_wrong(row, image, lines.get(os.path.normpath(image)), bool(labels) or multi_label, split))
         lines.setdefault(os.path.normpath(image), line)
         faults += [Fault(kind, f"{file}:{line}", what) for kind, what in wrong]

@@ -1,6 +1,7 @@
 """Pictures of a run, legible at report size and safe for colour-blind eyes."""
 
 import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
+from vitrail.files import write_bytes
 from vitrail.study.calibration import Calibration
 
 matplotlib.use("Agg")
@@ -26,10 +28,12 @@ MAX_NAMED_CLASSES, MAX_NUMBERED_CLASSES = 40, 20
 
 
 def save(figure: Figure, file: Path) -> None:
-    """Write a figure as PNG."""
+    """Write a figure as PNG, whole or not at all."""
+    picture = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that no font here has is drawn as boxes
-        figure.savefig(file, bbox_inches="tight", facecolor="white")
+        figure.savefig(picture, format="png", bbox_inches="tight", facecolor="white")
+    write_bytes(file, picture.getvalue())
 
 
 def short(name: str, length: int = 16) -> str:
