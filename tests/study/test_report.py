@@ -196,7 +196,7 @@ def test_the_caption_of_the_curves_says_what_was_measured(smoothing, mixup, cutm
 
 def test_the_page_counts_the_images_of_every_split_that_has_any(report):
     text = Page(report(["cat", "dog"])[0] / "report.html").text
-    assert "indexclasstraintest0cat731dog73total146" in text
+    assert "indexclasstraintest0cat731dog73all images146" in text
 
 
 def test_the_page_says_how_long_training_took(report):

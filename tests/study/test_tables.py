@@ -58,7 +58,7 @@ def test_images_are_counted_by_class_and_split_with_bars_of_the_largest_class():
         ["index", "class", "train", "test", ""],
         ["0", "a", "1,200", "7", ""],
         ["1", "b", "300", "8", ""],
-        ["", "total", "1,500", "15", ""],
+        ["", "all images", "1,500", "15", ""],
     ]
     assert re.findall(r"width:([\d.]+)%", table) == ["100.0", "25.0"]
     assert "<details>" not in table
