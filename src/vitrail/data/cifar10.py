@@ -46,7 +46,7 @@ def read_cifar10(path: Path) -> Contents:
             hint="give the path of cifar-10-binary.tar.gz or cifar-10-python.tar.gz",
         )
     read = _read_binary if suffix else _read_pickled
-    batches = [read(files[f"{batch}{suffix}"], f"{path}/{batch}{suffix}") for batch in BATCHES]
+    batches = [read(files[f"{batch}{suffix}"], f"{batch}{suffix} in {path}") for batch in BATCHES]
     classes = _classes(files, path)
     splits: dict[str, list[Item]] = {"train": [], "test": []}
     images = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
@@ -121,7 +121,7 @@ def _classes(files: Mapping[str, bytes], where: Path) -> list[str]:
     if text := files.get(f"{META}.txt"):
         names = text.split(b"\n")
     elif content := files.get(META):
-        names = _by_name(read_pickle(content, where=f"{where}/{META}"), f"{where}/{META}").get("label_names")
+        names = _by_name(read_pickle(content, where=f"{META} in {where}"), f"{META} in {where}").get("label_names")
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(f"no list of names of the classes in {META}", where=where, hint=ANEW)
     return [name for name in (_text(name).strip() for name in names) if name]
