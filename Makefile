@@ -36,9 +36,10 @@ install: .venv/.core
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
-.venv/.dev: .venv/.core
+.venv/.dev: .venv/.core tests/peers.txt
 	@echo "Installing what the tests need (once)…"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers.txt
 	@touch $@
 
 clean:

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from peers import declare_operators
 from PIL import Image
 
 from vitrail import api
+
+OPERATORS = declare_operators()
 
 TINY = {
     "model.name": "ViT-Ti/4",

@@ -21,7 +21,7 @@ CHOICES = [
     if get_origin(field.annotation) is Literal
     for choice in get_args(field.annotation)
 ]
-POSITIVE = ["image_size", "patch_size", "channels", "num_classes", "dim", "depth", "heads", "mlp_dim", "norm_eps", "layer_scale"]
+POSITIVE = ["image_size", "patch_size", "channels", "dim", "depth", "heads", "mlp_dim", "norm_eps", "layer_scale"]
 PROBABILITIES = ["dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"]
 
 

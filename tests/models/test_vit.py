@@ -29,6 +29,7 @@ VALUES: dict[str, list[Any]] = {
     "dim": [48],
     "depth": [1, 3],
     "heads": [1, 8],
+    "head_dim": [4, 12],
     "mlp_dim": [20],
     "registers": [1, 3],
     "layer_scale": [0.1, 1.0],
@@ -44,7 +45,12 @@ VALUES: dict[str, list[Any]] = {
 """What is trained of every field that has no list of choices."""
 
 RESNET: dict[str, Any] = {"embedding": "resnet", "resnet_width": 8, "patch_size": 8, "resnet_depths": (1, 1)}
-"""What a choice about the ResNet stands with."""
+BESIDE: dict[str, dict[str, Any]] = {
+    **{name: RESNET for name in ViTConfig.model_fields if name.startswith("resnet_")},
+    "class_token": {"pool": "mean"},
+    "final_norm": {"pool": "mean"},
+}
+"""What a field needs beside it to mean anything."""
 
 TOGETHER: list[dict[str, Any]] = [
     *({"patch_dropout": 0.5, "position": position} for position in POSITIONS),
@@ -53,6 +59,11 @@ TOGETHER: list[dict[str, Any]] = [
     *({"block": "parallel", "position": position} for position in ("relative", "rotary")),
     {"block": "parallel", "layer_scale": 0.1, "stochastic_depth": 0.2, "mlp": "swiglu", "qk_norm": True, "qkv_bias": False},
     {"image_size": (16, 24), "patch_size": (4, 8), "channels": 1, "embedding": "stem", "pool": "attention"},
+    *({"class_token": True, "pool": pool, "position": "sincos-2d"} for pool in ("mean", "attention")),
+    *({"final_norm": "pooled", "pool": pool, "patch_dropout": 0.5} for pool in ("mean", "attention")),
+    {"distillation_token": True, "registers": 2, "position": "relative", "patch_dropout": 0.5, "final_norm": "pooled"},
+    {"embedding_norm": "patches", "patch_size": (4, 8), "channels": 1, "position": "rotary", "head_dim": 12},
+    {"pool": "attention", "mlp": "quick-gelu", "embedding_norm": "tokens", "head": "projection"},
     {"position": "sincos-1d", "head": "lecture", "embedding": "linear", "attention_dropout": 0.1, "head_dropout": 0.1},
 ]
 
@@ -61,15 +72,11 @@ def choices() -> list[dict[str, Any]]:
     """One case for each value of each field of the configuration, and some that meet."""
     cases: list[dict[str, Any]] = []
     for name, field in ViTConfig.model_fields.items():
-        if name.startswith("resnet_"):
-            values = VALUES.get(name) or get_args(field.annotation)
-            cases += [{**RESNET, name: value} for value in values]
-        elif get_origin(field.annotation) is Literal:
-            cases += [{name: choice} for choice in get_args(field.annotation)]
-        elif field.annotation is bool:
-            cases += [{name: False}, {name: True}]
+        if get_origin(field.annotation) is Literal:
+            values = get_args(field.annotation)
         else:
-            cases += [{name: value} for value in VALUES[name]]
+            values = [False, True] if field.annotation is bool else VALUES[name]
+        cases += [{**BESIDE.get(name, {}), name: value} for value in values]
     return cases + TOGETHER
 
 
@@ -149,9 +156,10 @@ def fingerprint(model: ViT) -> tuple[dict[str, torch.Size], list[float]]:
 
 
 def test_every_field_changes_the_model():
-    torch.manual_seed(0)
-    plain, seen = small(), set()
+    seen = set()
     for case in SINGLE:
+        torch.manual_seed(0)
+        plain = small(**BESIDE.get(list(case)[-1], {}))
         torch.manual_seed(0)
         model = small(**case)
         if model.config == plain.config or case in SAME:
@@ -318,7 +326,7 @@ def test_tokens_stand_as_class_token_registers_patches_and_registers_have_no_pos
     model = randomized(small(pool=pool, position=position, registers=3))
     images = images_for(model, 2, torch.float64)
     z, _ = model.embed(images)
-    first = int(pool == "class")
+    first = int("class" in pool)
     with_position = model.position(
         torch.cat([*([model.class_token.expand(2, -1, -1)] if first else []), model.embedding(images)], dim=1)
     )
@@ -359,7 +367,7 @@ def test_features_are_the_encoded_tokens_by_name_and_place(pool, registers):
     model = randomized(small(pool=pool, registers=registers, image_size=(8, 12)))
     images = images_for(model, 2, torch.float64)
     encoded, features = model.encode(images), model.features(images)
-    first = int(pool == "class")
+    first = int("class" in pool)
     if first:
         torch.testing.assert_close(features.class_token, encoded[:, 0])
     else:
@@ -520,3 +528,86 @@ def test_height_and_width_are_not_confused():
     assert model(torch.zeros(1, 3, 16, 24)).shape == (1, 4)
     with pytest.raises(ConfigError):
         model(torch.zeros(1, 3, 24, 16))
+
+
+# tokens, norms and heads that other people's weights have
+
+
+def test_a_distillation_token_has_a_head_and_the_logits_are_the_mean_of_both():
+    model = randomized(small(distillation_token=True, registers=2))
+    images = images_for(model, 2, torch.float64)
+    encoded = model.encode(images)
+    one, two = model(images, separate=True)
+    torch.testing.assert_close(one, model.head(encoded[:, 0]))
+    torch.testing.assert_close(two, model.head_distillation(encoded[:, 1]))
+    torch.testing.assert_close(model(images), (one + two) / 2)
+    features = model.features(images)
+    torch.testing.assert_close(features.distillation_token, encoded[:, 1])
+    torch.testing.assert_close(features.registers, encoded[:, 2:4])
+
+
+def test_without_classes_the_pooled_vector_comes_out():
+    for pool, width in (("class", 32), ("mean", 32), ("attention", 32), ("class+mean", 64)):
+        model = randomized(small(num_classes=0, pool=pool))
+        images = images_for(model, 2, torch.float64)
+        assert not any(name.startswith("head") for name in model.state_dict())
+        assert model(images).shape == (2, width)
+        torch.testing.assert_close(model(images), model.pool(model.encode(images)))
+
+
+def test_class_and_mean_pooling_puts_both_side_by_side():
+    model = randomized(small(num_classes=0, pool="class+mean", registers=2))
+    images = images_for(model, 2, torch.float64)
+    features = model.features(images)
+    torch.testing.assert_close(model(images), torch.cat([features.class_token, features.patches.mean(dim=(1, 2))], dim=1))
+
+
+def test_a_class_token_may_stand_beside_mean_pooling_and_is_not_in_the_mean():
+    model = randomized(small(pool="mean", class_token=True))
+    images = images_for(model, 2, torch.float64)
+    assert model.embed(images)[0].shape == (2, 17, 32)
+    torch.testing.assert_close(model(images), model.head(model.encode(images)[:, 1:].mean(dim=1)))
+
+
+def test_the_last_norm_may_stand_behind_the_mean():
+    before, after = randomized(small(pool="mean")), small(pool="mean", final_norm="pooled").double().eval()
+    after.load_state_dict(before.state_dict())
+    images = images_for(before, 2, torch.float64)
+    z, attention = before.embed(images)
+    for block in before.blocks:
+        z = block(z, **attention)
+    torch.testing.assert_close(after(images), after.head(after.norm(z.mean(dim=1))))
+    assert not torch.allclose(after(images), before(images))
+
+
+def test_of_the_class_token_alone_the_last_norm_may_stand_on_either_side():
+    before, after = randomized(small()), small(final_norm="pooled").double().eval()
+    after.load_state_dict(before.state_dict())
+    images = images_for(before, 2, torch.float64)
+    torch.testing.assert_close(after(images), before(images))
+
+
+def test_a_norm_on_the_tokens_comes_after_their_positions():
+    model = randomized(small(embedding_norm="tokens"))
+    plain = small().double().eval()
+    plain.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("embedding_norm")})
+    images = images_for(model, 2, torch.float64)
+    expected = F.layer_norm(plain.embed(images)[0], (32,), model.embedding_norm.weight, model.embedding_norm.bias, 1e-6)
+    torch.testing.assert_close(model.embed(images)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"embedding_norm": "patches", "embedding": "stem"},
+        {"distillation_token": True, "pool": "mean"},
+        {"distillation_token": True, "head": "mlp"},
+        {"final_norm": "pooled", "pool": "class+mean"},
+        {"head_dim": 6, "position": "rotary"},
+    ],
+    ids=str,
+)
+def test_what_cannot_go_together_is_refused(fields):
+    with pytest.raises(ConfigError) as error:
+        small(**fields)
+    assert error.value.hint

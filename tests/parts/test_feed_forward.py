@@ -1,7 +1,9 @@
 """The MLP against torch's layers and SwiGLU written out."""
 
+import pytest
 import torch
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from vitrail.parts import FeedForward
 
@@ -19,7 +21,7 @@ def test_it_equals_linear_gelu_linear():
 
 
 def test_gated_it_is_swiglu():
-    mlp, x = FeedForward(6, 10, gated=True).double(), numbers(2, 3, 6)
+    mlp, x = FeedForward(6, 10, activation="swiglu").double(), numbers(2, 3, 6)
     gate_weight, value_weight = mlp.expand.weight.chunk(2)
     gate_bias, value_bias = mlp.expand.bias.chunk(2)
     gate = x @ gate_weight.T + gate_bias
@@ -29,8 +31,8 @@ def test_gated_it_is_swiglu():
 
 def test_the_first_projection_is_twice_as_wide_when_gated():
     assert FeedForward(6, 10).expand.weight.shape == (10, 6)
-    assert FeedForward(6, 10, gated=True).expand.weight.shape == (20, 6)
-    assert FeedForward(6, 10, gated=True).contract.weight.shape == (6, 10)
+    assert FeedForward(6, 10, activation="swiglu").expand.weight.shape == (20, 6)
+    assert FeedForward(6, 10, activation="swiglu").contract.weight.shape == (6, 10)
 
 
 def test_the_result_may_have_another_width():
@@ -50,3 +52,14 @@ def test_dropout_acts_on_hidden_and_result_only_in_training():
     assert 0.4 < (hidden[0] == 0).double().mean() < 0.6
     assert 0.4 < (result == 0).double().mean() < 0.6
     assert (mlp.eval()(x) != 0).all()
+
+
+@pytest.mark.parametrize("name", ["gelu-tanh", "quick-gelu"])
+def test_the_approximations_are_those_of_transformers(name):
+    mlp, x = FeedForward(6, 10, activation=name).double(), numbers(2, 3, 6)
+    theirs = ACT2FN[{"gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu"}[name]]
+    expected = mlp.contract(theirs(mlp.expand(x)))
+    torch.testing.assert_close(mlp(x), expected, rtol=0, atol=1e-12)
+    exact = FeedForward(6, 10).double()
+    exact.load_state_dict(mlp.state_dict())
+    assert not torch.allclose(mlp(x), exact(x), atol=1e-6)

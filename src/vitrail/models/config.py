@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from vitrail.checks import require_at_most, require_divisible, require_width
+from vitrail.checks import require_at_most, require_divisible, require_multiple, require_width
 from vitrail.settings import Settings
 
 Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
@@ -31,14 +31,16 @@ class ViTConfig(Settings):
     """Height and width of a patch."""
     channels: Positive = 3
     """Colour channels: 3 for RGB, 1 for grey."""
-    num_classes: Positive = 1000
-    """Number of logits."""
+    num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
+    """Number of logits; 0 leaves out the head, and the model gives the pooled vector."""
     dim: Annotated[int, Field(gt=0, le=2**16)] = 768
     """Width D of a token."""
     depth: Annotated[int, Field(gt=0, le=1000)] = 12
     """Number of blocks L."""
     heads: Positive = 12
     """Attention heads k."""
+    head_dim: Annotated[int, Field(gt=0, le=2**16)] | None = None
+    """Width D_h of a head; dim / heads by default."""
     mlp_dim: Positive = 3072
     """Hidden width of the MLP."""
     embedding: Literal["conv", "linear", "stem", "resnet"] = "conv"
@@ -51,12 +53,21 @@ class ViTConfig(Settings):
     """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
     position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"] = "learned-1d"
     """How a token knows where it stands."""
-    pool: Literal["class", "mean", "attention"] = "class"
-    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP)."""
-    head: Literal["linear", "mlp", "lecture"] = "linear"
-    """One linear layer, Linear-tanh-Linear (pre-training), or Linear-GELU-Dropout-LayerNorm (lecture notes)."""
-    mlp: Literal["gelu", "swiglu"] = "gelu"
-    """Linear-GELU-Linear, or the gated SwiGLU."""
+    embedding_norm: Literal["none", "tokens", "patches"] = "none"
+    """LayerNorm before the blocks: none, on all tokens with their positions, or on each patch before and after projection."""
+    pool: Literal["class", "mean", "attention", "class+mean"] = "class"
+    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP), or the first two side by side."""
+    class_token: bool = False
+    """A class token even where the pool does not read it."""
+    distillation_token: bool = False
+    """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
+    final_norm: Literal["tokens", "pooled"] = "tokens"
+    """Where the last LayerNorm stands: on all tokens, or on the pooled vector."""
+    head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
+    """One linear layer, Linear-tanh-Linear (pre-training), Linear-GELU-Dropout-LayerNorm (lecture notes), or a linear map
+    without bias to an embedding (CLIP)."""
+    mlp: Literal["gelu", "gelu-tanh", "quick-gelu", "swiglu"] = "gelu"
+    """Linear-GELU-Linear, the same with one of GELU's approximations, or the gated SwiGLU."""
     block: Literal["sequential", "parallel"] = "sequential"
     """Attention then MLP, or both side by side."""
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0
@@ -83,9 +94,20 @@ class ViTConfig(Settings):
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
         factor = {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "rotary": 4}.get(self.position, 1)
-        require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=self.position == "rotary")
+        per_head = self.position == "rotary"
+        if self.head_dim is None:
+            require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=per_head)
+        else:
+            name, width = ("head_dim", self.head_dim) if per_head else ("dim", self.dim)
+            require_multiple(name, width, factor, f"the position {self.position}")
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
+        if self.embedding_norm == "patches" and self.embedding not in ("conv", "linear"):
+            raise ValueError(f"embedding_norm 'patches' is for flat patches, not for the embedding {self.embedding!r}")
+        if self.distillation_token and (self.pool, self.head) != ("class", "linear"):
+            raise ValueError("a distillation token goes with the pool 'class' and the head 'linear'")
+        if self.final_norm == "pooled" and self.pool == "class+mean":
+            raise ValueError("the pool 'class+mean' joins tokens that the last LayerNorm has been on; set final_norm to 'tokens'")
         if len(self.resnet_depths) > 8:
             raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
         most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
@@ -99,5 +121,15 @@ class ViTConfig(Settings):
 
     @property
     def prefix(self) -> int:
-        """Tokens before the patches: class token and registers."""
-        return (self.pool == "class") + self.registers
+        """Tokens before the patches: class token, distillation token and registers."""
+        return self.has_class_token + self.distillation_token + self.registers
+
+    @property
+    def has_class_token(self) -> bool:
+        """Whether there is a class token."""
+        return self.class_token or "class" in self.pool
+
+    @property
+    def pooled_dim(self) -> int:
+        """Width of what the head reads."""
+        return 2 * self.dim if self.pool == "class+mean" else self.dim

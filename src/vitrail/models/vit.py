@@ -19,6 +19,8 @@ class Features:
 
     class_token: Tensor | None
     """(B, D), or None in a model without one."""
+    distillation_token: Tensor | None
+    """(B, D), or None in a model without one."""
     registers: Tensor
     """(B, registers, D)."""
     patches: Tensor
@@ -26,42 +28,62 @@ class Features:
 
 
 class ViT(nn.Module):
-    """Images (B, C, H, W) to logits (B, classes).
+    """Images (B, C, H, W) to logits (B, classes), or without classes to the pooled vector (B, D).
 
-    Tokens are ordered ``[class token; registers; patches row by row]``.
+    Tokens are ordered ``[class token; distillation token; registers; patches row by row]``.
     """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = c = config
         self.embedding = _embedding(c)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.pool == "class" else None
+        self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.has_class_token else None
+        self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
         self.registers = nn.Parameter(torch.zeros(1, c.registers, c.dim)) if c.registers else None
         self.position = _position(c)
         self.relative = parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix) if c.position == "relative" else None
-        self.rotary = parts.RotaryPosition2d(c.grid, c.dim // c.heads, prefix=c.prefix) if c.position == "rotary" else None
+        self.rotary = (
+            parts.RotaryPosition2d(c.grid, c.head_dim or c.dim // c.heads, prefix=c.prefix) if c.position == "rotary" else None
+        )
+        self.embedding_norm = nn.LayerNorm(c.dim, eps=c.norm_eps) if c.embedding_norm == "tokens" else nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, i) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
         self.pool = _pool(c)
-        heads = {"linear": parts.linear_head, "mlp": parts.mlp_head, "lecture": parts.lecture_head}
-        self.head = heads[c.head](c.dim, c.num_classes, dropout=c.head_dropout)
+        self.head = _head(c)
+        self.head_distillation = _head(c) if c.distillation_token else None
         self.apply(_initialize)
-        nn.init.normal_(last_linear(self.head).weight, std=0.02)
-        for token in (self.class_token, self.registers):
+        for head in (self.head, self.head_distillation):
+            if head is not None and c.num_classes:
+                nn.init.normal_(last_linear(head).weight, std=0.02)
+        for token in (self.class_token, self.distillation_token, self.registers):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to logits (B, classes)."""
-        return self.head(self.pool(self.encode(images)))
+    def forward(self, images: Tensor, *, separate: bool = False) -> Any:
+        """(B, C, H, W) to logits (B, classes).
+
+        With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
+        ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
+        """
+        z = self.encode(images)
+        pooled = self.pool(z)
+        logits = self.head(self.norm(pooled) if self.config.final_norm == "pooled" else pooled)
+        if self.head_distillation is None:
+            return logits
+        distilled = z[:, 1] if self.config.final_norm == "tokens" else self.norm(z[:, 1])
+        pair = logits, self.head_distillation(distilled)
+        return pair if separate else (pair[0] + pair[1]) / 2
 
     def encode(self, images: Tensor) -> Tensor:
-        """Equations (1) to (4), with the final LayerNorm on all tokens: (B, C, H, W) to (B, prefix + N, D)."""
+        """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
+
+        The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone.
+        """
         z, attention = self.embed(images)
         for block in self.blocks:
             z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
-        return self.norm(z)  # equation (4)
+        return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
 
     def embed(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
@@ -70,13 +92,12 @@ class ViT(nn.Module):
         """
         self._check(images)
         z = self.embedding(images)  # (B, N, D)
-        if self.class_token is not None:
-            z = torch.cat([self.class_token.expand(len(z), -1, -1), z], dim=1)  # (B, 1 + N, D)
+        first = [token for token in (self.class_token, self.distillation_token) if token is not None]
+        z = torch.cat([*(token.expand(len(z), -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
         z = self.position(z)
         if self.registers is not None:  # after the class token and without a position, as their authors have it
-            first = self.config.prefix - self.config.registers
-            z = torch.cat([z[:, :first], self.registers.expand(len(z), -1, -1), z[:, first:]], dim=1)
-        z = self.dropout(z)  # (B, prefix + N, D)
+            z = torch.cat([z[:, : len(first)], self.registers.expand(len(z), -1, -1), z[:, len(first) :]], dim=1)
+        z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)
         attention: dict[str, Any] = {}
         if self.relative is not None:
             attention["bias"] = self.relative()
@@ -95,6 +116,7 @@ class ViT(nn.Module):
         z, prefix = self.encode(images), self.config.prefix
         return Features(
             class_token=z[:, 0] if self.class_token is not None else None,
+            distillation_token=z[:, 1] if self.distillation_token is not None else None,
             registers=z[:, prefix - self.config.registers : prefix],
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
@@ -129,7 +151,8 @@ def _embedding(c: ViTConfig) -> nn.Module:
     if c.embedding == "resnet":
         resnet = parts.ResNet(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
-    return parts.PatchEmbedding(c.channels, c.dim, c.patch_size, method=c.embedding)
+    norm = c.embedding_norm == "patches"
+    return parts.PatchEmbedding(c.channels, c.dim, c.patch_size, method=c.embedding, norm=norm, norm_eps=c.norm_eps)
 
 
 def _position(c: ViTConfig) -> nn.Module:
@@ -147,10 +170,10 @@ def _position(c: ViTConfig) -> nn.Module:
 
 def _block(c: ViTConfig, index: int) -> nn.Module:
     attention = parts.Attention(
-        c.dim, c.heads, bias=c.qkv_bias, qk_norm=c.qk_norm, attention_dropout=c.attention_dropout, dropout=c.dropout,
-        norm_eps=c.norm_eps,
+        c.dim, c.heads, query_dim=c.head_dim and c.heads * c.head_dim, bias=c.qkv_bias, qk_norm=c.qk_norm,
+        attention_dropout=c.attention_dropout, dropout=c.dropout, norm_eps=c.norm_eps,
     )  # fmt: skip
-    mlp = parts.FeedForward(c.dim, c.mlp_dim, gated=c.mlp == "swiglu", dropout=c.dropout)
+    mlp = parts.FeedForward(c.dim, c.mlp_dim, activation=c.mlp, dropout=c.dropout)
     drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
     kind: type[nn.Module] = parts.ParallelBlock if c.block == "parallel" else parts.Block
     return kind(c.dim, attention, mlp, layer_scale=c.layer_scale, drop_path=drop_path, norm_eps=c.norm_eps)
@@ -161,7 +184,22 @@ def _pool(c: ViTConfig) -> nn.Module:
         return parts.ClassTokenPooling()
     if c.pool == "mean":
         return parts.MeanPooling(c.prefix)
-    return parts.AttentionPooling(c.dim, c.heads, c.mlp_dim, norm_eps=c.norm_eps)
+    if c.pool == "class+mean":
+        return parts.ClassAndMeanPooling(c.prefix)
+    activation = "gelu" if c.mlp == "swiglu" else c.mlp
+    return parts.AttentionPooling(c.dim, c.heads, c.mlp_dim, activation=activation, norm_eps=c.norm_eps)
+
+
+def _head(c: ViTConfig) -> nn.Module:
+    if not c.num_classes:
+        return nn.Identity()
+    kinds = {
+        "linear": parts.linear_head,
+        "mlp": parts.mlp_head,
+        "lecture": parts.lecture_head,
+        "projection": parts.projection_head,
+    }
+    return kinds[c.head](c.pooled_dim, c.num_classes, dropout=c.head_dropout)
 
 
 def _initialize(module: nn.Module) -> None:

@@ -3,9 +3,9 @@
 from vitrail.parts.attention import Attention, attend, attention_weights
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock
 from vitrail.parts.feed_forward import FeedForward
-from vitrail.parts.head import lecture_head, linear_head, mlp_head
+from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.patches import ConvStem, PatchEmbedding, grid_size, patchify, unpatchify
-from vitrail.parts.pooling import AttentionPooling, ClassTokenPooling, MeanPooling
+from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
     LearnedPosition1d,
     LearnedPosition2d,
@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "Bottleneck",
     "Branch",
+    "ClassAndMeanPooling",
     "ClassTokenPooling",
     "ConvStem",
     "DropPath",
@@ -46,6 +47,7 @@ __all__ = [
     "linear_head",
     "mlp_head",
     "patchify",
+    "projection_head",
     "resize_positions",
     "rotate",
     "sincos_position_1d",

@@ -1,28 +1,41 @@
 """The MLP of a block."""
 
+from typing import Literal
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "swiglu"]
+"""GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016,
+https://arxiv.org/abs/1606.08415), and the gated SwiGLU."""
 
 
 class FeedForward(nn.Module):
     """``Linear → GELU → Linear``, the MLP of equation (3): (…, D) to (…, output_dim).
 
-    With ``gated`` it is SwiGLU, ``(silu(x W_g) · x W_x) W_o`` (Shazeer 2020, https://arxiv.org/abs/2002.05202), whose
+    With the activation "swiglu" it is ``(silu(x W_g) · x W_x) W_o`` (Shazeer 2020, https://arxiv.org/abs/2002.05202), whose
     first projection is twice as wide.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, *, output_dim: int | None = None, gated: bool = False, dropout: float = 0.0):
+    def __init__(
+        self, dim: int, hidden_dim: int, *, output_dim: int | None = None, activation: Activation = "gelu", dropout: float = 0.0
+    ):
         super().__init__()
-        self.gated = gated
-        self.expand = nn.Linear(dim, 2 * hidden_dim if gated else hidden_dim)
+        self.activation = activation
+        self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim)
         self.contract = nn.Linear(hidden_dim, output_dim or dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.expand(x)  # (…, hidden_dim), twice that when gated
-        if self.gated:
-            gate, hidden = hidden.chunk(2, dim=-1)
-            hidden = F.silu(gate) * hidden
-        else:
-            hidden = F.gelu(hidden)
+        hidden = _activate(self.expand(x), self.activation)  # (…, hidden_dim)
         return self.dropout(self.contract(self.dropout(hidden)))
+
+
+def _activate(hidden: Tensor, activation: Activation) -> Tensor:
+    if activation == "swiglu":
+        gate, hidden = hidden.chunk(2, dim=-1)
+        return F.silu(gate) * hidden
+    if activation == "quick-gelu":
+        return hidden * torch.sigmoid(1.702 * hidden)
+    return F.gelu(hidden, approximate="tanh" if activation == "gelu-tanh" else "none")

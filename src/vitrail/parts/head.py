@@ -10,6 +10,11 @@ def linear_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequentia
     return _named(dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes))
 
 
+def projection_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
+    """A linear layer without bias: CLIP's map into the space that it shares with texts."""
+    return _named(dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes, bias=False))
+
+
 def mlp_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
     """``Linear → tanh → Linear``, the head of the paper's pre-training."""
     hidden = nn.Linear(dim, dim)

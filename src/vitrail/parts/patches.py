@@ -36,18 +36,32 @@ class PatchEmbedding(nn.Module):
 
     ``method`` "conv" is a convolution whose stride is the patch; "linear" flattens each patch and multiplies by E.
     Both hold the same parameters and give the same numbers; a checkpoint of one loads into the other.
+
+    ``norm`` puts a LayerNorm on the flattened patch and another on its token, as vit-pytorch has them.
     """
 
-    def __init__(self, channels: int, dim: int, patch_size: Size, *, method: Literal["conv", "linear"] = "conv"):
+    def __init__(
+        self,
+        channels: int,
+        dim: int,
+        patch_size: Size,
+        *,
+        method: Literal["conv", "linear"] = "conv",
+        norm: bool = False,
+        norm_eps: float = 1e-6,
+    ):
         super().__init__()
-        self.patch_size, self.method = patch_size, method
+        self.patch_size, self.flat = patch_size, norm or method == "linear"
+        self.patch_norm = nn.LayerNorm(channels * patch_size[0] * patch_size[1], eps=norm_eps) if norm else nn.Identity()
         self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+        self.token_norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.method == "linear":
-            matrix = self.projection.weight.flatten(1)  # Eᵀ: (D, C·P_h·P_w)
-            return F.linear(patchify(images, self.patch_size), matrix, self.projection.bias)
-        return self.projection(images).flatten(2).transpose(1, 2)
+        if not self.flat:
+            return self.projection(images).flatten(2).transpose(1, 2)
+        patches = self.patch_norm(patchify(images, self.patch_size))  # (B, N, C·P_h·P_w)
+        matrix = self.projection.weight.flatten(1)  # Eᵀ: (D, C·P_h·P_w)
+        return self.token_norm(F.linear(patches, matrix, self.projection.bias))
 
 
 class ConvStem(nn.Module):

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Branch
-from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.feed_forward import Activation, FeedForward
 
 
 class ClassTokenPooling(nn.Module):
@@ -26,15 +26,26 @@ class MeanPooling(nn.Module):
         return x[:, self.prefix :].mean(dim=1)
 
 
+class ClassAndMeanPooling(nn.Module):
+    """The class token and the mean of the patch tokens side by side: (B, 2·D), what DINOv2's classifiers read."""
+
+    def __init__(self, prefix: int):
+        super().__init__()
+        self.mean = MeanPooling(prefix)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, 0], self.mean(x)], dim=-1)
+
+
 class AttentionPooling(nn.Module):
     """A learned query attends to all tokens, then an MLP branch (MAP; Zhai et al. 2022, https://arxiv.org/abs/2106.04560)."""
 
-    def __init__(self, dim: int, heads: int, mlp_dim: int, *, norm_eps: float = 1e-6):
+    def __init__(self, dim: int, heads: int, mlp_dim: int, *, activation: Activation = "gelu", norm_eps: float = 1e-6):
         super().__init__()
         self.query = nn.Parameter(torch.empty(1, 1, dim))
         nn.init.normal_(self.query, std=0.02)
         self.attention = Attention(dim, heads, context_dim=dim)
-        self.mlp = Branch(dim, FeedForward(dim, mlp_dim), norm_eps=norm_eps)
+        self.mlp = Branch(dim, FeedForward(dim, mlp_dim, activation=activation), norm_eps=norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
         pooled = self.attention(self.query.expand(len(x), -1, -1), x)  # (B, 1, D)
