@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from peers import declare_operators
 from PIL import Image
 
+from peers import declare_operators
 from vitrail import api
 
 OPERATORS = declare_operators()
