@@ -16,7 +16,7 @@ from vitrail.api import resolve_run
 from vitrail.data.sources import open_data
 from vitrail.study import figures
 from vitrail.training import run_folder
-from vitrail.training.recipes import recipe_names
+from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.training.signals import InterruptedRunError
 from vitrail.weights.reference import open_model
 
@@ -194,6 +194,22 @@ def test_training_from_a_model_that_does_not_fit_is_an_error_and_leaves_nothing(
     with pytest.raises(ConfigError, match="does not fit"):
         vitrail.train(pictures, tmp_path / "run", start=str(run.folder), **{"model.dim": 32})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_from_a_model_takes_the_recipe_for_fine_tuning(run):
+    given = {"data": {"source": "x"}, "start": str(run.folder)}
+    tuned, start = resolve_run(None, None, given)
+    assert tuned == resolve_run("finetune", None, given)[0]
+    assert tuned.optimizer.layer_decay == read_recipe("finetune")["optimizer"]["layer_decay"] < 1
+    assert tuned.model.dim == start.model.config.dim == run.trained.model.config.dim
+    assert resolve_run("scratch", None, given)[0].optimizer.layer_decay == 1
+
+
+def test_the_configuration_of_a_run_is_complete_though_it_began_from_a_model(run, pictures, tmp_path):
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), recipe="scratch", fast_dev_run=True)
+    again, _ = resolve_run(None, tuned.folder / "config.yaml", {})
+    assert again.start == str(run.folder)
+    assert again.optimizer == resolve_run("scratch", None, {"data": {"source": "x"}})[0].optimizer
 
 
 def test_a_model_that_is_missing_is_an_error(tmp_path):

@@ -24,8 +24,8 @@ from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
 from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
 from vitrail.training.signals import InterruptedRunError, remembered_signals
-from vitrail.weights.folder import TrainedModel, load_model
-from vitrail.weights.reference import open_model
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.transfer import transfer
 
 Picture = str | Path | bytes | Image.Image
@@ -61,7 +61,8 @@ def train(
     Args:
         data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; that of the digits or of CIFAR-10 for them, else ``scratch``.
+        recipe: a name of `vitrail recipes`; ``finetune`` where ``start`` names a model, that of the digits or of CIFAR-10
+            for them, else ``scratch``.
         config: a YAML file over the recipe.
         observer: told how the run goes.
         transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
@@ -229,14 +230,14 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
     check_names(file, path=f"{config}: ")
     check_names(settings)
     own = merge(file, settings)
-    data, model = own.get("data", {}), file.get("model", {})
+    data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
+    if not isinstance(reference, str | None):
+        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a run folder or a model folder")
     if recipe is None and isinstance(model, dict) and "name" in model:
         base: Values = {}  # a complete recipe of its own
     else:
-        base = read_recipe(recipe or default_recipe(data.get("source") if isinstance(data, dict) else None))
-    reference = own.get("start")
-    if not isinstance(reference, str | None):
-        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a run folder or a model folder")
+        source = data.get("source") if isinstance(data, dict) else None
+        base = read_recipe(recipe or default_recipe(source, start=reference))
     start = None if reference is None else open_model(reference)
     return resolve(base, file, settings, start.model.config if start else None), start
 

@@ -54,9 +54,17 @@ def at(settings, dotted):
     return settings
 
 
+COMPANIONS = {
+    ("model.embedding_norm", "patches"): ("--model.embedding", "conv"),
+    ("model.distillation_token", True): ("--model.pool", "class"),
+}
+"""What else a choice asks for."""
+
+
 @pytest.mark.parametrize(("name", "choice"), list(choices(RunSettings)))
 def test_every_choice_can_be_made_on_the_command_line(settings_of, name, choice):
-    settings = settings_of(f"--{name.replace('_', '-')}", str(choice).lower() if isinstance(choice, bool) else choice)
+    text = str(choice).lower() if isinstance(choice, bool) else choice
+    settings = settings_of(f"--{name.replace('_', '-')}", text, *COMPANIONS.get((name, choice), ()))
     assert at(settings, name) == choice
 
 

@@ -43,7 +43,8 @@ def train(
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     recipe
-        Settings to begin with; see vitrail recipes. Default: that of the digits or of CIFAR-10, else scratch.
+        Settings to begin with; see vitrail recipes. Default: finetune with --from, that of the digits or of
+        CIFAR-10 for them, else scratch.
     model
         A name of vitrail models, such as ViT-S/16.
     start

@@ -26,8 +26,10 @@ def read_recipe(name: str) -> dict[str, Any]:
     return values
 
 
-def default_recipe(source: str | None) -> str:
-    """The recipe of a run that names none."""
+def default_recipe(source: str | None, *, start: str | None = None) -> str:
+    """The recipe of a run that names none: by the model that it starts from, if it does, else by its data."""
+    if start is not None:
+        return "finetune"
     if str(source).startswith("cifar10:"):
         return "cifar10"
     return "digits" if source == "digits" else "scratch"
