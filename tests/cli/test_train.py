@@ -57,14 +57,16 @@ def at(settings, dotted):
 COMPANIONS = {
     ("model.embedding_norm", "patches"): ("--model.embedding", "conv"),
     ("model.distillation_token", True): ("--model.pool", "class"),
+    ("training.tune", "head"): ("--from", "RUN"),
 }
-"""What else a choice asks for."""
+"""What else a choice asks for; RUN stands for a finished run."""
 
 
 @pytest.mark.parametrize(("name", "choice"), list(choices(RunSettings)))
-def test_every_choice_can_be_made_on_the_command_line(settings_of, name, choice):
+def test_every_choice_can_be_made_on_the_command_line(settings_of, run, name, choice):
     text = str(choice).lower() if isinstance(choice, bool) else choice
-    settings = settings_of(f"--{name.replace('_', '-')}", text, *COMPANIONS.get((name, choice), ()))
+    companions = [run.folder if word == "RUN" else word for word in COMPANIONS.get((name, choice), ())]
+    settings = settings_of(f"--{name.replace('_', '-')}", text, *companions)
     assert at(settings, name) == choice
 
 
@@ -105,6 +107,7 @@ SHORT = {
     "model": ("ViT-S/16", "ViT-S/16"),
     "epochs": ("7", 7),
     "batch_size": ("9", 9),
+    "tune": ("all", "all"),
     "lr": ("1e-4", 1e-4),
     "seed": ("5", 5),
     "image_size": ("48x32", (48, 32)),

@@ -18,6 +18,7 @@ def train(
     recipe: str | None = None,
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
+    tune: str | None = None,
     epochs: Whole | None = None,
     batch_size: Whole | None = None,
     lr: float | None = None,
@@ -49,6 +50,8 @@ def train(
         A name of vitrail models, such as ViT-S/16.
     start
         A trained model to start from: a run folder or a model folder.
+    tune
+        What to train of a model given by --from: all of it, or the head alone.
     epochs
         Passes over the training images.
     batch_size
@@ -73,8 +76,8 @@ def train(
         Two batches, one epoch: does everything work?
     """
     flags = {
-        "data": data, "model": model, "start": start, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed,
-        "image_size": None if image_size is None else number(image_size), "precision": precision,
+        "data": data, "model": model, "start": start, "tune": tune, "epochs": epochs, "batch_size": batch_size, "lr": lr,
+        "seed": seed, "image_size": None if image_size is None else number(image_size), "precision": precision,
         "checkpoint_every_steps": checkpoint_every_steps, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value is not None}

@@ -35,6 +35,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
 from vitrail.training.tracking import open_tracker
+from vitrail.training.tuning import choose_parts, start_training
 from vitrail.weights.folder import TrainedModel, save_model
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -94,6 +95,7 @@ class Trainer:
         t = settings.training
         self.device = pick_device(t.device)
         self.model = model.to(self.device)
+        choose_parts(self.model, settings)
         self.forward = torch.compile(self.model) if t.compile else self.model
         self.optimizers = create_optimizers(self.model, settings.optimizer)
         self.task = _task(settings, data)
@@ -149,7 +151,7 @@ class Trainer:
         self.folder.write_status("finished", **self._progress())
 
     def _epoch(self, epoch: int, observer: Observer, signals: Signals) -> None:
-        self.model.train()
+        start_training(self.model, self.settings)
         start = time.perf_counter()
         for pixels, labels in self.train_loader.epoch(epoch, skip=self.done % len(self.train_loader)):
             loss, correct = self._step(pixels.to(self.device), labels.to(self.device))

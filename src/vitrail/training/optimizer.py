@@ -73,7 +73,7 @@ def _blocks_above(name: str, model: nn.Module) -> int:
     first, _, rest = name.partition(".")
     if first == "blocks":
         return depth - int(rest.partition(".")[0])
-    return 0 if first in ("norm", "pool", "head") else depth + 1
+    return 0 if first in ("norm", "pool", "head", "head_distillation") else depth + 1
 
 
 def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:

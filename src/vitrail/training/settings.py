@@ -91,6 +91,8 @@ class TrainingSettings(Settings):
     """Passes over the training images."""
     batch_size: Positive = 128
     """Images per step of the optimizer."""
+    tune: Literal["all", "head"] = "all"
+    """What a run that starts from a model trains: all of it, or its head alone (a linear probe)."""
     accumulate: Positive = 1
     """Parts a batch is cut into to save memory; the gradient is that of the whole batch, but for dropout."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -169,7 +171,11 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     if not merged.get("model"):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
-    return RunSettings.read(merged)
+    settings = RunSettings.read(merged)
+    if settings.training.tune != "all" and settings.start is None:
+        hint = "give a trained model with --from, or leave training.tune at all"
+        raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
+    return settings
 
 
 def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
@@ -209,6 +215,7 @@ SHORT_NAMES = {
     "model": "model.name",
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
+    "tune": "training.tune",
     "lr": "optimizer.lr",
     "seed": "training.seed",
     "image_size": "model.image_size",

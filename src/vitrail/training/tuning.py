@@ -1,0 +1,31 @@
+"""Which part of a model a run trains."""
+
+from torch import nn
+
+from vitrail.models.vit import ViT
+from vitrail.training.settings import RunSettings
+
+
+def choose_parts(model: ViT, settings: RunSettings) -> None:
+    """Take the gradient from everything that ``training.tune`` leaves as it is."""
+    if settings.training.tune == "all":
+        return
+    model.requires_grad_(False)
+    for head in heads(model):
+        head.requires_grad_()
+
+
+def start_training(model: ViT, settings: RunSettings) -> None:
+    """Training mode for what is trained.
+
+    A linear probe reads what the model says of an image, so all but the head stays as it is in evaluation: no dropout, no
+    patch left out.
+    """
+    model.train(settings.training.tune != "head")
+    for head in heads(model):
+        head.train()
+
+
+def heads(model: ViT) -> list[nn.Module]:
+    """The head, and that of the distillation token where there is one."""
+    return [head for head in (model.head, model.head_distillation) if head is not None]
