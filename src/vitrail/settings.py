@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from reprlib import Repr
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from vitrail.errors import ConfigError, nearest
 
@@ -31,6 +31,16 @@ class Settings(BaseModel):
             errors = error.errors()
             unknown = [e for e in errors if e["type"] == "extra_forbidden"]
             raise cls._explain((unknown or errors)[0], where) from None
+
+    @classmethod
+    def read_field(cls, name: str, value: Any, *, where: str = "") -> Any:
+        """Validate one field by itself; raises `ConfigError`."""
+        field = cls.model_fields[name]
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        try:
+            return TypeAdapter(kind).validate_python(value)
+        except ValidationError as error:
+            raise cls._explain({**error.errors()[0], "loc": (name,)}, where) from None
 
     def changed(self, **values: Any) -> Self:
         """A validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""

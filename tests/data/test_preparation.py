@@ -195,7 +195,7 @@ def test_a_description_without_a_part_is_refused(key):
 @pytest.mark.parametrize(
     "damage",
     [
-        {"size": 224},
+        {"size": "224"},
         {"size": None},
         {"size": {"height": "tall", "width": 16}},
         {"size": {"height": 4, "width": 4}},
@@ -220,7 +220,61 @@ def test_a_damaged_description_is_refused(damage):
         Preparation.from_hugging_face({**GOOD, **damage}, where="preprocessor_config.json")
 
 
-@pytest.mark.parametrize("other", [{"rescale_factor": 1 / 127.5}, {"do_normalize": False}, {"do_center_crop": False}], ids=str)
-def test_a_description_that_means_something_else_is_refused_not_misread(other):
+@pytest.mark.parametrize("other", [{"do_rescale": False}, {"do_resize": False}], ids=str)
+def test_a_description_of_what_is_not_done_here_is_refused_not_misread(other):
     with pytest.raises(ModelFileError):
         Preparation.from_hugging_face({**GOOD, **other})
+
+
+FOREIGN = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225], "resample": 3}
+
+
+def foreign(**values) -> Preparation:
+    return Preparation.from_hugging_face({**FOREIGN, **values})
+
+
+def test_a_size_of_two_sides_squashes_and_a_shortest_edge_keeps_the_shape():
+    squashed = foreign(size={"height": 24, "width": 24})
+    covered = foreign(size={"shortest_edge": 32}, crop_size={"height": 24, "width": 24}, do_center_crop=True)
+    assert (squashed.fit, squashed.resize_size, squashed.image_size) == ("squash", (24, 24), (24, 24))
+    assert (covered.fit, covered.resize_size, covered.image_size) == ("cover", (32, 32), (24, 24))
+    image = Image.effect_noise((60, 30), 80).convert("RGB")
+    whole = np.asarray(image.resize((24, 24), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+    np.testing.assert_array_equal(squashed.pixels(image), whole)
+    assert np.abs(covered.pixels(image).astype(int) - whole).mean() > 5
+
+
+@pytest.mark.parametrize("kind, fit", [("ViTFeatureExtractor", "squash"), ("CLIPFeatureExtractor", "cover")])
+def test_a_size_of_one_number_means_what_it_meant_to_the_class_of_its_time(kind, fit):
+    assert foreign(size=24, feature_extractor_type=kind).fit == fit
+
+
+def test_without_a_crop_the_resized_image_is_the_whole():
+    assert foreign(size={"height": 24, "width": 24}, crop_size=16, do_center_crop=False).image_size == (24, 24)
+
+
+def test_images_that_are_not_normalised_or_scaled_otherwise_are_as_transformers_makes_them():
+    pixels = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
+    plain = foreign(size=4, do_normalize=False)
+    torch.testing.assert_close(plain.normalize(pixels), pixels / 255)
+    doubled = foreign(size=4, rescale_factor=1 / 127.5)
+    mean, std = (torch.tensor(FOREIGN[name]).view(3, 1, 1) for name in ("image_mean", "image_std"))
+    torch.testing.assert_close(doubled.normalize(pixels), (pixels / 127.5 - mean) / std, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_description_leaves_out_comes_from_what_is_usual():
+    usual = Preparation.standard((16, 16), resampling="bicubic", **IMAGENET)
+    read = Preparation.from_hugging_face({"size": {"height": 16, "width": 16}}, otherwise=usual)
+    assert (read.mean, read.resampling, read.fit) == (usual.mean, "bicubic", "squash")
+
+
+def test_at_another_size_the_same_share_of_the_image_is_kept():
+    preparation = Preparation.standard((224, 224), crop_ratio=0.875)
+    assert preparation.at((224, 224)) is preparation
+    assert preparation.at((448, 336)).resize_size == (512, 384)
+    assert preparation.at((448, 336)).mean == preparation.mean
+
+
+def test_sides_are_rounded_down_as_in_timm():
+    assert Preparation.standard((224, 224), crop_ratio=0.9).resize_size == (248, 248)
+    assert Preparation.standard((224, 224), crop_ratio=0.875).resize_size == (256, 256)

@@ -18,7 +18,7 @@ from vitrail.study.answers import Answers
 from vitrail.study.cost import cost
 from vitrail.study.multi_label import THESE
 from vitrail.study.report import curves_caption, duration, for_multi_label, write_report
-from vitrail.weights.folder import load_model
+from vitrail.weights.reference import load_model
 
 CONFIG = ViTConfig(image_size=8, patch_size=4, channels=1, num_classes=2, dim=16, depth=1, heads=2, mlp_dim=32)
 

@@ -15,7 +15,7 @@ from vitrail.errors import ConfigError, DivergedError, ModelFileError
 from vitrail.training.loop import Observer
 from vitrail.training.run_folder import RunFolder, require_free
 from vitrail.training.settings import RunSettings
-from vitrail.weights.folder import load_model
+from vitrail.weights.reference import load_model
 
 PROMISED = {
     "config.yaml", "env.json", "metrics.jsonl", "metrics.csv", "train.log", "model_summary.txt",

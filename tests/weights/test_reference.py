@@ -75,16 +75,16 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     refused(tmp_path, "config.json")
 
 
-def test_weights_by_another_name_are_no_model(folder):
+def test_weights_of_our_own_without_their_configuration_say_that_it_is_missing(folder):
     alone = folder.parent / "alone.safetensors"
     alone.write_bytes((folder / "model.safetensors").read_bytes())
-    refused(alone, "alone.safetensors")
+    refused(alone, "config.json is missing")
     refused(folder / "config.json", "config.json")
 
 
-def test_lone_weights_miss_their_configuration(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"x")
-    refused(tmp_path / "model.safetensors", "config.json")
+def test_weights_by_another_name_are_a_model_beside_their_configuration(folder):
+    (folder / "model.safetensors").rename(folder / "renamed.safetensors")
+    assert open_model(folder / "renamed.safetensors").labels == ["cat", "dog", "10 o'clock é"]
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.pth", "pytorch_model.bin", "last.ckpt", "model.pkl", "MODEL.PTH"])
@@ -116,5 +116,5 @@ def test_the_command_exits_with_4_and_never_opens_a_pickle(tmp_path):
 
 def test_the_configuration_of_a_name_or_a_model_is_known(folder, run):
     assert config_of("ViT-Ti/16") == model_config("ViT-Ti/16") and config_of("vit_tiny_patch16_224").dim == 192
-    assert config_of(folder) == open_model(folder).model.config == config_of(run)
+    assert config_of(folder) == open_model(folder).config and config_of(run) == open_model(run).config
     refused("ViT-Tii/16", "ViT-Ti/16", opening=config_of)

@@ -25,14 +25,16 @@ RESAMPLING = {
 
 
 class Preparation(Settings):
-    """How an image becomes a tensor: decode, resize so that it covers, crop the centre, scale to 0…1, normalise."""
+    """How an image becomes a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
 
     image_size: Size
     """Height and width the model takes."""
     channels: Literal[1, 3] = 3
     """3 for RGB, 1 for grey."""
     resize_size: Size
-    """Height and width the resized image covers before the centre of ``image_size`` is cut out."""
+    """Height and width of the resized image, of which the centre of ``image_size`` is cut out."""
+    fit: Literal["cover", "squash"] = "cover"
+    """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""
     mean: tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
@@ -49,28 +51,43 @@ class Preparation(Settings):
         return self
 
     @classmethod
-    def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0) -> Self:
-        """Mean and deviation 0.5 as in the paper; ``crop_ratio`` is the share of the resized image that is kept."""
-        resize = (round(image_size[0] / crop_ratio), round(image_size[1] / crop_ratio))
+    def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0, **fields: Any) -> Self:
+        """Mean and deviation 0.5 as in the paper; ``crop_ratio`` is the share of the resized image that is kept.
+
+        ``fields`` are others of this class, in place of their defaults.
+        """
+        resize = tuple(math.floor(side / crop_ratio + 1e-6) for side in image_size)  # as timm rounds
         half = (0.5,) * channels
-        return cls.read(
-            {"image_size": image_size, "channels": channels, "resize_size": resize, "mean": half, "std": half},
-            where="preparation",
-        )
+        values = {"image_size": image_size, "channels": channels, "resize_size": resize, "mean": half, "std": half, **fields}
+        return cls.read(values, where="preparation")
+
+    def at(self, image_size: tuple[int, int]) -> Self:
+        """The same preparation for images of another size: the same share of the resized image is kept."""
+        if image_size == self.image_size:
+            return self
+        sides = zip(image_size, self.resize_size, self.image_size, strict=True)
+        return self.changed(image_size=image_size, resize_size=tuple(round(new * resize / old) for new, resize, old in sides))
+
+    def __str__(self) -> str:
+        rows, columns = self.resize_size
+        resize = f"shorter side to {rows}" if self.fit == "cover" and rows == columns else f"{self.fit} to {rows}×{columns}"
+        numbers = (f"{name} {', '.join(f'{v:g}' for v in values)}" for name, values in (("mean", self.mean), ("std", self.std)))
+        return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
     def decode(self, source: Source) -> Image.Image:
         """The upright picture in the model's colours."""
         return decode(source, channels=self.channels)
 
     def crop(self, image: Image.Image) -> Image.Image:
-        """Resize, keeping the shape, until ``resize_size`` is just covered, and cut out the centre.
+        """Resize as `fit` has it, and cut out the centre.
 
         Both in one step: only what the crop shows is computed, so that a very oblong image costs no more than another.
         """
         height, width = self.image_size
-        scale = max(self.resize_size[0] / image.height, self.resize_size[1] / image.width)
-        rows = max(self.resize_size[0], round(image.height * scale))
-        columns = max(self.resize_size[1], round(image.width * scale))
+        rows, columns = self.resize_size
+        if self.fit == "cover":
+            scale = max(rows / image.height, columns / image.width)
+            rows, columns = max(rows, round(image.height * scale)), max(columns, round(image.width * scale))
         left, top = (columns - width) // 2, (rows - height) // 2
         x, y = image.width / columns, image.height / rows  # source pixels per resized pixel
         right, bottom = min((left + width) * x, image.width), min((top + height) * y, image.height)
@@ -92,12 +109,13 @@ class Preparation(Settings):
     def to_hugging_face(self) -> dict[str, Any]:
         """As ``preprocessor_config.json`` in the keys of transformers' image processors."""
         rows, columns = self.resize_size
-        square = rows == columns  # theirs knows how to cover a square, and squashes to anything else
+        shortest = self.fit == "cover" and rows == columns  # theirs knows how to cover a square, and squashes to anything else
         return {
-            "image_processor_type": "CLIPImageProcessor" if square else "ViTImageProcessor",
+            "image_processor_type": "CLIPImageProcessor" if shortest else "ViTImageProcessor",
             "do_convert_rgb": self.channels == 3,
             "do_resize": True,
-            "size": {"shortest_edge": rows} if square else {"height": rows, "width": columns},
+            "size": {"shortest_edge": rows} if shortest else {"height": rows, "width": columns},
+            "fit": self.fit,
             "resample": int(RESAMPLING[self.resampling]),
             "do_center_crop": True,
             "crop_size": {"height": self.image_size[0], "width": self.image_size[1]},
@@ -109,25 +127,36 @@ class Preparation(Settings):
         }
 
     @classmethod
-    def from_hugging_face(cls, values: Mapping[str, Any], *, where: object = None) -> Self:
-        """Read what `to_hugging_face` wrote."""
+    def from_hugging_face(cls, values: Mapping[str, Any], *, otherwise: Self | None = None, where: object = None) -> Self:
+        """Read what `to_hugging_face` or transformers wrote.
+
+        What it leaves out is taken from ``otherwise``; without that, it must say everything.
+        """
+        rest = {} if otherwise is None else otherwise.to_hugging_face()
         try:
-            resize, crop = values["size"], values["crop_size"]
-            if "shortest_edge" in resize:
-                resize = dict.fromkeys(("height", "width"), resize["shortest_edge"])
-            expected = {"do_resize": True, "do_center_crop": True, "do_rescale": True, "do_normalize": True}
-            other = [k for k, v in expected.items() if values.get(k, v) != v]
-            if other or not math.isclose(values.get("rescale_factor", 1 / 255), 1 / 255):
-                raise ValueError(f"{', '.join(other) or 'rescale_factor'} is not as Vitrail prepares images")
+            values = {**{k: rest[k] for k in ("resample", "image_mean", "image_std") if k in rest}, **values}
+            if not values.get("do_rescale", True) or not values.get("do_resize", True):
+                raise ValueError("images that are not resized or not rescaled are not known here")
+            kind = str(values.get("image_processor_type", values.get("feature_extractor_type", "")))
+            resize, shortest = _side(values["size"], shortest="CLIP" in kind)
+            cropped = values.get("do_center_crop", "crop_size" in values)
+            crop = _side(values["crop_size"], shortest=False)[0] if cropped else resize
+            mean, std = values["image_mean"], values["image_std"]
+            if not values.get("do_normalize", True):
+                mean, std = [0.0] * len(mean), [1.0] * len(std)
+            scale = 255 * values.get("rescale_factor", 1 / 255)
+            if not math.isclose(scale, 1, rel_tol=1e-5):
+                mean, std = [m / scale for m in mean], [s / scale for s in std]
             names = {int(number): name for name, number in RESAMPLING.items()}
             return cls.read(
                 {
-                    "image_size": (crop["height"], crop["width"]),
-                    "channels": len(values["image_mean"]),
-                    "resize_size": (resize["height"], resize["width"]),
+                    "image_size": crop,
+                    "channels": len(mean),
+                    "resize_size": resize,
+                    "fit": values.get("fit", "cover" if shortest else "squash"),
                     "resampling": names[values["resample"]],
-                    "mean": values["image_mean"],
-                    "std": values["image_std"],
+                    "mean": mean,
+                    "std": std,
                 }
             )
         except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
@@ -136,6 +165,15 @@ class Preparation(Settings):
                 where=where,
                 hint="write the model folder again",
             ) from None
+
+
+def _side(size: Any, *, shortest: bool) -> tuple[tuple[Any, Any], bool]:
+    """Height and width, and whether they are the least of an image that keeps its shape; a number alone is of older folders."""
+    if isinstance(size, int):
+        return (size, size), shortest
+    if "shortest_edge" in size:
+        return (size["shortest_edge"], size["shortest_edge"]), True
+    return (size["height"], size["width"]), False
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:

@@ -3,12 +3,24 @@
 Tokens come as ``[prefix tokens; patches row by row]``. A grid is always explicit: (rows, columns).
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_multiple
+
+@dataclass(frozen=True)
+class Interpolation:
+    """How values on one grid become values on another; libraries differ in it."""
+
+    mode: Literal["bicubic", "bilinear"] = "bicubic"
+    antialias: bool = True
+    align_corners: bool = False
+
 
 Grid = tuple[int, int]
 Rotation = tuple[Tensor, Tensor]

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from vitrail.errors import ModelFileError
 from vitrail.files import whole_folder, write_json
-from vitrail.weights.folder import read_json, read_tensors, write_tensors
+from vitrail.weights.tensor_files import read_json, read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 

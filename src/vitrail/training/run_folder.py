@@ -18,7 +18,7 @@ from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, write_json, write_text
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
-from vitrail.weights.folder import read_json
+from vitrail.weights.tensor_files import read_json
 
 CONFIG, STATUS, SPLITS = "config.yaml", "status.json", "splits.json"
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")

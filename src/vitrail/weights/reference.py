@@ -1,35 +1,91 @@
-"""MODEL, as commands and functions take it: a run folder, a model folder, a file in one, or a name."""
+"""MODEL, as commands and functions take it: a folder, a file of weights, a hub id, or a name."""
 
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.models.config import ViTConfig
 from vitrail.models.registry import fields_of, model_config
-from vitrail.weights.folder import TrainedModel, load_model, refuse_pickle
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.tensor_files import refuse_pickle
+
+
+def from_pretrained(
+    reference: str | Path,
+    *,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    num_classes: int | None = None,
+    layout: str | None = None,
+    **fields: Any,
+) -> TrainedModel:
+    """Load a model from anybody's weights. What was recognised is told on stderr.
+
+    >>> model = from_pretrained("vit_tiny_patch16_224.safetensors", num_classes=10)  # doctest: +SKIP
+
+    Args:
+        reference: a run folder (its best model), a model folder, a file of weights (.safetensors, .npz), or a hub id
+            (``org/name`` or ``org/name@revision``), the only one that makes a network connection.
+        image_size: height and width that the model shall take; positions are interpolated.
+        patch_size: side of a patch that it shall have; the embedding is resized (FlexiViT).
+        channels: colour channels that it shall take.
+        num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.
+        layout: the name of the weights' layout (`vitrail.weights.layouts`), where it must not be guessed.
+        fields: of `ViTConfig`, that the checkpoint has and does not tell: ``heads=6``.
+
+    Raises:
+        ModelFileError: missing, damaged or refused; with everything that does not fit.
+        ConfigError: a change that cannot be made.
+    """
+    changes = Changes(
+        None if image_size is None else ViTConfig.read_field("image_size", image_size),
+        None if patch_size is None else ViTConfig.read_field("patch_size", patch_size),
+        channels,
+        num_classes,
+    )
+    for name in fields:
+        if name not in ViTConfig.model_fields:
+            raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of ViTConfig")
+    trained, about = build(Checkpoint.read(locate(reference)), changes, layout=layout, fields=fields)
+    if about:
+        print(about, file=sys.stderr)  # noqa: T201
+    return trained
 
 
 def open_model(reference: str | Path) -> TrainedModel:
-    """Load a run folder's best model, a model folder, or the model folder around ``model.safetensors``.
+    """The model behind a MODEL as it is; see `from_pretrained`."""
+    return from_pretrained(reference)
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model folder; raises `ModelFileError`."""
+    return build(Checkpoint.read(folder))[0]
+
+
+def locate(reference: str | Path) -> Path:
+    """The folder or file of weights that a MODEL means.
 
     Raises:
-        ModelFileError: missing, damaged or refused.
+        ModelFileError: there is none.
     """
     path = path_of(reference)
     if os.path.isfile(path):
         refuse_pickle(path)
-        if path.name != "model.safetensors":
-            raise ModelFileError(f"{path.name} is no model", where=path, hint="give the folder around model.safetensors")
-        path = path.parent
+        if path.suffix.lower() not in (".safetensors", ".npz"):
+            raise ModelFileError(f"{path.name} is no model", where=path, hint="give a folder, a .safetensors or an .npz file")
+        return path
     if os.path.isdir(path):
-        return load_model(_best(path))
+        return _best(path)
     try:
         fields_of(str(reference))
     except ConfigError as error:
-        raise ModelFileError(
-            f"no model at {str(reference)!r}", where=path, hint=f"give a run folder or a model folder; {error.hint}"
-        ) from None
+        hint = f"give a folder, a file of weights or a hub id such as org/name; {error.hint}"
+        raise ModelFileError(f"no model at {str(reference)!r}", where=path, hint=hint) from None
     raise ModelFileError(
         f"{str(reference)!r} is an architecture, which knows nothing until it is trained",
         where=str(reference),
@@ -43,12 +99,11 @@ def config_of(reference: str | Path) -> ViTConfig:
     Raises:
         ModelFileError: neither a name nor a model.
     """
-    if os.path.exists(path_of(reference)):
-        return open_model(reference).model.config
     try:
-        return model_config(str(reference))
-    except ConfigError as error:
-        raise ModelFileError(error.what, where=reference, hint=error.hint) from None
+        fields_of(str(reference))
+    except ConfigError:
+        return open_model(reference).config
+    return open_model(reference).config if os.path.exists(path_of(reference)) else model_config(str(reference))
 
 
 def _best(folder: Path) -> Path:

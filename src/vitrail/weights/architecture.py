@@ -1,0 +1,155 @@
+"""What a Vision Transformer is, told by the shapes of its parameters under our names."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.errors import ModelFileError
+from vitrail.models.registry import SIZES
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
+          "blocks.0.mlp.layer.contract.weight")  # fmt: skip
+"""Without these nothing can be said."""
+
+
+def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The fields of a `ViTConfig` that parameters of these shapes belong to.
+
+    Args:
+        shapes: of our parameters.
+        known: fields that are known otherwise; they come first where shapes leave a choice (heads, pool, image_size).
+        image_size: a size that the positions are tried with first, before a square.
+
+    Raises:
+        ModelFileError: a choice that shapes do not decide, with the field to give.
+    """
+    missing = [name for name in NEEDED if name not in shapes]
+    if missing:
+        raise ModelFileError(f"no {missing[0]}", where="weights", hint="give the weights of a Vision Transformer")
+    dim = shapes["blocks.0.attention.norm.weight"][0]
+    fields: dict[str, Any] = {
+        "dim": dim,
+        "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
+        **_embedding(shapes),
+        **_attention(shapes, dim, known),
+        **_mlp(shapes, known),
+        **_tokens_and_head(shapes, dim, known),
+    }
+    if "blocks.0.attention.scale.gamma" in shapes:
+        fields["layer_scale"] = known.get("layer_scale") or 1.0
+    fields = {**known, **fields}
+    return {**fields, **_positions(shapes, fields, image_size)}
+
+
+def _embedding(shapes: Shapes) -> dict[str, Any]:
+    _, channels, *patch = shapes["embedding.projection.weight"]
+    norm = "tokens" if "embedding_norm.weight" in shapes else "none"
+    if "embedding.patch_norm.weight" in shapes:
+        norm = "patches"
+    fields: dict[str, Any] = {"channels": channels, "patch_size": tuple(patch), "embedding_norm": norm}
+    root = shapes.get("embedding.resnet.root.0.weight")
+    if root is None:
+        return fields
+    blocks = {tuple(map(int, name.split(".")[3:5])) for name in shapes if name.startswith("embedding.resnet.stages.")}
+    depths = tuple(sum(stage == s for stage, _ in blocks) for s in range(len({stage for stage, _ in blocks})))
+    large = root[2] == 7
+    stride = (4 if large else 1) * 2 ** max(0, len(depths) - 1)
+    return {
+        **fields,
+        "embedding": "resnet",
+        "channels": root[1],
+        "patch_size": tuple(stride * side for side in patch),
+        "resnet_depths": depths,
+        "resnet_width": root[0],
+        "resnet_root": "imagenet" if large else "cifar",
+    }
+
+
+def _attention(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
+    layer = "blocks.0.attention.layer"
+    inner = shapes[f"{layer}.qkv.weight"][0] // 3  # heads · D_h
+    fields = {"qkv_bias": f"{layer}.qkv.bias" in shapes, "qk_norm": f"{layer}.query_norm.weight" in shapes}
+    if fields["qk_norm"]:
+        width = shapes[f"{layer}.query_norm.weight"][0]
+    elif "heads" in known:
+        width = inner // known["heads"]
+    elif "head_dim" in known:
+        width = known["head_dim"]
+    else:
+        width = _usual_width(inner)
+    heads = inner // max(1, width)
+    return {**fields, "heads": heads, "head_dim": None if inner == dim else width}
+
+
+def _usual_width(inner: int) -> int:
+    """The width of a head in the models of the papers with so wide a layer, else 64, which all others have."""
+    widths = {size["dim"]: size["dim"] // size["heads"] for size in SIZES.values()}
+    width = widths.get(inner, 72 if inner == 1152 else 64)  # 1152 is SigLIP's So400m, with 16 heads
+    if inner % width:
+        raise ModelFileError(
+            f"the number of heads is unknown: queries are {inner} wide, which is no multiple of {width}",
+            where="weights",
+            hint="give heads: heads=… in Python, --heads in vitrail convert",
+        )
+    return width
+
+
+def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
+    mlp_dim = shapes["blocks.0.mlp.layer.contract.weight"][1]
+    gated = shapes.get("blocks.0.mlp.layer.expand.weight", (mlp_dim,))[0] == 2 * mlp_dim
+    return {"mlp_dim": mlp_dim, "mlp": "swiglu" if gated else known.get("mlp", "gelu")}
+
+
+def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
+    token = "class_token" in shapes
+    head = shapes.get("head.linear.weight")
+    kind = "mlp" if "head.hidden.weight" in shapes else known.get("head", "linear")
+    if "pool.query" in shapes:
+        pool = "attention"
+    elif head is not None and head[1] == 2 * dim:
+        pool = "class+mean"
+    else:
+        pool = known.get("pool", "class" if token else "mean")
+    distilled = "head_distillation.linear.weight" in shapes or (head is None and known.get("distillation_token", False))
+    bare = "distillation_token" in shapes and not distilled  # then it is one register more
+    return {
+        "class_token": token and "class" not in pool,
+        "distillation_token": "distillation_token" in shapes and distilled,
+        "registers": (shapes["registers"][-2] if "registers" in shapes else 0) + bare,
+        "pool": pool,
+        "head": kind,
+        "num_classes": 0 if head is None else head[0],
+    }
+
+
+def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int, int] | None) -> dict[str, Any]:
+    """The position scheme and the size of the images that its rows are for."""
+    embedding = shapes.get("position.embedding")
+    patch = fields["patch_size"]
+    if embedding is None:
+        return {"position": "none", "image_size": fields.get("image_size") or image_size or (224, 224)}
+    rows = embedding[-2]
+    counts = [rows - extra for extra in prefix_rows(shapes) if rows > extra]
+    for size in (fields.get("image_size"), image_size):
+        if size is None or size[0] % patch[0] or size[1] % patch[1]:
+            continue
+        if (size[0] // patch[0]) * (size[1] // patch[1]) in counts:
+            return {"position": "learned-1d", "image_size": tuple(size)}
+    for count in counts:
+        side = math.isqrt(count)
+        if side * side == count:
+            return {"position": "learned-1d", "image_size": (side * patch[0], side * patch[1])}
+    raise ModelFileError(
+        f"the positions of {counts[-1] if len(counts) == 1 else ' or '.join(map(str, counts))} patches form no square",
+        where="weights",
+        hint="give the size of the images they were made for: image_size=(height, width)",
+    )
+
+
+def prefix_rows(shapes: Shapes) -> list[int]:
+    """How many rows of the positions may stand before the patches: of class and distillation token, of registers too, none."""
+    tokens = ("class_token" in shapes) + ("distillation_token" in shapes)
+    registers = shapes["registers"][-2] if "registers" in shapes else 0
+    return list(dict.fromkeys([tokens + registers, tokens, 0]))

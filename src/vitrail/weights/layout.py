@@ -1,0 +1,305 @@
+"""A checkpoint layout as a table: which of our parameters stands under which of their keys, and in which shape.
+
+Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet; ``{S}`` and ``{J}`` are the
+same counted from one.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.models.config import ViTConfig
+from vitrail.parts.positions import Interpolation
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One parameter of ours under one key of theirs, with the same numbers in the same order.
+
+    ``ndim`` is the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
+    """
+
+    name: str
+    ndim: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their keys that hold the parameter."""
+        return (self.name,)
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        """Our shape, as far as theirs tell."""
+        return shapes[0]
+
+    def facts(self, shapes: list[Shape]) -> dict[str, Any]:
+        """Fields of the configuration that only their shapes tell."""
+        return {}
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        """Theirs to ours."""
+        return tensors[0]
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        """Ours to theirs, of a model of this configuration."""
+        if self.ndim is None:
+            return [tensor]
+        while tensor.ndim > self.ndim:
+            tensor = tensor.squeeze(0)
+        return [tensor[(None,) * (self.ndim - tensor.ndim)]]
+
+
+@dataclass(frozen=True)
+class Joined(Key):
+    """One parameter of ours whose rows they keep apart: queries, keys and values, or a gate and what it gates."""
+
+    rest: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.rest)
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        return torch.cat(tensors)
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return list(tensor.chunk(len(self.names)))
+
+
+@dataclass(frozen=True)
+class Part(Key):
+    """One parameter of ours that is some of their rows: of three thirds those from ``first`` on, up to ``last``."""
+
+    first: int = 0
+    last: int = 3
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        third = len(tensors[0]) // 3
+        return tensors[0][third * self.first : third * self.last]
+
+
+def thirds(theirs: str) -> dict[str, Key]:
+    """The rows of a cross-attention whose queries, keys and values they keep in one."""
+    return {
+        f"{name}.{part}": Part(f"{theirs}_{part}", first=first, last=last)
+        for name, first, last in (("query", 0, 1), ("key_value", 1, 3))
+        for part in ("weight", "bias")
+    }
+
+
+@dataclass(frozen=True)
+class Transposed(Key):
+    """A matrix of theirs that maps (in, out), a kernel of theirs that is (height, width, in, out)."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        *sides, inputs, outputs = shapes[0]
+        return (outputs, inputs, *sides)
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        axes = (1, 0) if tensors[0].ndim == 2 else (3, 2, 0, 1)
+        return tensors[0].permute(axes).contiguous()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
+
+
+def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
+    """The rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
+    keys: dict[str, Key] = {}
+    for ours, theirs in rows.items():
+        for part in ("weight", "bias"):
+            first, *rest = [f"{name}.{part}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
+            keys[f"{ours}.{part}"] = Joined(first, rest=tuple(rest)) if rest else Key(first)
+    return keys
+
+
+@dataclass(frozen=True)
+class Colours:
+    """How a layout's images are prepared where a checkpoint does not say."""
+
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    crop_ratio: float = 1.0
+    resampling: str = "bicubic"
+    fit: str = "cover"
+
+
+ANTIALIASED = Interpolation()
+HALF = Colours()
+IMAGENET = Colours((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875)
+CLIP_COLOURS = Colours((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a library writes its Vision Transformers down.
+
+    Args:
+        name: what it is called on the command line.
+        about: whose it is, for people.
+        keys: our parameters to theirs, below `prefix`.
+        heads: our parameters to theirs, beside `prefix`.
+        prefix: what stands before all of `keys` in a model with a head, and may be left out in one without.
+        older: rows that are read and not written; of a parameter that has more than one place.
+        aliases: regular expressions of other spellings of their keys, to those in the tables.
+        ignored: regular expressions of their keys that the model does not need.
+        needs: our parameters without which a model is none of this layout.
+        fields: what the configuration is where neither shapes nor a description tell.
+        described: fields of our configuration by the name they have in the ``config.json`` of this layout.
+        activations: our name of an activation to theirs in ``config.json``.
+        model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
+        classes: of transformers, that the folder loads in; with a head, and without.
+        extra: what else ``config.json`` says of a configuration.
+        register_positions: whether rows of the positions are for the registers, too.
+        colours: preparation of images where a checkpoint does not say.
+        interpolation: of positions to another grid, as this library does it.
+        empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
+        suffix: of the files it is kept in.
+    """
+
+    name: str
+    about: str
+    keys: Mapping[str, Key]
+    heads: Mapping[str, Key] = field(default_factory=dict)
+    prefix: str = ""
+    older: Mapping[str, Key] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    described: Mapping[str, str] = field(default_factory=dict)
+    activations: Mapping[str, str] = field(default_factory=dict)
+    model_types: tuple[str, ...] = ()
+    classes: tuple[str, str] = ("", "")
+    extra: Callable[[ViTConfig], dict[str, Any]] = lambda config: {}
+    register_positions: bool = False
+    colours: Colours = HALF
+    interpolation: Interpolation = ANTIALIASED
+    empty: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ".safetensors"
+
+    def match(self, names: Iterable[str]) -> "Match":
+        """Find our parameters among their keys."""
+        match, names = Match(self), list(names)
+        prefixed = bool(self.prefix) and any(name.startswith(self.prefix) for name in names)
+        for name in names:
+            found = self._theirs.find(self._bare(name))
+            if prefixed and not name.startswith(self.prefix):  # then it is no key of the backbone, whatever it is called
+                found = [row for row in found if row[0][0] in self.heads or row[0][0] in self.older]
+            for (ours, key, slot), numbers in found:
+                row = match.found.setdefault(ours.format(**numbers), (key, [None] * len(key.names)))
+                row[1][slot] = name
+            if not found and not any(re.fullmatch(ignored, name) for ignored in self.ignored):
+                match.unexpected.append(name)
+        return match
+
+    def place(self, ours: str, *, with_head: bool) -> tuple[Key, list[str]] | None:
+        """The row of one of our parameters and their keys for it; None if they have no place for it."""
+        found = self._ours.find(ours)
+        if not found:
+            return None
+        (key, prefix), numbers = found[0]
+        if not with_head:
+            prefix = ""
+        return key, [prefix + name.format(**numbers) for name in key.names]
+
+    def write(self, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
+        """Our parameters under their keys; raises `KeyError` with one that they have no place for."""
+        result: dict[str, Tensor] = {}
+        for ours, tensor in tensors.items():
+            place = self.place(ours, with_head=config.num_classes > 0)
+            if place is None:
+                raise KeyError(ours)
+            key, names = place
+            for name, part in zip(names, key.write(tensor, config), strict=True):
+                result[name] = torch.cat([result[name], part]) if name in result else part  # parts come in their order
+        return result | {name: torch.zeros(0, config.dim) for ours, name in self.empty.items() if ours not in tensors}
+
+    def _bare(self, name: str) -> str:
+        """One of their keys without the prefix, in the spelling of the tables."""
+        name = name.removeprefix(self.prefix)
+        for alias, spelling in self.aliases.items():
+            name = re.sub(alias, spelling, name)
+        return name
+
+    @cached_property
+    def _theirs(self) -> "_Index":
+        rows = [*self.older.items(), *self.keys.items(), *self.heads.items()]
+        return _Index([(name, (ours, key, slot)) for ours, key in rows for slot, name in enumerate(key.names)])
+
+    @cached_property
+    def _ours(self) -> "_Index":
+        below = [(ours, (key, self.prefix)) for ours, key in self.keys.items()]
+        return _Index([*below, *((ours, (key, "")) for ours, key in self.heads.items())])
+
+
+class _Index:
+    """Finds the rows of a name, for rows whose names hold numbers as ``{i}``, without trying them all."""
+
+    def __init__(self, rows: list[tuple[str, Any]]):
+        self.rows: dict[str, list[tuple[re.Pattern[str], Any]]] = defaultdict(list)
+        for name, value in rows:
+            pattern = re.sub(r"\\\{(\w)\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(name))
+            self.rows[re.sub(r"\{\w\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
+
+    def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
+        """The values of the rows, each with the numbers in the name."""
+        hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
+        return [(value, _both_ways(hit.groupdict())) for hit, value in hits if hit]
+
+
+def _both_ways(numbers: Mapping[str, str]) -> dict[str, int]:
+    """Numbers counted from zero under small letters and from one under capitals."""
+    zero = {name.lower(): int(number) - name.isupper() for name, number in numbers.items()}
+    return {**zero, **{name.upper(): number + 1 for name, number in zero.items()}}
+
+
+@dataclass
+class Match:
+    """What a layout found in a checkpoint."""
+
+    layout: Layout
+    found: dict[str, tuple[Key, list[str | None]]] = field(default_factory=dict)
+    """Our parameters: their row, and their keys in its order; None where one is missing."""
+    unexpected: list[str] = field(default_factory=list)
+    """Their keys that the layout does not know."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Their keys that are absent beside others of the same parameter."""
+        absent = []
+        for ours, (key, names) in self.found.items():
+            if None in names:
+                place = self.layout.place(ours, with_head=False)
+                every = place[1] if place and place[0] is key else list(key.names)
+                absent += [name for name, found in zip(every, names, strict=True) if found is None]
+        return absent
+
+    @property
+    def keys(self) -> int:
+        """How many of their keys are ours."""
+        return sum(name is not None for _, names in self.found.values() for name in names)
+
+    def shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """Our parameters' shapes, as far as theirs tell."""
+        return {ours: key.shape([shapes[n] for n in names if n]) for ours, (key, names) in self.found.items()}
+
+    def facts(self, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+        """Fields of the configuration that only their shapes tell."""
+        facts: dict[str, Any] = {}
+        for key, names in self.found.values():
+            facts |= key.facts([shapes[n] for n in names if n])
+        return facts

@@ -1,0 +1,35 @@
+"""Every layout that is read and written: one table each. Adding one means adding a table here, and a test."""
+
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts import clip, dino, google, hugging_face, timm, torchvision, vit_pytorch
+
+LAYOUTS: dict[str, Layout] = {
+    layout.name: layout
+    for layout in (
+        dino.DINO,
+        timm.TIMM,
+        timm.TIMM_POOLED,
+        timm.TIMM_CLIP,
+        hugging_face.VIT,
+        hugging_face.DEIT,
+        hugging_face.DINOV2,
+        hugging_face.DINOV2_SWIGLU,
+        hugging_face.DINOV2_REGISTERS,
+        hugging_face.DINOV2_REGISTERS_SWIGLU,
+        hugging_face.SIGLIP,
+        hugging_face.CLIP,
+        hugging_face.MAE,
+        google.GOOGLE,
+        torchvision.TORCHVISION,
+        dino.DINOV2_ORIGINAL,
+        dino.DINOV2_ORIGINAL_SWIGLU,
+        dino.DINOV2_ORIGINAL_REGISTERS,
+        dino.DINOV2_ORIGINAL_REGISTERS_SWIGLU,
+        clip.CLIP_ORIGINAL,
+        vit_pytorch.VIT_PYTORCH,
+        vit_pytorch.VIT_PYTORCH_1_0,
+        vit_pytorch.VIT_PYTORCH_0_16,
+        vit_pytorch.VIT_PYTORCH_EARLY,
+    )
+}
+"""By name. Where several fit a checkpoint equally well, the first counts."""

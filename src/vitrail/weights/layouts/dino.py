@@ -1,0 +1,51 @@
+"""The original weights of DINO (https://github.com/facebookresearch/dino) and DINOv2 (…/dinov2), which have timm's names."""
+
+from dataclasses import replace
+
+from vitrail.parts.positions import Interpolation
+from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
+from vitrail.weights.layouts.timm import TIMM
+
+COLOURS = replace(IMAGENET, resampling="bicubic")
+PLAIN = ("class_token", "position.", "embedding.projection", "blocks.", "norm.")
+WRAPPED = {r"^(module\.)?(backbone\.)?": ""}
+
+DINO = replace(
+    TIMM,
+    name="dino",
+    about="the original DINO",
+    keys={name: key for name, key in TIMM.keys.items() if name.startswith(PLAIN) and ".scale." not in name},
+    older={},
+    aliases=WRAPPED,
+    ignored=(r"(module\.)?head\..*",),
+    fields={"norm_eps": 1e-6},
+    colours=COLOURS,
+)
+
+
+def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
+    """DINOv2's four kinds: with and without registers, whose authors resize positions otherwise, and with SwiGLU."""
+    keys = {ours: key for ours, key in TIMM.keys.items() if ours.startswith(PLAIN)}
+    if registers:
+        keys["registers"] = Key("register_tokens", ndim=3)
+    if swiglu:
+        keys |= weight_and_bias(
+            {"blocks.{i}.mlp.layer.expand": "blocks.{i}.mlp.w12", "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.w3"}
+        )
+    return Layout(
+        name=name,
+        about="the original DINOv2" + (" with registers" if registers else "") + (" and SwiGLU" if swiglu else ""),
+        keys=keys,
+        aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # blocks in chunks, as its training keeps them
+        ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
+        needs=("blocks.0.attention.scale.gamma", *(("registers",) * registers)),
+        fields={"norm_eps": 1e-6},
+        colours=COLOURS,
+        interpolation=Interpolation(antialias=registers),
+    )
+
+
+DINOV2_ORIGINAL = _dinov2("dinov2-original", registers=False, swiglu=False)
+DINOV2_ORIGINAL_SWIGLU = _dinov2("dinov2-original-swiglu", registers=False, swiglu=True)
+DINOV2_ORIGINAL_REGISTERS = _dinov2("dinov2-original-registers", registers=True, swiglu=False)
+DINOV2_ORIGINAL_REGISTERS_SWIGLU = _dinov2("dinov2-original-registers-swiglu", registers=True, swiglu=True)

@@ -1,0 +1,38 @@
+"""torchvision's VisionTransformer (https://github.com/pytorch/vision)."""
+
+from dataclasses import replace
+
+from vitrail.parts.positions import Interpolation
+from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
+
+BLOCK = "encoder.layers.encoder_layer_{i}"
+
+TORCHVISION = Layout(
+    name="torchvision",
+    about="torchvision",
+    keys={
+        "class_token": Key("class_token", ndim=3),
+        "position.embedding": Key("encoder.pos_embedding", ndim=3),
+        **{
+            f"blocks.{{i}}.attention.layer.qkv.{part}": Key(f"{BLOCK}.self_attention.in_proj_{part}")
+            for part in ("weight", "bias")
+        },
+        **weight_and_bias(
+            {
+                "embedding.projection": "conv_proj",
+                "blocks.{i}.attention.norm": f"{BLOCK}.ln_1",
+                "blocks.{i}.attention.layer.output": f"{BLOCK}.self_attention.out_proj",
+                "blocks.{i}.mlp.norm": f"{BLOCK}.ln_2",
+                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.mlp.0",
+                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.mlp.3",
+                "norm": "encoder.ln",
+                "head.hidden": "heads.pre_logits",
+                "head.linear": "heads.head",
+            }
+        ),
+    },
+    aliases={r"\.mlp\.linear_1\.": ".mlp.0.", r"\.mlp\.linear_2\.": ".mlp.3."},  # before version 0.13
+    fields={"norm_eps": 1e-6},
+    colours=replace(IMAGENET, resampling="bilinear"),
+    interpolation=Interpolation(antialias=False, align_corners=True),
+)

@@ -1,0 +1,118 @@
+"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): today's, and those of its earlier versions."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from vitrail.models.config import ViTConfig
+from vitrail.weights.layout import Key, Layout, Shape, weight_and_bias
+
+BLOCK = "transformer.layers.{i}"
+
+
+@dataclass(frozen=True)
+class Flat(Key):
+    """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0], *_patch(shapes[0][1]))
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        dim, channels, *patch = shape
+        return tensors[0].reshape(dim, *patch, channels).permute(0, 3, 1, 2).contiguous()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.permute(0, 2, 3, 1).flatten(1)]
+
+
+@dataclass(frozen=True)
+class FlatVector(Key):
+    """A number for every value of a patch, in the same order."""
+
+    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+        channels, *patch = _patch(shape[0])
+        return tensors[0].reshape(*patch, channels).permute(2, 0, 1).flatten()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.reshape(config.channels, *config.patch_size).permute(1, 2, 0).flatten()]
+
+
+def _patch(values: int) -> Shape:
+    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
+    return channels, math.isqrt(values // channels), math.isqrt(values // channels)
+
+
+TOKENS = {"class_token": Key("cls_token", ndim=3), "position.embedding": Key("pos_embedding", ndim=3)}
+NORMED_PATCHES = {
+    "embedding.patch_norm.weight": FlatVector("to_patch_embedding.1.weight"),
+    "embedding.patch_norm.bias": FlatVector("to_patch_embedding.1.bias"),
+    "embedding.projection.weight": Flat("to_patch_embedding.2.weight"),
+    "embedding.projection.bias": Key("to_patch_embedding.2.bias"),
+    **weight_and_bias({"embedding.token_norm": "to_patch_embedding.3"}),
+}
+PATCHES = {
+    "embedding.projection.weight": Flat("to_patch_embedding.1.weight"),
+    "embedding.projection.bias": Key("to_patch_embedding.1.bias"),
+}
+WRAPPED = {
+    "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.fn.to_qkv.weight"),
+    **weight_and_bias(
+        {
+            "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+            "blocks.{i}.attention.layer.output": f"{BLOCK}.0.fn.to_out.0",
+            "blocks.{i}.mlp.norm": f"{BLOCK}.1.norm",
+            "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.fn.net.0",
+            "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.fn.net.3",
+            "norm": "mlp_head.0",
+            "head.linear": "mlp_head.1",
+        }
+    ),
+}
+"""Blocks whose norm is wrapped around a layer, and a head that begins with the last norm."""
+RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2", key.name)) for name, key in WRAPPED.items()}
+"""The same with the residual sum wrapped around, too."""
+FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
+
+VIT_PYTORCH = Layout(
+    name="vit-pytorch",
+    about="vit-pytorch",
+    keys={
+        "class_token": Key("cls_token", ndim=2),
+        "position.embedding": Key("pos_embedding"),
+        **NORMED_PATCHES,
+        "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
+        **weight_and_bias(
+            {
+                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+                "blocks.{i}.attention.layer.output": f"{BLOCK}.0.to_out.0",
+                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
+                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
+                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.4",
+                "norm": "transformer.norm",
+                "head.linear": "mlp_head",
+            }
+        ),
+    },
+    fields=FIELDS,
+    empty={"class_token": "cls_token"},
+)
+VIT_PYTORCH_1_0 = Layout(
+    name="vit-pytorch-1.0", about="vit-pytorch 1.0", keys={**TOKENS, **NORMED_PATCHES, **WRAPPED}, fields=FIELDS
+)
+VIT_PYTORCH_0_16 = Layout(
+    name="vit-pytorch-0.16", about="vit-pytorch 0.16 to 0.40", keys={**TOKENS, **PATCHES, **WRAPPED}, fields=FIELDS
+)
+VIT_PYTORCH_EARLY = Layout(
+    name="vit-pytorch-early",
+    about="vit-pytorch 0.6",
+    keys={
+        **TOKENS,
+        "embedding.projection.weight": Flat("patch_to_embedding.weight"),
+        "embedding.projection.bias": Key("patch_to_embedding.bias"),
+        **RESIDUAL,
+    },
+    fields=FIELDS,
+)

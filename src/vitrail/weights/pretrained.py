@@ -1,0 +1,313 @@
+"""A checkpoint to a model: what the files say, what the tensors tell, and what the user wants otherwise."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.parts.positions import Interpolation
+from vitrail.settings import brief
+from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, fill
+from vitrail.weights.layout import HALF, Colours, Layout
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers
+from vitrail.weights.translate import TRAINING_ONLY, described, recognise
+
+CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
+OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
+"""Parameters by which weights under our own names are known."""
+WEIGHTS = (".safetensors", ".npz")
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was found of a model: its tensors, and what stands beside them."""
+
+    file: Path
+    """The file of tensors."""
+    tensors: dict[str, Tensor]
+    config: dict[str, Any] = field(default_factory=dict)
+    """``config.json``; empty where there is none."""
+    preprocessor: dict[str, Any] | None = None
+    """``preprocessor_config.json``, where there is one."""
+    card: str = ""
+    """The model card."""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the files say how images are prepared."""
+        return self.preprocessor is not None or "pretrained_cfg" in self.config
+
+    @classmethod
+    def read(cls, path: Path) -> "Checkpoint":
+        """Read a model folder, or a file of tensors with what stands beside it.
+
+        Raises:
+            ModelFileError: missing, damaged or refused.
+        """
+        folder = path if path.is_dir() else path.parent
+        file = _weights_in(folder) if path.is_dir() else path
+        config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
+        preprocessor = read_json(folder / PREPROCESSOR) if (folder / PREPROCESSOR).exists() else None
+        card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
+        return cls(file, read_tensors(file), config, preprocessor, card)
+
+
+def _weights_in(folder: Path) -> Path:
+    """The one file of tensors in a folder."""
+    if not any((folder / name).exists() for name in (CONFIG, "model.safetensors")):
+        found = sorted(file for file in folder.iterdir() if file.suffix.lower() in WEIGHTS)
+        if len(found) != 1:
+            what = f"{CONFIG} is missing" if not found else f"several files of weights: {', '.join(f.name for f in found[:5])}"
+            raise ModelFileError(what, where=folder, hint="give a model folder, a run folder or a file of weights")
+        return found[0]
+    return folder / "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that is understood."""
+
+    tensors: dict[str, Tensor]
+    """Under our names."""
+    config: ViTConfig
+    labels: list[str]
+    multi_label: bool
+    colours: Colours
+    interpolation: Interpolation
+    about: str
+    """What was recognised, for people; nothing where the folder is our own."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a model shall have otherwise than its checkpoint; None leaves it."""
+
+    image_size: Size | None = None
+    patch_size: Size | None = None
+    channels: int | None = None
+    num_classes: int | None = None
+
+    def apply(self, config: ViTConfig) -> ViTConfig:
+        """The configuration with the changes."""
+        return config.changed(**{name: value for name, value in vars(self).items() if value is not None})
+
+
+def build(
+    checkpoint: Checkpoint,
+    changes: Changes = Changes(),
+    *,
+    layout: str | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> tuple[TrainedModel, str]:
+    """The model of a checkpoint, and what was recognised in it; no text for a folder of our own.
+
+    Args:
+        checkpoint: what was read. Its tensors are used up.
+        changes: what the model shall have otherwise.
+        layout: the name of the layout, where it must not be guessed.
+        fields: of the configuration, which the checkpoint has and does not tell.
+
+    Raises:
+        ModelFileError: the files contradict each other, or fit no layout.
+        ConfigError: a change that cannot be made.
+    """
+    require_numbers(checkpoint.tensors, checkpoint.file)
+    own = checkpoint.config.get("model_type") == FORMAT and not fields and layout in (None, FORMAT)
+    source = _own(checkpoint) if own else _foreign(checkpoint, changes, layout, fields or {})
+    config = changes.apply(source.config)
+    tensors, labels, about = source.tensors, source.labels, source.about
+    if config != source.config:
+        from vitrail.weights.transfer import adapt
+
+        keep = config.num_classes == source.config.num_classes
+        tensors = adapt(tensors, source.config, config, keep_head=keep, interpolation=source.interpolation)
+        if not keep:
+            labels = [str(i) for i in range(config.num_classes)]
+            about += f"\n{source.config.num_classes} classes replaced by {config.num_classes}: the new head starts at zero"
+    preparation = _preparation(checkpoint, source, config)
+    with torch.device("meta"):
+        model = ViT(config)
+    fill(model, tensors, where=checkpoint.file)
+    about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
+    trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card)
+    return trained, about.strip() if source.about else ""
+
+
+def _own(checkpoint: Checkpoint) -> Source:
+    """A folder of our own says everything."""
+    values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
+    if values.pop("architectures", None) != ["ViT"]:
+        raise ModelFileError("architectures is not ['ViT']", where=where, hint="write the folder again")
+    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type")}
+    del values["model_type"]
+    if checkpoint.preprocessor is None:
+        raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
+    try:
+        config = ViTConfig.read(values, where="config")
+    except ConfigError as error:
+        raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
+    labels = _labels(names["id2label"] or {}, config, where)
+    return Source(checkpoint.tensors, config, labels, _multi_label(names, where), HALF, Interpolation(), "")
+
+
+def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields: Mapping[str, Any]) -> Source:
+    """Recognise the layout by the description or by the tensors, and translate."""
+    where = checkpoint.file.parent / CONFIG
+    if not checkpoint.config and checkpoint.tensors.keys() >= OURS:
+        what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
+        raise ModelFileError(what, where=where, hint="give the whole model folder")
+    config = {**checkpoint.config, **_section(checkpoint.config, "vision_config"), **_section(checkpoint.config, "model_args")}
+    layouts = _candidates(config, name, where)
+    try:
+        known = {field: ViTConfig.read_field(field, value) for field, value in fields.items()}
+        if config:
+            known = {**_training(config), **_described(config, layouts), **known}
+        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        found = recognise(shapes, known, layouts=layouts, where=checkpoint.file, image_size=changes.image_size)
+    except ConfigError as error:
+        raise ModelFileError(
+            f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
+        ) from None
+    checkpoint.tensors.clear()
+    count = sum(math.prod(shape) for shape in shapes.values())
+    layout, model = found.match.layout, found.config
+    labels = config.get("id2label", _numbered(config.get("label_names")))
+    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} numbers, {summary(model)}"
+    return Source(
+        found.translate(tensors),
+        model,
+        _labels(labels, model, where),
+        _multi_label(config, where),
+        layout.colours,
+        layout.interpolation,
+        about,
+    )
+
+
+def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = values.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _numbered(names: Any) -> dict[str, Any] | None:
+    return {str(i): name for i, name in enumerate(names)} if isinstance(names, list) else None
+
+
+def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
+    """The layouts that a checkpoint may be in."""
+    if name is not None:
+        if name not in LAYOUTS:
+            raise unknown("layout", name, list(LAYOUTS), where="layout")
+        return [LAYOUTS[name]]
+    kind = config.get("model_type")
+    if kind is None:
+        return list(LAYOUTS.values())
+    named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
+    if not named:
+        known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
+        raise ModelFileError(
+            f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
+        )
+    return named
+
+
+def _described(config: Mapping[str, Any], layouts: list[Layout]) -> dict[str, Any]:
+    """What the description says of the architecture; layouts of one ``model_type`` describe it alike."""
+    return described(config, layouts[0])
+
+
+def _training(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of training that our own folders keep beside those of transformers."""
+    own = _section(config, FORMAT)
+    strange = own.keys() - TRAINING_ONLY
+    if strange:
+        raise unknown("setting", sorted(strange)[0], sorted(TRAINING_ONLY), where=FORMAT)
+    return {name: ViTConfig.read_field(name, value, where=FORMAT) for name, value in own.items()}
+
+
+def _labels(names: Any, config: ViTConfig, where: Path) -> list[str]:
+    """A name for each class: those given, else their numbers; none for a model that gives vectors."""
+    if not config.num_classes or config.head == "projection":
+        return []
+    if names is None:
+        return [str(i) for i in range(config.num_classes)]
+    try:
+        labels = [names[str(i)] for i in range(config.num_classes)]
+        if not all(isinstance(label, str) and label for label in labels) or not len(set(labels)) == len(labels) == len(names):
+            raise KeyError
+    except (KeyError, TypeError):
+        what = f"the labels are no distinct names, one for each of {config.num_classes} classes"
+        raise ModelFileError(what, where=where, hint="mend id2label") from None
+    return labels
+
+
+def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
+    problem = config.get("problem_type") or PROBLEMS[0]
+    if problem not in PROBLEMS:
+        raise ModelFileError(f"problem_type cannot be {brief(problem)}", where=where, hint=f"known: {', '.join(PROBLEMS)}")
+    return problem == PROBLEMS[1]
+
+
+def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> Preparation:
+    """How images are prepared: as the files say, for what they leave out as is usual for the layout."""
+    colours, where = source.colours, checkpoint.file.parent / PREPROCESSOR
+    usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
+    if config.channels == 3:
+        usual |= {"mean": colours.mean, "std": colours.std}
+    standard = Preparation.standard(config.image_size, config.channels, colours.crop_ratio, **usual)
+    if checkpoint.preprocessor is not None:
+        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, otherwise=standard, where=where)
+    elif timm := _section(checkpoint.config, "pretrained_cfg"):
+        preparation = _from_timm(timm, config, standard, checkpoint.file.parent / CONFIG)
+    else:
+        preparation = standard
+    own = not source.about
+    if preparation.channels != source.config.channels or (own and preparation.image_size != source.config.image_size):
+        raise ModelFileError(
+            "the preparation makes other images than the model takes", where=where, hint="write the folder again"
+        )
+    return preparation.at(config.image_size) if config.channels == preparation.channels else standard
+
+
+def _from_timm(values: Mapping[str, Any], config: ViTConfig, standard: Preparation, where: Path) -> Preparation:
+    """The ``pretrained_cfg`` of timm's ``config.json``."""
+    try:
+        return Preparation.standard(
+            config.image_size,
+            config.channels,
+            values.get("crop_pct", 1.0),
+            mean=values.get("mean", standard.mean),
+            std=values.get("std", standard.std),
+            resampling=values.get("interpolation", standard.resampling),
+            fit="squash" if values.get("crop_mode") == "squash" else "cover",
+        )
+    except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
+        what = f"the description of the preprocessing is incomplete or damaged: {error}"
+        raise ModelFileError(what, where=where, hint="mend pretrained_cfg") from None
+
+
+def summary(config: ViTConfig) -> str:
+    """An architecture in one line."""
+    rows, columns = config.image_size
+    patch = "×".join(map(str, dict.fromkeys(config.patch_size)))
+    parts = [
+        f"dim {config.dim}, depth {config.depth}, heads {config.heads}, patch {patch}, images {rows}×{columns}×{config.channels}",
+        f"{config.registers} registers" if config.registers else "",
+        {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}.get(config.pool, config.pool),
+        "distillation token" if config.distillation_token else "",
+        "" if config.mlp == "gelu" else config.mlp,
+        f"norm epsilon {config.norm_eps:g}",
+        f"{config.num_classes} classes" if config.num_classes else "no head",
+    ]
+    return ", ".join(part for part in parts if part)

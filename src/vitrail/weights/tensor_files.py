@@ -1,0 +1,122 @@
+"""Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """All tensors of a .safetensors or .npz file.
+
+    Raises:
+        ModelFileError: missing or damaged, or a pickle, which is never opened.
+    """
+    refuse_pickle(file)
+    if not file.is_file():
+        raise ModelFileError(f"{file.name} is missing", where=file, hint="check the path")
+    if file.suffix.lower() == ".npz":
+        return _read_npz(file)
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def _read_npz(file: Path) -> dict[str, Tensor]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > 50 * file.stat().st_size:  # weights hardly shrink; an archive of nothing would fill the memory
+            raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
+        with np.load(file) as arrays:
+            return {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
+    except (OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def read_pickle(file: Path) -> dict[str, Tensor]:
+    """The tensors of a pickle that the user trusts, by torch's restricted reader, which calls nothing it does not know.
+
+    Where they lie deeper, as in training checkpoints, the largest dictionary of tensors is taken.
+
+    Raises:
+        ModelFileError: damaged, or holding more than tensors and plain values.
+    """
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises what its formats raise
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelFileError(
+            f"torch does not read it as weights alone: {first}",
+            where=file,
+            hint="save the model's state_dict() as safetensors where it was made",
+        ) from None
+    found = max(_dictionaries(content), key=len, default={})
+    if not found:
+        raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
+    return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
+    """Every dictionary of tensors in what a checkpoint holds."""
+    if not isinstance(content, Mapping) or depth > 4:
+        return []
+    own = {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
+    return [own, *(found for value in content.values() for found in _dictionaries(value, depth + 1))]
+
+
+def refuse_pickle(file: Path) -> None:
+    """Pickles can run code when they are loaded, so none is."""
+    if file.suffix.lower() in PICKLES:
+        raise ModelFileError(
+            f"{file.name} is a pickle, which can run code when loaded",
+            where=file,
+            hint=f"give a .safetensors file; if you trust it: vitrail convert {file} {file.stem} --trust-pickle",
+        )
+
+
+def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
+    """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
+    problems = [f"{k} has the type {t.dtype}" for k, t in tensors.items() if t.dtype not in TYPES and t.numel() > 1]
+    problems += [
+        f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not t.isfinite().all()
+    ]
+    if problems:
+        raise ModelFileError(f"the weights cannot be used: {some(problems)}", where=where, hint="fetch or write the file again")
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """The first of some names, and how many more there are."""
+    return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file."""
+    save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(0o644)  # safetensors keeps its files to their owner
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model folder."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{file.name} is damaged: {error}", where=file, hint="write the folder again") from None
+    if not isinstance(values, dict):
+        raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")
+    return values

@@ -1,0 +1,264 @@
+"""Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.architecture import architecture
+from vitrail.weights.layout import Layout, Match, Part, Shape
+from vitrail.weights.tensor_files import some
+
+TRAINING_ONLY = {"dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"}
+"""Fields that change nothing of what a trained model answers."""
+TOKENS = {"class_token", "distillation_token", "registers", "position.embedding"}
+"""Parameters whose rows layouts share out in different ways; `_settle` brings them into ours."""
+CHOICES = {"layer_scale", "class_token", "image_size", "registers", "distillation_token"}
+"""Fields that the weights decide, whatever a description says."""
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A checkpoint that a layout explains without remainder, and the model that it belongs to."""
+
+    match: Match
+    config: ViTConfig
+
+    def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice."""
+        expected = meta_shapes(self.config)
+        ours: dict[str, Tensor] = {}
+        for name, (key, theirs) in self.match.found.items():
+            take = tensors.__getitem__ if isinstance(key, Part) else tensors.pop
+            parts = [take(their) for their in theirs if their is not None]
+            ours[name] = key.read(parts, expected.get(name, ()))
+        tensors.clear()
+        _settle(ours, self.config)
+        for name, shape in expected.items():
+            if name not in ours:  # a bias that the layout has no place for is zero
+                ours[name] = torch.zeros(shape)
+        return {name: tensor.reshape(expected[name]) for name, tensor in ours.items()}
+
+
+def recognise(
+    shapes: Mapping[str, Shape],
+    known: Mapping[str, Any],
+    *,
+    layouts: Sequence[Layout],
+    where: object,
+    image_size: Size | None = None,
+) -> Recognised:
+    """Find the layout that fits every key and shape of a checkpoint.
+
+    Args:
+        shapes: of the checkpoint's tensors.
+        known: fields of the configuration that the user or a description of the model gives.
+        layouts: the candidates; of several that fit the first counts.
+        where: the file, for errors.
+        image_size: tried for the positions before a square.
+
+    Raises:
+        ModelFileError: none fits; names the nearest, with everything missing, unexpected and wrongly shaped.
+    """
+    matches = sorted((layout.match(shapes) for layout in layouts), key=lambda match: len(match.unexpected) - match.keys)
+    errors: list[tuple[Match, str, str]] = []
+    for match in matches:
+        try:
+            config = _configure(match, shapes, known, image_size)
+            problems = _problems(match, config, shapes)
+        except (ModelFileError, ConfigError) as error:
+            errors.append((match, error.what, error.hint or ""))
+            continue
+        if not problems:
+            return Recognised(match, config)
+        errors.append((match, problems, ""))
+    raise _misfit(*errors[0], where)
+
+
+def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> ViTConfig:
+    """The configuration that the shapes belong to; what is known must not contradict them."""
+    facts = {**match.layout.fields, **match.facts(shapes), **known}
+    fields = architecture(match.shapes(shapes), facts, image_size=image_size)
+    config = ViTConfig.read(fields, where="config")
+    wrong = [
+        name
+        for name in known
+        if name not in CHOICES and getattr(config, name) != getattr(config.changed(**{name: known[name]}), name)
+    ]
+    if wrong:
+        told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
+        raise ModelFileError(
+            f"the weights are not those that are described: {told}", where="config", hint="give what belongs together"
+        )
+    return config
+
+
+def meta_shapes(config: ViTConfig) -> dict[str, Shape]:
+    """The names and shapes of a model's parameters; nothing is allocated."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in ViT(config).state_dict().items()}
+
+
+def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> str:
+    """Everything that does not fit, in the checkpoint's own names; nothing if all does."""
+    expected, ours = meta_shapes(config), match.shapes(shapes)
+    missing, wrong = list(match.missing), []
+    unexpected = list(match.unexpected)
+    for name in sorted({*expected, *ours, *match.layout.needs}):
+        theirs = [their for their in match.found[name][1] if their] if name in ours else []
+        if name not in ours:
+            place = match.layout.place(name, with_head=config.num_classes > 0)
+            if name not in TOKENS or name in match.layout.needs:
+                missing += place[1] if place else [] if name.endswith(".bias") else [name]
+        elif name in TOKENS:
+            if ours[name][-1] != config.dim:
+                wrong.append(f"{theirs[0]} {_text(shapes[theirs[0]])}, expected (…, {config.dim})")
+        elif name not in expected:
+            unexpected += theirs
+        elif ours[name] != expected[name] and not _alike(ours[name], expected[name]):
+            wrong.append(f"{' + '.join(theirs)} {_text(ours[name])}, expected {_text(expected[name])}")
+    found = {"missing": missing, "unexpected": unexpected, "wrong shape": wrong}
+    return ". ".join(f"{what}: {some(names, 12)}" for what, names in found.items() if names)
+
+
+def _alike(a: Shape, b: Shape) -> bool:
+    """Whether two shapes differ by dimensions of 1 in front alone."""
+    short, long = sorted((a, b), key=len)
+    return long[len(long) - len(short) :] == short and set(long[: len(long) - len(short)]) <= {1}
+
+
+def _text(shape: Shape) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _misfit(match: Match, problems: str, hint: str, where: object) -> ModelFileError:
+    if not match.found:
+        what = f"no layout that is known: {some(match.unexpected)}"
+        return ModelFileError(
+            what, where=where, hint="give the weights of a Vision Transformer; docs/weights.md lists the layouts"
+        )
+    return ModelFileError(
+        f"the weights do not fit. They are nearest to {match.layout.about}, of which they have {match.keys} keys; {problems}",
+        where=where,
+        hint=hint or "fetch the file again, or give the configuration that it belongs to",
+    )
+
+
+def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
+    """Bring tokens and positions into our form, which gives every image the same numbers.
+
+    Class and distillation token have rows of the positions of their own, registers have none: theirs are added to them.
+    A distillation token without a head is a register.
+    """
+    tokens = [ours[name].reshape(1, config.dim) for name in ("class_token", "distillation_token") if name in ours]
+    registers = ours["registers"].reshape(-1, config.dim) if "registers" in ours else torch.zeros(0, config.dim)
+    patches = config.grid[0] * config.grid[1]
+    rows = ours.get("position.embedding", torch.zeros(patches, config.dim)).reshape(-1, config.dim)
+    before = torch.zeros(len(tokens) + len(registers), config.dim)
+    before[: len(rows) - patches] = rows[: len(rows) - patches]
+    registers = registers + before[len(tokens) :]
+    if len(tokens) == 2 and not config.distillation_token:
+        registers = torch.cat([ours.pop("distillation_token").reshape(1, -1) + before[1], registers])
+    if "position.embedding" in ours:
+        ours["position.embedding"] = torch.cat([before[: config.prefix - config.registers], rows[len(rows) - patches :]])
+    if len(registers):
+        ours["registers"] = registers
+
+
+def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
+    """A model's state dict in a layout; nothing is copied that can stay as it is.
+
+    Raises:
+        ConfigError: the layout has no place for something of the model, or gives it another meaning.
+    """
+    if lacking := [name for name in layout.needs if name not in state]:
+        raise _inexpressible(layout, f"it is not without {lacking[0]}")
+    try:
+        written = layout.write(_share_out(state, config, layout), config)
+    except KeyError as error:
+        raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in written.items()}
+    known = {name: getattr(config, name) for name in (*layout.described, *(("mlp",) * bool(layout.activations)))}
+    if layout.activations and config.mlp not in layout.activations:
+        raise _inexpressible(layout, f"it knows no activation {config.mlp}")
+    match = layout.match(shapes)
+    read = _configure(match, shapes, {**known, "heads": config.heads, "image_size": config.image_size}, None)
+    changed = [
+        f"{name} is {getattr(config, name)}, there {getattr(read, name)}"
+        for name in ViTConfig.model_fields
+        if name not in TRAINING_ONLY and getattr(_canonical(config), name) != getattr(_canonical(read), name)
+    ]
+    if changed:
+        raise _inexpressible(layout, ", ".join(changed))
+    return written
+
+
+def _inexpressible(layout: Layout, why: str) -> ConfigError:
+    return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
+
+
+def _canonical(config: ViTConfig) -> ViTConfig:
+    """One configuration for all that compute the same of the same weights."""
+    conv = "conv" if config.embedding == "linear" else config.embedding
+    own_token = config.class_token and "class" not in config.pool
+    width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
+    scale = None if config.layer_scale is None else 1.0
+    return config.changed(embedding=conv, class_token=own_token, head_dim=width, layer_scale=scale)
+
+
+def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
+    """Tokens, positions and biases as the layout has them: the opposite of `_settle`."""
+    ours = dict(state)
+    rows = ours.get("position.embedding")
+    first = config.prefix - config.registers
+    if rows is not None and layout.register_positions and config.registers:
+        rows = torch.cat([rows[:first], rows.new_zeros(config.registers, config.dim), rows[first:]])
+    for name in [name for name in ours if name.endswith(".bias") and layout.place(name, with_head=True) is None]:
+        bias = ours.pop(name)
+        if (
+            name == "embedding.projection.bias" and rows is not None and config.embedding_norm != "patches"
+        ):  # it is on every patch, as its position is
+            rows = torch.cat([rows[: len(rows) - math.prod(config.grid)], rows[len(rows) - math.prod(config.grid) :] + bias])
+        elif not bias.is_meta and bias.any():
+            raise _inexpressible(layout, f"it has no {name}, which is not zero here")
+    if rows is not None:
+        ours["position.embedding"] = rows
+    return ours
+
+
+def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
+    """What ``config.json`` says of the architecture in a layout of transformers."""
+    values: dict[str, Any] = {
+        "architectures": [layout.classes[0 if config.num_classes else 1]],
+        "model_type": layout.model_types[0],
+    }
+    for ours, theirs in layout.described.items():
+        value = getattr(config, ours)
+        square = isinstance(value, tuple) and len(set(value)) == 1
+        values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
+    if config.mlp in layout.activations:
+        values["hidden_act"] = layout.activations[config.mlp]
+    return {**values, **layout.extra(config)}
+
+
+def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """The fields of the configuration that a ``config.json`` of this layout tells."""
+    fields = {
+        ours: ViTConfig.read_field(ours, values[theirs], where="config")
+        for ours, theirs in layout.described.items()
+        if values.get(theirs) is not None
+    }
+    act = values.get("hidden_act")
+    if layout.activations and act is not None and not values.get("use_swiglu_ffn"):
+        names = {theirs: ours for ours, theirs in layout.activations.items()}
+        if act not in names:
+            raise ConfigError(f"the activation {act!r} is unknown", where="hidden_act", hint=f"known: {', '.join(names)}")
+        fields["mlp"] = names[act]
+    return fields
