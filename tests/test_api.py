@@ -212,6 +212,20 @@ def test_the_configuration_of_a_run_is_complete_though_it_began_from_a_model(run
     assert again.optimizer == resolve_run("scratch", None, {"data": {"source": "x"}})[0].optimizer
 
 
+@pytest.mark.parametrize("tune", ["head", "lora"])
+def test_a_run_that_trains_a_part_of_a_model_leaves_one_that_answers(run, pictures, tmp_path, tune):
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), tune=tune, epochs=1)
+    picture = pictures / "red" / "0.png"
+    for reference in (tuned.folder, tuned.folder / "best", tuned.folder / "last"):
+        assert vitrail.predict(reference, picture)[0][0][0] == "red"
+    assert vitrail.evaluate(tuned.folder)[0].scores() == pytest.approx(tuned.scores, abs=1e-5)
+    assert (tuned.folder / "best" / "adapter" / "adapter_config.json").is_file() == (tune == "lora")
+    ours, before = tuned.trained.model.state_dict(), run.trained.model.state_dict()
+    same = {name for name in ours if torch.equal(ours[name], before[name])}
+    assert "blocks.0.mlp.layer.expand.weight" in same
+    assert ("blocks.0.attention.layer.qkv.weight" in same) == (tune == "head")
+
+
 def test_a_model_that_is_missing_is_an_error(tmp_path):
     with pytest.raises(ModelFileError) as caught:
         vitrail.predict(tmp_path / "nowhere", np.zeros(1))

@@ -58,6 +58,7 @@ COMPANIONS = {
     ("model.embedding_norm", "patches"): ("--model.embedding", "conv"),
     ("model.distillation_token", True): ("--model.pool", "class"),
     ("training.tune", "head"): ("--from", "RUN"),
+    ("training.tune", "lora"): ("--from", "RUN"),
 }
 """What else a choice asks for; RUN stands for a finished run."""
 

@@ -36,7 +36,7 @@ def outcome(trainer) -> dict:
     """Everything a run leaves that no clock has a part in, byte for byte."""
     folder = trainer.folder.path
     files = [folder / name / "model.safetensors" for name in ("best", "last")]
-    files += sorted(latest_checkpoint(folder).glob("*.safetensors"))
+    files += sorted(folder.glob("*/adapter/*")) + sorted(latest_checkpoint(folder).glob("*.safetensors"))
     rows = [{k: v for k, v in row.items() if k not in CLOCK} for row in trainer.folder.rows]
     return {**{str(f.relative_to(folder)): f.read_bytes() for f in files}, "metrics": rows}
 
@@ -75,6 +75,9 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(make_trainer, step):
         {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2},
         {"data.balance": "sampling", "augmentation.policy": "trivial"},
         {"data.balance": "loss"},
+        {"training.tune": "head"},
+        {"training.tune": "lora"},
+        {"training.tune": "lora", "optimizer.name": "muon"},
     ],
     ids=lambda changes: " ".join(map(str, changes.values())),
 )

@@ -51,7 +51,7 @@ def train(
     start
         A trained model to start from: a run folder or a model folder.
     tune
-        What to train of a model given by --from: all of it, or the head alone.
+        What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
     epochs
         Passes over the training images.
     batch_size

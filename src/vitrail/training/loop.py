@@ -18,7 +18,9 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, DivergedError, ModelFileError
+from vitrail.files import whole_folder
 from vitrail.models.vit import ViT
+from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import (
     Tensors,
     latest_checkpoint,
@@ -35,7 +37,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
 from vitrail.training.tracking import open_tracker
-from vitrail.training.tuning import choose_parts, start_training
+from vitrail.training.tuning import choose_parts, heads, start_training
 from vitrail.weights.folder import TrainedModel, save_model
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -253,10 +255,16 @@ class Trainer:
         return self.settings.optimizer.lr * factor
 
     def _save_model(self, name: str) -> None:
-        model = self.evaluated
+        """A complete model folder; with adapters they are merged into it, and beside it as PEFT keeps them."""
+        model, settings = self.evaluated, self.settings
         assert isinstance(model, ViT)
-        trained = TrainedModel(model, self.data.classes, self.preparation, self.data.multi_label)
-        save_model(self.folder.path / name, trained, card=_card(self.settings, self.data, self.rows[-1]))
+        low_rank = settings.training.tune == "lora"
+        complete = merge(model) if low_rank else model
+        trained = TrainedModel(complete, self.data.classes, self.preparation, self.data.multi_label)
+        with whole_folder(self.folder.path / name) as draft:
+            save_model(draft, trained, card=_card(settings, self.data, self.rows[-1]))
+            if low_rank:
+                save_adapter(draft / "adapter", model, settings.lora, whole=list(heads(model)), base=settings.start)
 
     def save(self) -> None:
         """Keep the whole state: a checkpoint, the folder ``last`` at an epoch's end, and ``status.json``."""

@@ -73,6 +73,17 @@ class OptimizerSettings(Settings):
     """Learning rate and weight decay of parts of the model, by the beginning of their parameters' names: head, blocks.0."""
 
 
+class LoraSettings(Settings):
+    """The low-rank adapters of ``training.tune: lora``."""
+
+    rank: Annotated[int, Field(gt=0, le=2**12)] = 8
+    """Width of an adapter."""
+    alpha: Annotated[int, Field(gt=0, le=2**16)] = 16
+    """What an adapter adds is multiplied by alpha / rank."""
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("qkv", "output")
+    """Linear layers of the blocks that get one: qkv, output, expand, contract."""
+
+
 class ScheduleSettings(Settings):
     """How the learning rate moves, step by step."""
 
@@ -91,8 +102,8 @@ class TrainingSettings(Settings):
     """Passes over the training images."""
     batch_size: Positive = 128
     """Images per step of the optimizer."""
-    tune: Literal["all", "head"] = "all"
-    """What a run that starts from a model trains: all of it, or its head alone (a linear probe)."""
+    tune: Literal["all", "head", "lora"] = "all"
+    """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
     accumulate: Positive = 1
     """Parts a batch is cut into to save memory; the gradient is that of the whole batch, but for dropout."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -143,6 +154,7 @@ class RunSettings(Settings):
     data: DataSettings
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()
+    lora: LoraSettings = LoraSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     training: TrainingSettings = TrainingSettings()
 

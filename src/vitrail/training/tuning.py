@@ -3,16 +3,19 @@
 from torch import nn
 
 from vitrail.models.vit import ViT
+from vitrail.training.adapters import add_adapters
 from vitrail.training.settings import RunSettings
 
 
 def choose_parts(model: ViT, settings: RunSettings) -> None:
-    """Take the gradient from everything that ``training.tune`` leaves as it is."""
+    """Take the gradient from everything that ``training.tune`` leaves as it is, and add adapters where it trains those."""
     if settings.training.tune == "all":
         return
     model.requires_grad_(False)
-    for head in heads(model):
+    for head in heads(model).values():
         head.requires_grad_()
+    if settings.training.tune == "lora":
+        add_adapters(model, settings.lora)
 
 
 def start_training(model: ViT, settings: RunSettings) -> None:
@@ -22,10 +25,10 @@ def start_training(model: ViT, settings: RunSettings) -> None:
     patch left out.
     """
     model.train(settings.training.tune != "head")
-    for head in heads(model):
+    for head in heads(model).values():
         head.train()
 
 
-def heads(model: ViT) -> list[nn.Module]:
-    """The head, and that of the distillation token where there is one."""
-    return [head for head in (model.head, model.head_distillation) if head is not None]
+def heads(model: ViT) -> dict[str, nn.Module]:
+    """The head, and that of the distillation token where there is one, by name."""
+    return {name: module for name, module in model.named_children() if name in ("head", "head_distillation")}

@@ -1,0 +1,176 @@
+"""Low-rank adapters (LoRA), and the files in which PEFT keeps them.
+
+Hu et al. 2021, https://arxiv.org/abs/2106.09685: what fine-tuning adds to a matrix is kept to a product of two thin ones.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ModelFileError, unknown
+from vitrail.files import whole_folder, write_json
+from vitrail.models.vit import ViT
+from vitrail.training.settings import LoraSettings
+from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers, some, write_tensors
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What PEFT puts before a parameter's name."""
+WITHOUT_EFFECT = {
+    "auto_mapping", "base_model_name_or_path", "ensure_weight_tying", "exclude_modules", "inference_mode", "layers_pattern",
+    "layers_to_transform", "lora_dropout", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size", "revision",
+    "target_modules", "task_type",
+}  # fmt: skip
+"""Settings of PEFT that change nothing about what the tensors of a file compute: which they are is written on them."""
+
+
+class LowRankLinear(nn.Linear):
+    """``y = W x + b + (alpha / rank) · B A x``, equation (3) of the paper: (…, in) to (…, out).
+
+    W and b are the given layer's own and frozen; A is drawn, B starts at zero, so that at first nothing changes.
+    """
+
+    def __init__(self, linear: nn.Linear, *, rank: int, alpha: float):
+        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.requires_grad_(False)
+        self.scale = alpha / rank
+        place = {"device": linear.weight.device, "dtype": linear.weight.dtype}
+        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **place)  # torch draws it as PEFT does, Kaiming-uniform
+        self.lora_B = nn.Linear(rank, self.out_features, bias=False, **place)
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.scale * self.lora_B(self.lora_A(x))
+
+    @property
+    def merged_weight(self) -> Tensor:
+        """``W + (alpha / rank) · B A``: (out, in)."""
+        return self.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
+
+
+def add_adapters(model: ViT, settings: LoraSettings) -> None:
+    """Put an adapter around the linear layers of the blocks that ``settings.targets`` names.
+
+    Raises:
+        ConfigError: the blocks have no linear layer of that name.
+    """
+    layers = {name: layer for name, layer in model.blocks.named_modules(prefix="blocks") if isinstance(layer, nn.Linear)}
+    known = sorted({_last(name) for name in layers})
+    for target in settings.targets:
+        if target not in known:
+            raise unknown("linear layer of the blocks", target, known, where="lora.targets")
+    for name, layer in layers.items():
+        if _last(name) in settings.targets:
+            model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
+
+
+def adapters(model: ViT) -> dict[str, LowRankLinear]:
+    """The layers with an adapter, by name."""
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LowRankLinear)}
+
+
+@torch.no_grad()
+def merge(model: ViT) -> ViT:
+    """A plain model, with weights of its own, that computes what the model and its adapters do together."""
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
+    state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
+    with torch.device("meta"):
+        merged = ViT(model.config)
+    merged.load_state_dict(state, assign=True)
+    return merged.train(model.training)
+
+
+def save_adapter(folder: Path, model: ViT, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
+    """Write the adapters of a model as PEFT does; the folder appears whole or not at all.
+
+    Args:
+        folder: for ``adapter_config.json`` and ``adapter_model.safetensors``.
+        model: with adapters by `add_adapters`.
+        settings: those they were added with.
+        whole: parts of the model that were trained as they are, the head; PEFT's ``modules_to_save``.
+        base: the model that was fine-tuned, by name.
+    """
+    parts = tuple(f"{part}." for part in whole)
+    tensors = {name: t for name, t in model.state_dict().items() if _is_low_rank(name) or name.startswith(parts)}
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": base,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "target_modules": list(adapters(model)),
+        "modules_to_save": whole,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    with whole_folder(folder) as draft:
+        write_json(draft / CONFIG, config)
+        write_tensors(draft / WEIGHTS, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()})
+
+
+def load_adapter(model: ViT, folder: Path) -> None:
+    """Put the adapters of a folder, as `save_adapter` or PEFT wrote it, on the model that they were trained on.
+
+    What was trained as it is, the head, takes the place of the model's. `merge` then makes a plain model of it.
+
+    Raises:
+        ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.
+    """
+    rank, alpha = _rank_and_alpha(read_json(folder / CONFIG), folder / CONFIG)
+    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_tensors(folder / WEIGHTS).items()}
+    layers = {name: layer for name, layer in model.named_modules() if type(layer) is nn.Linear}
+    adapted = {name.rpartition(".lora_")[0] for name in tensors if _is_low_rank(name)} & layers.keys()
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
+    for name in adapted:
+        expected[f"{name}.lora_A.weight"] = (rank, layers[name].in_features)
+        expected[f"{name}.lora_B.weight"] = (layers[name].out_features, rank)
+    _require_fit(tensors, expected, folder / WEIGHTS)
+    for name in adapted:
+        model.set_submodule(name, LowRankLinear(layers[name], rank=rank, alpha=alpha))
+    model.load_state_dict(tensors, strict=False)
+
+
+def _require_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], file: Path) -> None:
+    """Refuse tensors that the model has no place for, adapters of which half is missing, and files without any."""
+    low_rank = {name for name in expected if _is_low_rank(name)}
+    problems = [f"missing {name}" for name in low_rank - tensors.keys()] if low_rank else ["missing adapters"]
+    problems += [f"unexpected {name}" for name in tensors.keys() - expected.keys()]
+    problems += [
+        f"{name} is {tuple(tensors[name].shape)}, expected {expected[name]}"
+        for name in tensors.keys() & expected.keys()
+        if tuple(tensors[name].shape) != expected[name]
+    ]
+    if problems:
+        what = f"the adapters do not fit the model: {some(sorted(problems))}"
+        raise ModelFileError(what, where=file, hint="give the model that they were trained on")
+    require_numbers(tensors, file)
+
+
+def _rank_and_alpha(config: Mapping[str, Any], file: Path) -> tuple[int, float]:
+    """The two numbers of a configuration of PEFT; refuses everything that would compute something else."""
+    others = {name: value for name, value in config.items() if value and name not in WITHOUT_EFFECT}
+    kind, rank, alpha = (others.pop(name, None) for name in ("peft_type", "r", "lora_alpha"))
+    if kind != "LORA":
+        raise ModelFileError(f"peft_type is {kind!r}", where=file, hint="low-rank adapters are known here, LORA")
+    known = {"bias": ("none",), "init_lora_weights": (True, "gaussian")}  # others start from changed matrices
+    strange = sorted(name for name, value in others.items() if value not in known.get(name, ()))
+    if strange:
+        raise ModelFileError(
+            f"the adapters are of a kind that is not known here: {', '.join(strange[:8])}",
+            where=file,
+            hint="merge them with PEFT's merge_and_unload, and give the model that comes of it",
+        )
+    if not (isinstance(rank, int) and isinstance(alpha, int | float) and 0 < rank <= 2**16 and 0 < alpha <= 2**16):
+        raise ModelFileError(f"r is {rank!r} and lora_alpha {alpha!r}", where=file, hint="write the folder again")
+    return rank, alpha
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _is_low_rank(name: str) -> bool:
+    return name.endswith((".lora_A.weight", ".lora_B.weight"))
