@@ -64,9 +64,12 @@ def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | 
     """
     config, state = trained.model.config, trained.model.state_dict()
     chosen = _first_that_holds(trained.model) if layout is None else None if layout == FORMAT else LAYOUTS[layout]
+    if chosen is not None and not (chosen.describe or chosen.model_types):
+        hint = f"give OUT a name that ends in {chosen.suffix}"
+        raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
     tensors = state if chosen is None else write(state, config, chosen)
     with whole_folder(folder) as draft:
-        write_json(draft / "config.json", {**_architecture(config, chosen), **_labels(trained)})
+        write_json(draft / "config.json", _description(trained, chosen))
         write_json(draft / "preprocessor_config.json", trained.preparation.to_hugging_face())
         write_text(draft / "README.md", card)
         write_tensors(draft / "model.safetensors", tensors)
@@ -85,17 +88,19 @@ def _first_that_holds(model: ViT) -> Layout | None:
     return None
 
 
-def _architecture(config: ViTConfig, layout: Layout | None) -> dict[str, Any]:
-    """What ``config.json`` says of the architecture, and in which words it is ours."""
+def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]:
+    """``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
+    config = trained.config
+    if layout is not None and layout.describe:
+        return layout.describe(config, trained.labels, trained.preparation)
     values = config.model_dump(mode="json")
     if layout is None:
-        return {"architectures": ["ViT"], "model_type": FORMAT, **values}
-    training = {name: values[name] for name in sorted(TRAINING_ONLY) if name not in layout.described}
-    return {**describe(config, layout), FORMAT: training}
-
-
-def _labels(trained: TrainedModel) -> dict[str, Any]:
+        values = {"architectures": ["ViT"], "model_type": FORMAT, **values}
+    else:
+        training = {name: values[name] for name in sorted(TRAINING_ONLY) if name not in layout.described}
+        values = {**describe(config, layout), FORMAT: training}
     return {
+        **values,
         "problem_type": PROBLEMS[trained.multi_label],
         "id2label": {str(i): label for i, label in enumerate(trained.labels)},
         "label2id": {label: i for i, label in enumerate(trained.labels)},

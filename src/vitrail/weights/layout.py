@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.data.preparation import Preparation
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import Interpolation
 
@@ -160,9 +161,11 @@ class Layout:
         fields: what the configuration is where neither shapes nor a description tell.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
         activations: our name of an activation to theirs in ``config.json``.
+        activation: what ``config.json`` calls the activation.
         model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
+        describe: the whole ``config.json`` of a model that is none of transformers'.
         register_positions: whether rows of the positions are for the registers, too.
         colours: preparation of images where a checkpoint does not say.
         interpolation: of positions to another grid, as this library does it.
@@ -182,9 +185,11 @@ class Layout:
     fields: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
     activations: Mapping[str, str] = field(default_factory=dict)
+    activation: str = "hidden_act"
     model_types: tuple[str, ...] = ()
     classes: tuple[str, str] = ("", "")
     extra: Callable[[ViTConfig], dict[str, Any]] = lambda config: {}
+    describe: Callable[[ViTConfig, list[str], Preparation], dict[str, Any]] | None = None
     register_positions: bool = False
     colours: Colours = HALF
     interpolation: Interpolation = ANTIALIASED

@@ -169,12 +169,17 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     config = {**checkpoint.config, **_section(checkpoint.config, "vision_config"), **_section(checkpoint.config, "model_args")}
     layouts = _candidates(config, name, where)
     try:
-        known = {field: ViTConfig.read_field(field, value) for field, value in fields.items()}
-        if config:
-            known = {**_training(config), **_described(config, layouts), **known}
+        told = {field: ViTConfig.read_field(field, value) for field, value in fields.items()}
+        own = _training(config)
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        found = recognise(shapes, known, layouts=layouts, where=checkpoint.file, image_size=changes.image_size)
+        found = recognise(
+            shapes,
+            lambda layout: {**own, **described(config, layout), **told},
+            layouts=layouts,
+            where=checkpoint.file,
+            image_size=changes.image_size,
+        )
     except ConfigError as error:
         raise ModelFileError(
             f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
@@ -212,7 +217,7 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
         return [LAYOUTS[name]]
     kind = config.get("model_type")
     if kind is None:
-        return list(LAYOUTS.values())
+        return [layout for layout in LAYOUTS.values() if layout.describe or "architecture" not in config]
     named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
     if not named:
         known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
@@ -220,11 +225,6 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
             f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
         )
     return named
-
-
-def _described(config: Mapping[str, Any], layouts: list[Layout]) -> dict[str, Any]:
-    """What the description says of the architecture; layouts of one ``model_type`` describe it alike."""
-    return described(config, layouts[0])
 
 
 def _training(config: Mapping[str, Any]) -> dict[str, Any]:

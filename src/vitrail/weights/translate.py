@@ -1,7 +1,7 @@
 """Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Recognised:
 
 def recognise(
     shapes: Mapping[str, Shape],
-    known: Mapping[str, Any],
+    known: Callable[[Layout], Mapping[str, Any]],
     *,
     layouts: Sequence[Layout],
     where: object,
@@ -59,7 +59,7 @@ def recognise(
 
     Args:
         shapes: of the checkpoint's tensors.
-        known: fields of the configuration that the user or a description of the model gives.
+        known: fields of the configuration that the user or a description in a layout's words gives.
         layouts: the candidates; of several that fit the first counts.
         where: the file, for errors.
         image_size: tried for the positions before a square.
@@ -71,7 +71,7 @@ def recognise(
     errors: list[tuple[Match, str, str]] = []
     for match in matches:
         try:
-            config = _configure(match, shapes, known, image_size)
+            config = _configure(match, shapes, known(match.layout), image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
             errors.append((match, error.what, error.hint or ""))
@@ -244,7 +244,7 @@ def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
         square = isinstance(value, tuple) and len(set(value)) == 1
         values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
     if config.mlp in layout.activations:
-        values["hidden_act"] = layout.activations[config.mlp]
+        values[layout.activation] = layout.activations[config.mlp]
     return {**values, **layout.extra(config)}
 
 
@@ -255,10 +255,10 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         for ours, theirs in layout.described.items()
         if values.get(theirs) is not None
     }
-    act = values.get("hidden_act")
+    act = values.get(layout.activation)
     if layout.activations and act is not None and not values.get("use_swiglu_ffn"):
         names = {theirs: ours for ours, theirs in layout.activations.items()}
         if act not in names:
-            raise ConfigError(f"the activation {act!r} is unknown", where="hidden_act", hint=f"known: {', '.join(names)}")
+            raise ConfigError(f"the activation {act!r} is unknown", where=layout.activation, hint=f"known: {', '.join(names)}")
         fields["mlp"] = names[act]
     return fields

@@ -1,10 +1,66 @@
 """timm's VisionTransformer (https://github.com/huggingface/pytorch-image-models), also of DeiT, MAE, SigLIP and the hybrids."""
 
 from dataclasses import replace
+from typing import Any
 
+from vitrail.data.preparation import Preparation
+from vitrail.models.config import ViTConfig
 from vitrail.weights.layout import CLIP_COLOURS, Colours, Key, Layout, weight_and_bias
 
+DESCRIBED = {"image_size": "img_size", "heads": "num_heads"}
+ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
 STAGE = "patch_embed.backbone.stages.{s}.blocks.{j}"
+
+
+def _describe(config: ViTConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
+    """timm's ``config.json``: a name of its registry that has the right classes, and all that makes it this model."""
+    name = "vit_base_patch16_224"
+    if config.distillation_token:
+        name = "deit_base_distilled_patch16_224"
+    elif config.mlp == "swiglu":
+        name = "vit_giant_patch14_dinov2"
+    elif config.embedding_norm == "tokens":
+        name = "vit_base_patch16_clip_224"
+    arguments = {
+        "img_size": config.image_size,
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "embed_dim": config.dim,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        "mlp_ratio": config.mlp_dim / config.dim * (2 if config.mlp == "swiglu" else 1),
+        "act_layer": ACTIVATIONS[config.mlp],
+        "qkv_bias": config.qkv_bias,
+        "qk_norm": config.qk_norm,
+        "pre_norm": config.embedding_norm == "tokens",
+        "init_values": config.layer_scale,
+    }
+    if not config.distillation_token:
+        arguments |= {
+            "class_token": config.has_class_token,
+            "reg_tokens": config.registers,
+            "no_embed_class": False,
+            "global_pool": {"class": "token", "mean": "avg", "attention": "map"}[config.pool],
+            "fc_norm": config.final_norm == "pooled",
+        }
+    resize = preparation.resize_size[0]
+    return {
+        "architecture": name,
+        "num_classes": config.num_classes,
+        "num_features": config.dim,
+        "label_names": labels,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "input_size": [config.channels, *config.image_size],
+            "num_classes": config.num_classes,
+            "mean": preparation.mean,
+            "std": preparation.std,
+            "crop_pct": preparation.image_size[0] / resize,
+            "crop_mode": "squash" if preparation.fit == "squash" else "center",
+            "interpolation": preparation.resampling,
+        },
+    }
+
 
 TIMM = Layout(
     name="timm",
@@ -57,6 +113,10 @@ TIMM = Layout(
     ignored=(r"decoder.*", r"mask_token"),
     fields={"norm_eps": 1e-6, "distillation_token": True},
     colours=Colours(crop_ratio=0.9),
+    described=DESCRIBED,
+    activations=ACTIVATIONS,
+    activation="act_layer",
+    describe=_describe,
     register_positions=True,
 )
 

@@ -1,0 +1,50 @@
+"""From one layout to another: what ``vitrail convert`` does."""
+
+from pathlib import Path
+
+import numpy as np
+
+from vitrail.errors import ConfigError, unknown
+from vitrail.weights.folder import FORMAT, TrainedModel, save_model
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.tensor_files import write_tensors
+from vitrail.weights.translate import write
+
+
+def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
+    """Write a model as a folder, or as a file alone where ``out`` ends in .safetensors or .npz.
+
+    Args:
+        trained: the model.
+        out: what is written; it must not exist.
+        layout: a name of `vitrail.weights.layouts`; of a folder by default as `save_model` chooses.
+
+    Raises:
+        ConfigError: the layout cannot hold the model, or is none of the kind of file.
+    """
+    if layout is not None and layout not in (FORMAT, *LAYOUTS):
+        raise unknown("layout", layout, [FORMAT, *LAYOUTS], where="--layout")
+    if out.exists():
+        raise ConfigError(f"{str(out)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
+    suffix = out.suffix.lower()
+    if suffix not in (".safetensors", ".npz"):
+        save_model(out, trained, card=trained.card, layout=layout)
+        return
+    if layout in (None, FORMAT):
+        raise ConfigError("a file alone needs a layout", where="--layout", hint=f"known: {', '.join(LAYOUTS)}")
+    chosen = LAYOUTS[layout]
+    if suffix != chosen.suffix:
+        raise ConfigError(
+            f"{chosen.about} has files that end in {chosen.suffix}", where="OUT", hint=f"give {out.stem}{chosen.suffix}"
+        )
+    tensors = write(trained.model.state_dict(), trained.config, chosen)
+    draft = out.with_name(f".{out.stem}.draft{suffix}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if suffix == ".npz":
+            np.savez(draft, allow_pickle=False, **{name: tensor.numpy() for name, tensor in tensors.items()})
+        else:
+            write_tensors(draft, tensors)
+        draft.replace(out)
+    finally:
+        draft.unlink(missing_ok=True)

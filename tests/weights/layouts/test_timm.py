@@ -1,0 +1,154 @@
+"""timm's models with random weights: read to the same logits, and written back to where they came from."""
+
+import json
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file
+from timm.layers import SwiGLU, SwiGLUPacked
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_hybrid import HybridEmbed
+
+from vitrail.weights.convert import convert
+from vitrail.weights.reference import from_pretrained
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5, "mlp_ratio": 2}
+REGISTERS = {"reg_tokens": 3, "init_values": 1e-5}
+VARIANTS = {
+    "augreg": {},
+    "headless with a norm behind the mean": {"num_classes": 0, "global_pool": "avg", "class_token": False},
+    "registers with positions": REGISTERS,
+    "registers without positions": {**REGISTERS, "no_embed_class": True},
+    "mean of the patches": {"global_pool": "avg"},
+    "mean without a class token": {"global_pool": "avg", "class_token": False},
+    "mean without a class token, norm before it": {"global_pool": "avg", "class_token": False, "fc_norm": False},
+    "attention pooling": {"global_pool": "map", "class_token": False},
+    "no class position": {"no_embed_class": True},
+    "no bias": {"qkv_bias": False},
+    "norms on queries and keys": {"qk_norm": True},
+    "SwiGLU": {"mlp_layer": SwiGLU, "act_layer": torch.nn.SiLU},
+    "SwiGLU in one": {"mlp_layer": SwiGLUPacked, "act_layer": torch.nn.SiLU},
+    "not square": {"img_size": (32, 48), "patch_size": (8, 16)},
+    "grey": {"in_chans": 1},
+}
+CLIP = {"pre_norm": True, "norm_layer": torch.nn.LayerNorm}
+
+
+def about(variant: dict) -> str:
+    pooled = variant.get("global_pool") == "avg" and variant.get("fc_norm", True)
+    return "timm with its norm behind the pooling (fc_norm)" if pooled else "timm"
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_logits_are_timms(variant, randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
+    size = variant.get("img_size", (32, 32))
+    ours = recognised(kept(theirs.state_dict()), about(variant), **({"image_size": size} if "img_size" in variant else {}))
+    agree(ours, theirs, size=size, channels=variant.get("in_chans", 3))
+
+
+@pytest.mark.parametrize("size", [(48, 48), (24, 24), (32, 64)], ids=str)
+@pytest.mark.parametrize("name", ["augreg", "registers with positions", "mean without a class token", "attention pooling"])
+def test_at_another_resolution_logits_are_timms(name, size, randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, **VARIANTS[name]}))
+    ours = recognised(kept(theirs.state_dict()), about(VARIANTS[name]), image_size=size)
+    theirs.set_input_size(size)
+    agree(ours, theirs, size=size)
+
+
+def test_clip_has_a_norm_before_the_blocks_and_no_bias_on_patches(randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**SMALL, **CLIP))
+    ours = recognised(kept(theirs.state_dict()), "timm's CLIP")
+    assert ours.config.norm_eps == 1e-5 and ours.config.embedding_norm == "tokens"
+    agree(ours, theirs)
+
+
+@pytest.mark.parametrize("classes", [5, 0])
+def test_distilled_models_have_two_tokens(classes, randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformerDistilled(**{**SMALL, "num_classes": classes}))
+    ours = recognised(kept(theirs.state_dict()), "timm")
+    assert ours.config.distillation_token
+    agree(ours, theirs)
+
+
+def test_without_a_head_and_a_description_these_are_the_originals_of_dino(randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, "num_classes": 0}))
+    ours = recognised(kept(theirs.state_dict()), "the original DINO")
+    agree(ours, theirs)
+    assert ours.labels == []
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224"])
+def test_hybrids_are_timms(name, randomized, kept, recognised):
+    theirs = timm.create_model(name, img_size=64, num_classes=5, depth=1).double()
+    assert isinstance(theirs.patch_embed, HybridEmbed)
+    theirs = randomized(theirs)
+    ours = recognised(kept({k: v.float() for k, v in theirs.state_dict().items()}), "timm").double()
+    images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
+    with torch.no_grad():  # timm has sqrt(variance + 1e-8) where Google's code has deviation + 1e-5
+        torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in ("SwiGLU", "headless with a norm behind the mean")])
+def test_what_is_written_is_read_by_timm(name, randomized, kept, tmp_path, agree):
+    variant = VARIANTS[name]
+    theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
+    size = {"image_size": variant["img_size"]} if "img_size" in variant else {}
+    ours = from_pretrained(kept(theirs.state_dict()), **size)
+    layout = "timm-pooled" if "fc_norm" in about(variant) else "timm"
+    convert(ours, tmp_path / "out.safetensors", layout=layout)
+    again = VisionTransformer(**{**SMALL, **variant, "no_embed_class": False}).eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs, size=variant.get("img_size", (32, 32)), channels=variant.get("in_chans", 3))
+
+
+def test_clip_is_written_for_timm(randomized, kept, tmp_path, agree):
+    theirs = randomized(VisionTransformer(**SMALL, **CLIP))
+    convert(from_pretrained(kept(theirs.state_dict())), tmp_path / "out.safetensors", layout="timm-clip")
+    again = VisionTransformer(**SMALL, **CLIP).eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs)
+
+
+def test_distilled_models_are_written_for_timm(randomized, kept, tmp_path, agree):
+    theirs = randomized(VisionTransformerDistilled(**SMALL))
+    convert(from_pretrained(kept(theirs.state_dict())), tmp_path / "out.safetensors", layout="timm")
+    again = VisionTransformerDistilled(**SMALL).eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs)
+
+
+def test_a_folder_that_is_written_is_a_model_of_timms(randomized, kept, tmp_path, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, "reg_tokens": 2, "init_values": 1.0}))
+    ours = from_pretrained(kept(theirs.state_dict()))
+    ours.labels = ["ant", "bee", "cat", "dog", "eel"]
+    convert(ours, tmp_path / "out", layout="timm")
+    again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
+    agree(again, theirs)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["label_names"] == ours.labels
+    back = from_pretrained(tmp_path / "out")
+    assert back.labels == ours.labels and back.preparation == ours.preparation
+    agree(back, theirs)
+
+
+def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp_path):
+    theirs = randomized(VisionTransformer(**SMALL))
+    from safetensors.torch import save_file
+
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    described = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 5,
+        "label_names": ["ant", "bee", "cat", "dog", "eel"],
+        "pretrained_cfg": {
+            "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "crop_pct": 0.8, "interpolation": "bilinear", "crop_mode": "squash",
+        },
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    ours = from_pretrained(tmp_path)
+    assert ours.labels == described["label_names"]
+    preparation = ours.preparation
+    assert (preparation.mean, preparation.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert (preparation.resize_size, preparation.resampling, preparation.fit) == ((40, 40), "bilinear", "squash")
