@@ -75,6 +75,7 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(make_trainer, step):
         {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2},
         {"data.balance": "sampling", "augmentation.policy": "trivial"},
         {"data.balance": "loss"},
+        {"schedule.patch_dropout": "falling", "model.patch_dropout": 0.75},
         {"training.tune": "head"},
         {"training.tune": "lora"},
         {"training.tune": "lora", "optimizer.name": "muon"},

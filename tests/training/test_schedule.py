@@ -1,4 +1,4 @@
-"""The learning rate of every step, against torch's schedulers and by hand."""
+"""The learning rate and the patch dropout of every step, against torch's schedulers and by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
 
-from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import ScheduleSettings
 
 TOTAL = 40
@@ -104,3 +104,36 @@ def test_a_run_uses_the_schedule_step_by_step(make_trainer):
 
 def test_warmup_takes_at_most_half_of_a_run(make_trainer):
     assert make_trainer(**{"schedule.warmup_epochs": 50, "training.epochs": 4}).warmup == 6
+
+
+# patch dropout
+
+
+def test_patch_dropout_stays_or_falls_along_a_line():
+    falling, constant = ScheduleSettings(patch_dropout="falling"), ScheduleSettings()
+    assert [patch_dropout_at(falling, 0.6, step, total=4) for step in range(5)] == pytest.approx([0.6, 0.45, 0.3, 0.15, 0])
+    assert {patch_dropout_at(constant, 0.6, step, total=4) for step in range(5)} == {0.6}
+
+
+def tokens_of(trainer) -> list[int]:
+    """How many tokens the blocks saw in every step."""
+    seen = []
+    trainer.model.blocks[0].register_forward_hook(
+        lambda module, given, result: seen.append(result.shape[1]) if module.training else None
+    )
+    trainer.run()
+    return seen
+
+
+def test_a_run_sees_more_and_more_of_its_images(make_trainer):
+    few = {"model.image_size": 16, "model.patch_dropout": 0.75, "training.batch_size": 22, "training.epochs": 4}
+    falling = make_trainer("falling", **few, **{"schedule.patch_dropout": "falling"})
+    assert tokens_of(falling) == [1 + 4, 1 + 7, 1 + 10, 1 + 13]  # of 16 patches 1 - 0.75 (1 - step / 4)
+    assert tokens_of(make_trainer("constant", **few)) == [1 + 4] * 4
+    assert falling.model.config.patch_dropout == 0.75  # as it is kept
+
+
+def test_the_parts_of_a_batch_leave_out_as_many_patches(make_trainer):
+    few = {"model.image_size": 16, "model.patch_dropout": 0.75, "training.batch_size": 22, "training.epochs": 2}
+    trainer = make_trainer(**few, **{"schedule.patch_dropout": "falling", "training.accumulate": 2})
+    assert tokens_of(trainer) == [5, 5, 11, 11]

@@ -4,6 +4,7 @@ import contextlib
 import math
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +33,7 @@ from vitrail.training.checkpoint import (
 from vitrail.training.evaluation import evaluate_batches, pick_device
 from vitrail.training.optimizer import create_optimizers
 from vitrail.training.run_folder import RunFolder
-from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
@@ -185,7 +186,7 @@ class Trainer:
                 group["lr"] = group["initial_lr"] * factor
         mean_loss, correct = 0.0, 0
         for part, targets in zip(pixels.chunk(t.accumulate), labels.chunk(t.accumulate), strict=True):
-            with self._precision():
+            with self._precision(), self._patches_dropped():
                 logits = self.forward(self.preparation.normalize(part)).float()
                 loss = self.task.loss(logits, targets) * (len(part) / len(pixels))
             self.scaler.scale(loss).backward()
@@ -209,6 +210,17 @@ class Trainer:
         self.scaler.update()
         if self.average is not None:
             self.average.update_parameters(self.model)
+
+    @contextlib.contextmanager
+    def _patches_dropped(self) -> Iterator[None]:
+        """The model with this step's patch dropout, which it reads off its configuration."""
+        config = self.model.config
+        share = patch_dropout_at(self.settings.schedule, config.patch_dropout, self.done, total=self.total)
+        self.model.config = config.changed(patch_dropout=share)
+        try:
+            yield
+        finally:
+            self.model.config = config
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         precision = self.settings.training.precision

@@ -1,4 +1,4 @@
-"""The learning rate of every step."""
+"""What moves from step to step: the learning rate, and the share of patches that are left out."""
 
 import math
 
@@ -18,3 +18,11 @@ def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, 
     t = (step - warmup) / max(1, total - warmup)
     left = 1 - t if settings.name == "linear" else (1 + math.cos(math.pi * t)) / 2
     return settings.final + (1 - settings.final) * left
+
+
+def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, total: int) -> float:
+    """The share of patches left out in step ``step`` of ``total``, counted from 0, of a model that leaves out ``share``.
+
+    Falling along a line to 0 at step ``total``, a run learns the most from cheap, partial images and ends on whole ones.
+    """
+    return share if settings.patch_dropout == "constant" else share * (1 - step / total)

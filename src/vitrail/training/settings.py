@@ -93,6 +93,8 @@ class ScheduleSettings(Settings):
     """Epochs of linear growth from 0; never more than half of the run."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Where linear and cosine end, as a share of ``lr``."""
+    patch_dropout: Literal["constant", "falling"] = "constant"
+    """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
 
 
 class TrainingSettings(Settings):
