@@ -95,6 +95,8 @@ def train(
         if not source.splits["val"]:
             run.log("no validation images: the training images stand in for them")
         trainer = Trainer(resolved, model, preparation, source, run, transform=transform)
+        if trainer.epochs > resolved.training.epochs:
+            run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
         run.write_status("running", epoch=0)
         return _finish(trainer, observer)
     except BaseException as error:

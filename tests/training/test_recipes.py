@@ -96,6 +96,23 @@ def test_recipe_then_file_then_flags():
     assert (training.epochs, training.seed, training.batch_size) == (3, 2, 1)
 
 
+@pytest.mark.parametrize(
+    ("file", "flags", "expected"),
+    [
+        ({}, {}, (2, 90)),
+        ({"training": {"epochs": 5}}, {}, (5, 0)),
+        ({}, {"training": {"epochs": 5}}, (5, 0)),
+        ({"training": {"epochs": 5, "min_steps": 7}}, {}, (5, 7)),
+        ({"training": {"epochs": 5, "min_steps": 7}}, {"training": {"epochs": 6}}, (6, 0)),
+        ({"training": {"min_steps": 7}}, {"training": {"seed": 6}}, (2, 7)),
+    ],
+)
+def test_a_number_of_epochs_means_that_number(file, flags, expected):
+    recipe = {"model": {"name": "ViT-Ti/16"}, "training": {"epochs": 2, "min_steps": 90}}
+    training = resolve(recipe, file, {**DATA, **flags}).training
+    assert (training.epochs, training.min_steps) == expected
+
+
 def test_a_file_stands_alone_unless_a_recipe_is_named_as_well(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("model:\n  name: ViT-Ti/16\ndata:\n  source: somewhere\n")

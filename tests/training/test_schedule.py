@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
 
-from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
+from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
 from vitrail.training.settings import ScheduleSettings
 
 TOTAL = 40
@@ -104,6 +104,35 @@ def test_a_run_uses_the_schedule_step_by_step(make_trainer):
 
 def test_warmup_takes_at_most_half_of_a_run(make_trainer):
     assert make_trainer(**{"schedule.warmup_epochs": 50, "training.epochs": 4}).warmup == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "epoch", "total", "expected"),
+    [
+        ({"warmup_epochs": 2}, 10, 100, 20),
+        ({"warmup_epochs": 0.25}, 10, 100, 2),
+        ({"warmup_epochs": 0, "warmup_share": 0.1}, 2, 400, 40),
+        ({"warmup_epochs": 1, "warmup_share": 0.1}, 2, 400, 40),
+        ({"warmup_epochs": 1, "warmup_share": 0.1}, 160, 480, 160),
+        ({"warmup_epochs": 9, "warmup_share": 0.5}, 1, 3, 1),
+        ({"warmup_epochs": 9}, 1, 1, 0),
+    ],
+)
+def test_warmup_is_told_in_epochs_and_as_a_share_of_the_run(settings, epoch, total, expected):
+    assert warmup_steps(ScheduleSettings(**settings), epoch=epoch, total=total) == expected
+
+
+@pytest.mark.parametrize(("least", "epochs"), [(0, 2), (6, 2), (7, 3), (30, 10)])
+def test_few_images_get_as_many_epochs_as_make_the_least_number_of_steps(make_trainer, least, epochs):
+    trainer = make_trainer(**{"training.min_steps": least, "schedule.warmup_epochs": 0, "schedule.warmup_share": 0.1})
+    assert (trainer.epochs, trainer.total, trainer.warmup) == (epochs, 3 * epochs, round(0.3 * epochs))
+    trainer.run()
+    assert trainer.done == 3 * epochs
+    assert trainer.rows[-1]["epoch"] == epochs
+
+
+def test_a_fast_run_for_developers_stays_fast(make_trainer):
+    assert make_trainer(**{"training.min_steps": 500, "training.fast_dev_run": True}).epochs == 1
 
 
 # patch dropout

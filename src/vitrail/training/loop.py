@@ -33,7 +33,7 @@ from vitrail.training.checkpoint import (
 from vitrail.training.evaluation import evaluate_batches, pick_device
 from vitrail.training.optimizer import create_optimizers
 from vitrail.training.run_folder import RunFolder
-from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
+from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
 from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
@@ -110,9 +110,10 @@ class Trainer:
         validation = labelled(self.validation, preparation)
         self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=d.workers, balance=d.balance == "sampling")
         self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=d.workers)
-        self.epochs = 1 if t.fast_dev_run else t.epochs
-        self.total = self.epochs * len(self.train_loader)
-        self.warmup = min(round(settings.schedule.warmup_epochs * len(self.train_loader)), self.total // 2)
+        steps = len(self.train_loader)
+        self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / steps))
+        self.total = self.epochs * steps
+        self.warmup = warmup_steps(settings.schedule, epoch=steps, total=self.total)
         self.done = 0
         self.sums = Sums()
         self.rows: list[Row] = []

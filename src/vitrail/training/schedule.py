@@ -20,6 +20,11 @@ def learning_rate_factor(settings: ScheduleSettings, step: int, *, warmup: int, 
     return settings.final + (1 - settings.final) * left
 
 
+def warmup_steps(settings: ScheduleSettings, *, epoch: int, total: int) -> int:
+    """How many of ``total`` steps, of which an epoch has ``epoch``, the learning rate grows in: never more than half."""
+    return min(max(round(settings.warmup_epochs * epoch), round(settings.warmup_share * total)), total // 2)
+
+
 def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, total: int) -> float:
     """The share of patches left out in step ``step`` of ``total``, counted from 0, of a model that leaves out ``share``.
 

@@ -90,7 +90,9 @@ class ScheduleSettings(Settings):
     name: Literal["constant", "linear", "cosine"] = "cosine"
     """What follows the warm-up: no change, a straight line down, or half a cosine down."""
     warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
-    """Epochs of linear growth from 0; never more than half of the run."""
+    """Epochs of linear growth from 0."""
+    warmup_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Share of the run that grows from 0 at least, however few steps an epoch has; in all never more than half of the run."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Where linear and cosine end, as a share of ``lr``."""
     patch_dropout: Literal["constant", "falling"] = "constant"
@@ -102,6 +104,8 @@ class TrainingSettings(Settings):
 
     epochs: Positive = 30
     """Passes over the training images."""
+    min_steps: Annotated[int, Field(ge=0)] = 0
+    """At least so many steps: few images get more epochs; 0 for none. Where ``epochs`` is given over it, that counts alone."""
     batch_size: Positive = 128
     """Images per step of the optimizer."""
     tune: Literal["all", "head", "lora"] = "all"
@@ -168,6 +172,7 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
     A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
+    A layer that names a number of epochs means that number, whatever ``min_steps`` one below it has.
     ``start`` is the configuration of the model to start from: it takes the place of the recipe's model.
     """
     merged: Values = {}
@@ -180,6 +185,9 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
         if isinstance(name := model.get("name"), str) and name != "custom":
             images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
             merged = {**merged, "about": "", "expected": {}, "model": {**images, **fields_of(name)}}
+        training = layer.get("training", {})
+        if isinstance(training, Mapping) and "epochs" in training:
+            merged = merge(merged, {"training": {"min_steps": 0}})
         merged = merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
