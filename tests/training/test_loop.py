@@ -16,7 +16,7 @@ from vitrail.errors import DivergedError
 from vitrail.models.vit import last_linear
 from vitrail.training.loop import Observer, Sums, Trainer
 from vitrail.training.schedule import learning_rate_factor
-from vitrail.weights.folder import load_model
+from vitrail.weights.reference import load_model
 
 CLOCK = ("seconds", "images_per_second")
 RICH = {
@@ -130,7 +130,7 @@ def test_the_average_is_that_computed_by_hand(make_trainer):
 def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
     trainer = make_trainer(**{"training.ema": 0.9})
     trainer.run()
-    kept = load_file(trainer.folder.path / "last" / "model.safetensors")
+    kept = load_model(trainer.folder.path / "last").model.state_dict()
     closest(kept, trainer.average.module.state_dict(), 0)
     assert any(not torch.equal(kept[name], value) for name, value in trainer.model.state_dict().items())
 
@@ -138,7 +138,7 @@ def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
 def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
     trainer = make_trainer()
     trainer.run()
-    closest(load_file(trainer.folder.path / "last" / "model.safetensors"), weights(trainer), 0)
+    closest(load_model(trainer.folder.path / "last").model.state_dict(), weights(trainer), 0)
 
 
 def test_the_numbers_of_an_epoch_are_means_over_its_images():
