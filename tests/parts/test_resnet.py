@@ -25,7 +25,7 @@ def randomize(model: nn.Module) -> nn.Module:
 def by_hand(images: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
     """A convolution with standardised filters and TensorFlow's padding, window by window."""
     filters = weight.reshape(len(weight), -1)
-    filters = (filters - filters.mean(axis=1, keepdims=True)) / (filters.std(axis=1, keepdims=True) + 1e-5)
+    filters = (filters - filters.mean(axis=1, keepdims=True)) / np.sqrt(filters.var(axis=1, keepdims=True) + 1e-8)
     kernel, (height, width) = weight.shape[-1], images.shape[-2:]
     rows, columns = math.ceil(height / stride), math.ceil(width / stride)
     down, right = max(0, (rows - 1) * stride + kernel - height), max(0, (columns - 1) * stride + kernel - width)

@@ -19,16 +19,16 @@ Root = Literal["imagenet", "cifar"]
 class StandardizedConv2d(nn.Conv2d):
     """A convolution with standardised weights, without bias (Qiao et al. 2019, https://arxiv.org/abs/1903.10520).
 
-    ``(w − mean) / (deviation + 1e-5)`` over every filter, where Google's hybrids have the epsilon. The image is padded so
-    that the result has ``ceil(side / stride)`` pixels, the odd pixel below and on the right.
+    ``(w − mean) / sqrt(variance + 1e-8)`` over every filter, as timm's hybrids have it. The image is padded so that the
+    result has ``ceil(side / stride)`` pixels, the odd pixel below and on the right.
     """
 
     def __init__(self, channels: int, width: int, kernel: int, stride: int = 1):
         super().__init__(channels, width, kernel, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        deviation, mean = torch.std_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
-        weight = (self.weight - mean) / (deviation + 1e-5)
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
+        weight = (self.weight - mean) * (variance + 1e-8).rsqrt()
         if self.stride == (1, 1):
             return F.conv2d(x, weight, padding=self.kernel_size[0] // 2)
         return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)

@@ -79,7 +79,7 @@ def _first_that_holds(model: ViT) -> Layout | None:
     """transformers' first layout that can hold the model, or None."""
     state = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
     for layout in LAYOUTS.values():
-        if layout.classes[0]:
+        if layout.classes[0 if model.config.num_classes else 1]:
             try:
                 write(state, model.config, layout)
                 return layout

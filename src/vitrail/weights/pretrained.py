@@ -188,7 +188,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     count = sum(math.prod(shape) for shape in shapes.values())
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
-    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} numbers, {summary(model)}"
+    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
     return Source(
         found.translate(tensors),
         model,
@@ -303,7 +303,7 @@ def summary(config: ViTConfig) -> str:
     patch = "×".join(map(str, dict.fromkeys(config.patch_size)))
     parts = [
         f"dim {config.dim}, depth {config.depth}, heads {config.heads}, patch {patch}, images {rows}×{columns}×{config.channels}",
-        f"{config.registers} registers" if config.registers else "",
+        f"{config.registers} register{'s' * (config.registers > 1)}" if config.registers else "",
         {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}.get(config.pool, config.pool),
         "distillation token" if config.distillation_token else "",
         "" if config.mlp == "gelu" else config.mlp,

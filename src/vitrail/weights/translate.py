@@ -180,6 +180,7 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
     """
     if lacking := [name for name in layout.needs if name not in state]:
         raise _inexpressible(layout, f"it is not without {lacking[0]}")
+    layout.extra(config)  # refuses what it cannot say
     try:
         written = layout.write(_share_out(state, config, layout), config)
     except KeyError as error:

@@ -25,6 +25,7 @@ LAYOUTS: dict[str, Layout] = {
         dino.DINOV2_ORIGINAL_SWIGLU,
         dino.DINOV2_ORIGINAL_REGISTERS,
         dino.DINOV2_ORIGINAL_REGISTERS_SWIGLU,
+        timm.MAE_ORIGINAL,
         clip.CLIP_ORIGINAL,
         vit_pytorch.VIT_PYTORCH,
         vit_pytorch.VIT_PYTORCH_1_0,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import Interpolation
 from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, thirds, weight_and_bias
@@ -101,14 +102,17 @@ DEIT = replace(
 
 
 def _dinov2(config: ViTConfig) -> dict[str, object]:
-    """transformers computes the widths from a ratio, which it rounds for SwiGLU to multiples of 8 of two thirds."""
+    """transformers computes the MLP's width from a whole ratio, and of SwiGLU two thirds of that in multiples of 8."""
     gated = config.mlp == "swiglu"
-    return {
-        "mlp_ratio": config.mlp_dim / config.dim * (1.5 if gated else 1),
-        "use_swiglu_ffn": gated,
-        "layerscale_value": config.layer_scale or 1.0,
-        "drop_path_rate": config.stochastic_depth,
-    }
+
+    def width(ratio: int) -> int:
+        return (config.dim * ratio * 2 // 3 + 7) // 8 * 8 if gated else config.dim * ratio
+
+    ratio = next((ratio for ratio in range(1, 17) if width(ratio) == config.mlp_dim), None)
+    if ratio is None:
+        what = f"transformers' Dinov2 has no MLP of {config.mlp_dim} in a width of {config.dim}"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    return {"mlp_ratio": ratio, "use_swiglu_ffn": gated}
 
 
 DINOV2 = Layout(

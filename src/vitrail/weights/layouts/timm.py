@@ -5,7 +5,7 @@ from typing import Any
 
 from vitrail.data.preparation import Preparation
 from vitrail.models.config import ViTConfig
-from vitrail.weights.layout import CLIP_COLOURS, Colours, Key, Layout, weight_and_bias
+from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, weight_and_bias
 
 DESCRIBED = {"image_size": "img_size", "heads": "num_heads"}
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
@@ -110,7 +110,6 @@ TIMM = Layout(
     },
     older=weight_and_bias({"blocks.{i}.mlp.layer.expand": ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x")}),
     aliases={r"^patch_embed\.backbone\.(?=conv|norm)": "patch_embed.backbone.stem."},  # a hybrid of a root alone
-    ignored=(r"decoder.*", r"mask_token"),
     fields={"norm_eps": 1e-6, "distillation_token": True},
     colours=Colours(crop_ratio=0.9),
     described=DESCRIBED,
@@ -136,4 +135,12 @@ TIMM_CLIP = replace(
     needs=("embedding_norm.weight",),
     fields={"norm_eps": 1e-5},
     colours=CLIP_COLOURS,
+)
+
+MAE_ORIGINAL = replace(
+    TIMM,
+    name="mae-original",
+    about="the encoder of the original MAE",
+    ignored=(r"decoder_.*", r"mask_token"),
+    colours=IMAGENET,
 )
