@@ -16,6 +16,7 @@ from vitrail.api import resolve_run
 from vitrail.data.sources import open_data
 from vitrail.study import figures
 from vitrail.training import run_folder
+from vitrail.training.loop import Observer
 from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.training.signals import InterruptedRunError
 from vitrail.weights.reference import open_model
@@ -224,6 +225,35 @@ def test_a_run_that_trains_a_part_of_a_model_leaves_one_that_answers(run, pictur
     same = {name for name in ours if torch.equal(ours[name], before[name])}
     assert "blocks.0.mlp.layer.expand.weight" in same
     assert ("blocks.0.attention.layer.qkv.weight" in same) == (tune == "head")
+
+
+# learn from a teacher
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_a_run_with_a_teacher_opens_it_again_when_it_is_resumed(run, pictures, tiny, tmp_path, kind):
+    class Impatient(Observer):
+        def step(self, epoch, sums):
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = {**tiny, "model.pool": "class", "teacher": str(run.folder), "distillation.kind": kind}
+    unbroken = vitrail.train(pictures, tmp_path / "unbroken", **settings)
+    with pytest.raises(InterruptedRunError):
+        vitrail.train(pictures, tmp_path / "broken", observer=Impatient(), **settings)
+    resumed = vitrail.resume(tmp_path / "broken")
+    assert (resumed.folder / "best" / "model.safetensors").read_bytes() == (
+        unbroken.folder / "best" / "model.safetensors"
+    ).read_bytes()
+    assert resumed.trained.model.config.distillation_token
+    assert run_folder.RunFolder.open(resumed.folder).settings.distillation.teacher == str(run.folder)
+
+
+def test_a_teacher_of_other_classes_is_refused_and_leaves_nothing(run, tiny, tmp_path):
+    with pytest.raises(DataError, match="'9' of the data are none of the model's labels 'blue', 'green', 'red'"):
+        vitrail.train("digits", tmp_path / "run", teacher=str(run.folder), fast_dev_run=True, **tiny)
+    with pytest.raises(ModelFileError, match="nowhere"):
+        vitrail.train("digits", tmp_path / "run", teacher=str(tmp_path / "nowhere"), **tiny)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_model_that_is_missing_is_an_error(tmp_path):

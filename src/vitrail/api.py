@@ -77,7 +77,7 @@ def train(
     resolved, start = resolve_run(recipe, path_of(config) if config else None, nested(settings))
     folder = path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source)
     require_free(folder)
-    observer = observer or Observer()
+    observer, teacher = observer or Observer(), _teacher(resolved)
     source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
     resolved = _with_classes(resolved, source)
     if transform is not None:
@@ -94,7 +94,7 @@ def train(
         )
         if not source.splits["val"]:
             run.log("no validation images: the training images stand in for them")
-        trainer = Trainer(resolved, model, preparation, source, run, transform=transform)
+        trainer = Trainer(resolved, model, preparation, source, run, transform=transform, teacher=teacher)
         if trainer.epochs > resolved.training.epochs:
             run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
         run.write_status("running", epoch=0)
@@ -120,7 +120,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
             hint="bring the data back as it was, or train anew",
         )
     model, preparation = ViT(settings.model.config), preparation_of(settings)
-    trainer = Trainer(settings, model, preparation, source, run, transform=transform)
+    trainer = Trainer(settings, model, preparation, source, run, transform=transform, teacher=_teacher(settings))
     trainer.restore()
     try:
         return _finish(trainer, observer or Observer())
@@ -298,6 +298,11 @@ def _require_transform(settings: RunSettings, transform: Transform | None) -> No
 def preparation_of(settings: RunSettings) -> Preparation:
     """How the images of a run are prepared, unless it starts from a model with another mean."""
     return Preparation.standard(settings.model.image_size, settings.model.channels, settings.data.crop_ratio)
+
+
+def _teacher(settings: RunSettings) -> TrainedModel | None:
+    reference = settings.distillation.teacher
+    return None if reference is None else open_model(reference)
 
 
 def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> tuple[ViT, Preparation]:

@@ -109,6 +109,7 @@ SHORT = {
     "epochs": ("7", 7),
     "batch_size": ("9", 9),
     "tune": ("all", "all"),
+    "teacher": ("runs/teacher", "runs/teacher"),
     "lr": ("1e-4", 1e-4),
     "seed": ("5", 5),
     "image_size": ("48x32", (48, 32)),

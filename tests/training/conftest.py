@@ -14,6 +14,7 @@ from vitrail.models.vit import ViT
 from vitrail.training.loop import Trainer
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings, merge, nested
+from vitrail.weights.folder import TrainedModel
 
 TINY = {
     "model": {
@@ -43,19 +44,20 @@ def shades() -> ImageData:
 def make_trainer(shades, tmp_path):
     """``make_trainer("name", **{"training.epochs": 3})``: a trainer whose run folder has that name.
 
-    ``make_trainer.finished`` has trained to the end; ``make_trainer.reopen(trainer)`` is a new one for the same folder.
+    ``teacher`` is a model to learn from. ``make_trainer.finished`` has trained to the end; ``make_trainer.reopen(trainer)``
+    is a new one for the same folder.
     Making one seeds torch, so a run must follow before the next is made.
     """
 
-    def make(name: str = "run", **settings: Any) -> Trainer:
+    def make(name: str = "run", teacher: TrainedModel | None = None, **settings: Any) -> Trainer:
         resolved = RunSettings.read(merge(TINY, nested(settings)))
         folder = RunFolder.create(tmp_path / name, resolved, None)
-        return reopen(folder, resolved)
+        return reopen(folder, resolved, teacher)
 
-    def reopen(folder: RunFolder, resolved: RunSettings) -> Trainer:
+    def reopen(folder: RunFolder, resolved: RunSettings, teacher: TrainedModel | None = None) -> Trainer:
         torch.manual_seed(resolved.training.seed)
         preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
-        return Trainer(resolved, ViT(resolved.model.config), preparation, shades, folder)
+        return Trainer(resolved, ViT(resolved.model.config), preparation, shades, folder, teacher=teacher)
 
     def finished(name: str, **settings: Any) -> Trainer:
         trainer = make(name, **settings)
@@ -63,5 +65,5 @@ def make_trainer(shades, tmp_path):
         return trainer
 
     make.finished = finished
-    make.reopen = lambda trainer: reopen(RunFolder(Path(trainer.folder.path)), trainer.settings)
+    make.reopen = lambda trainer, teacher=None: reopen(RunFolder(Path(trainer.folder.path)), trainer.settings, teacher)
     return make

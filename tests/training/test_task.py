@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
 
+from vitrail.training.settings import DistillationSettings
 from vitrail.training.task import Task, class_weights
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
@@ -91,3 +92,69 @@ def test_right_is_the_surest_class():
     assert Task(multi_label=True).right(LOGITS, torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 0]])) == 2
     mixed = torch.tensor([[0.7, 0, 0.3], [0.3, 0.7, 0], [0, 1, 0], [0.4, 0.4, 0.9]])
     assert Task(multi_label=True).right(LOGITS, mixed) == 3
+
+
+# distillation
+
+TEACHER = torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 5.0], [-3.0, 1.0, 1.5], [2.0, 0.0, 1.0]])
+TOKEN = torch.tensor([[0.5, 1.0, -2.0], [0.0, 2.0, 0.1], [1.0, 3.0, 0.0], [0.3, 0.2, 0.1]])
+LABELS = torch.tensor([0, 2, 1, 2])
+
+
+def test_soft_distillation_is_equation_2_by_hand():
+    settings = DistillationSettings(kind="soft", weight=0.3, temperature=2.0)
+    total = 0.0
+    for logits, token, teacher, label in zip(*(x.tolist() for x in (LOGITS, TOKEN, TEACHER, LABELS)), strict=True):
+        p = [math.exp(x) for x in logits]
+        true = -math.log(p[label] / sum(p))
+        s, t = ([math.exp(x / 2) for x in row] for row in (token, teacher))
+        s, t = ([x / sum(row) for x in row] for row in (s, t))
+        divergence = sum(b * math.log(b / a) for a, b in zip(s, t, strict=True))
+        total += (0.7 * true + 0.3 * 4 * divergence) / 4
+    assert Task(distillation=settings).loss((LOGITS, TOKEN), LABELS, TEACHER).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_soft_distillation_is_torchs_divergence():
+    settings = DistillationSettings(kind="soft", weight=1, temperature=3.0)
+    theirs = torch.distributions.kl_divergence(
+        torch.distributions.Categorical(logits=TEACHER / 3), torch.distributions.Categorical(logits=TOKEN / 3)
+    )
+    torch.testing.assert_close(Task(distillation=settings).loss((LOGITS, TOKEN), LABELS, TEACHER), 9 * theirs.mean())
+
+
+def test_hard_distillation_is_equation_3():
+    expected = (F.cross_entropy(LOGITS, LABELS) + F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))) / 2
+    torch.testing.assert_close(Task().loss((LOGITS, TOKEN), LABELS, TEACHER), expected)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_without_a_token_both_terms_are_of_the_only_head(kind):
+    task = Task(distillation=DistillationSettings(kind=kind))
+    torch.testing.assert_close(task.loss(LOGITS, LABELS, TEACHER), task.loss((LOGITS, LOGITS), LABELS, TEACHER))
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_a_student_that_answers_as_its_teacher_has_nothing_to_learn_from_it(kind):
+    task = Task(distillation=DistillationSettings(kind=kind, weight=1))
+    surest = 50 * F.one_hot(TEACHER.argmax(dim=1), 3).float()
+    assert task.loss(surest, LABELS, surest).item() == pytest.approx(0, abs=1e-5)
+
+
+def test_smoothing_and_weights_and_mixing_are_of_the_true_labels_alone():
+    mixed = torch.tensor([[0.6, 0.4, 0], [0, 0.3, 0.7], [0, 1, 0], [0.5, 0, 0.5]])
+    plain = {"label_smoothing": 0.2, "weights": torch.tensor([1.0, 2.0, 0.5])}
+    expected = 0.5 * Task(**plain).loss(LOGITS, mixed) + 0.5 * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
+    torch.testing.assert_close(Task(**plain).loss((LOGITS, TOKEN), mixed, TEACHER), expected)
+
+
+def test_the_weight_shares_the_loss_out():
+    for weight in (0.0, 0.25, 1.0):
+        task = Task(distillation=DistillationSettings(weight=weight))
+        expected = (1 - weight) * Task().loss(LOGITS, LABELS) + weight * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
+        torch.testing.assert_close(task.loss((LOGITS, TOKEN), LABELS, TEACHER), expected)
+
+
+def test_two_heads_answer_with_their_mean():
+    one, other = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
+    assert Task().right((one, other), torch.tensor([0, 0])) == 1
+    assert Task().right((one, other), torch.tensor([0, 1])) == 2

@@ -19,6 +19,7 @@ def train(
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
     tune: str | None = None,
+    teacher: str | None = None,
     epochs: Whole | None = None,
     batch_size: Whole | None = None,
     lr: float | None = None,
@@ -52,6 +53,8 @@ def train(
         A trained model to start from: a run folder or a model folder.
     tune
         What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
+    teacher
+        A trained model of the same classes to learn from as well; see --distillation.kind.
     epochs
         Passes over the training images.
     batch_size
@@ -76,9 +79,10 @@ def train(
         Two batches, one epoch: does everything work?
     """
     flags = {
-        "data": data, "model": model, "start": start, "tune": tune, "epochs": epochs, "batch_size": batch_size, "lr": lr,
-        "seed": seed, "image_size": None if image_size is None else number(image_size), "precision": precision,
-        "checkpoint_every_steps": checkpoint_every_steps, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
+        "data": data, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
+        "batch_size": batch_size, "lr": lr, "seed": seed, "image_size": None if image_size is None else number(image_size),
+        "precision": precision, "checkpoint_every_steps": checkpoint_every_steps, "balance": balance, "track": track,
+        "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value is not None}
     run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)

@@ -37,6 +37,7 @@ from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, wa
 from vitrail.training.settings import RunSettings
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
+from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import choose_parts, heads, start_training
 from vitrail.weights.folder import TrainedModel, save_model
@@ -93,6 +94,7 @@ class Trainer:
         folder: RunFolder,
         *,
         transform: Transform | None = None,
+        teacher: TrainedModel | None = None,
     ):
         self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
         t = settings.training
@@ -102,6 +104,7 @@ class Trainer:
         self.forward = torch.compile(self.model) if t.compile else self.model
         self.optimizers = create_optimizers(self.model, settings.optimizer)
         self.task = _task(settings, data)
+        self.teacher = None if teacher is None else Teacher(teacher, data, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
         d = settings.data
@@ -188,11 +191,12 @@ class Trainer:
         mean_loss, correct = 0.0, 0
         for part, targets in zip(pixels.chunk(t.accumulate), labels.chunk(t.accumulate), strict=True):
             with self._precision(), self._patches_dropped():
-                logits = self.forward(self.preparation.normalize(part)).float()
-                loss = self.task.loss(logits, targets) * (len(part) / len(pixels))
+                answers = self.forward(self.preparation.normalize(part), separate=self.teacher is not None)
+                told = None if self.teacher is None else self.teacher(part)
+                loss = self.task.loss(answers, targets, told) * (len(part) / len(pixels))
             self.scaler.scale(loss).backward()
             mean_loss += loss.item()
-            correct += self.task.right(logits, targets)
+            correct += self.task.right(answers, targets)
         self._require_finite(mean_loss, "loss")
         self._apply_gradient()
         return mean_loss, correct
@@ -362,7 +366,12 @@ def _task(settings: RunSettings, data: ImageData) -> Task:
     weights = None
     if settings.data.balance == "loss":
         weights = class_weights(data.counts("train"), len(data.split("train")), multi_label=data.multi_label)
-    return Task(multi_label=data.multi_label, label_smoothing=settings.training.label_smoothing, weights=weights)
+    return Task(
+        multi_label=data.multi_label,
+        label_smoothing=settings.training.label_smoothing,
+        weights=weights,
+        distillation=settings.distillation,
+    )
 
 
 def _rank(row: Row) -> tuple[float, float]:

@@ -84,6 +84,19 @@ class LoraSettings(Settings):
     """Linear layers of the blocks that get one: qkv, output, expand, contract."""
 
 
+class DistillationSettings(Settings):
+    """Learning from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
+
+    teacher: str | None = None
+    """A trained model of the same classes (``--teacher``); a student with a class token gets one that learns from it."""
+    kind: Literal["hard", "soft"] = "hard"
+    """Learn the class that the teacher is surest of, or all its probabilities."""
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the loss that is the teacher's."""
+    temperature: Annotated[float, Field(gt=0, le=1e3)] = 3.0
+    """What both models' logits are divided by where probabilities are learned."""
+
+
 class ScheduleSettings(Settings):
     """How the learning rate moves, step by step."""
 
@@ -161,6 +174,7 @@ class RunSettings(Settings):
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()
     lora: LoraSettings = LoraSettings()
+    distillation: DistillationSettings = DistillationSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     training: TrainingSettings = TrainingSettings()
 
@@ -173,11 +187,13 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
 
     A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
     A layer that names a number of epochs means that number, whatever ``min_steps`` one below it has.
-    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model.
+    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model. With a teacher the
+    model has a distillation token, if it can and no layer says otherwise.
     """
     merged: Values = {}
     if start is not None:
-        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **start.model_dump(exclude={"num_classes"})}}
+        fields = start.model_dump(exclude={"num_classes"} if start.distillation_token else {"num_classes", "distillation_token"})
+        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **fields}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
@@ -193,11 +209,20 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     if not merged.get("model"):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
-    settings = RunSettings.read(merged)
+    settings = _with_token(RunSettings.read(merged))
     if settings.training.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
     return settings
+
+
+def _with_token(settings: RunSettings) -> RunSettings:
+    """The settings with a distillation token for a teacher, unless they speak of it, or it would not be trained or read."""
+    model, spoken = settings.model, settings.model.model_fields_set
+    if settings.distillation.teacher is None or settings.training.tune != "all" or "distillation_token" in spoken:
+        return settings
+    fits = (model.pool, model.head) == ("class", "linear")
+    return settings.changed(model=model.changed(distillation_token=True)) if fits else settings
 
 
 def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
@@ -238,6 +263,7 @@ SHORT_NAMES = {
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
     "tune": "training.tune",
+    "teacher": "distillation.teacher",
     "lr": "optimizer.lr",
     "seed": "training.seed",
     "image_size": "model.image_size",

@@ -1,0 +1,224 @@
+"""A teacher: what it sees of the student's images, what it says of them, and what the student makes of it."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import ImageData
+from vitrail.errors import ConfigError, DataError
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.training.loop import Observer
+from vitrail.training.settings import nested, resolve
+from vitrail.training.teacher import Teacher
+from vitrail.weights.folder import TrainedModel
+
+CPU = torch.device("cpu")
+LABELS = ["dark", "grey", "bright"]
+
+
+def teacher_model(labels=LABELS, *, seed=7, image_size=(8, 8), channels=1, mean=0.3, std=0.2, **fields) -> TrainedModel:
+    """An untrained model that has opinions all the same."""
+    torch.manual_seed(seed)
+    sizes = {"patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32}
+    config = ViTConfig(image_size=image_size, channels=channels, num_classes=len(labels), **{**sizes, **fields})
+    preparation = Preparation.standard(image_size, channels).changed(mean=(mean,) * channels, std=(std,) * channels)
+    return TrainedModel(ViT(config), labels, preparation)
+
+
+def pixels(channels=1, size=(8, 8), batch=4) -> torch.Tensor:
+    random = np.random.default_rng(0)
+    return torch.from_numpy(random.integers(0, 256, (batch, channels, *size), dtype=np.uint8))
+
+
+# what it sees
+
+
+def test_a_teacher_prepares_the_pixels_with_its_own_mean_and_deviation(shades):
+    trained, given = teacher_model(), pixels()
+    expected = trained.model.eval()((given.float() / 255 - 0.3) / 0.2)
+    torch.testing.assert_close(Teacher(trained, shades, CPU)(given), expected)
+    assert given.dtype == torch.uint8 and torch.equal(given, pixels())
+
+
+def seen_by(trained: TrainedModel, data: ImageData, given: torch.Tensor) -> torch.Tensor:
+    """What the teacher's model is given, back in levels of 0…255."""
+    seen = []
+    trained.model.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
+    Teacher(trained, data, CPU)(given)
+    return (seen[0] * 0.2 + 0.3) * 255
+
+
+@pytest.mark.parametrize("size", [(16, 16), (4, 4), (12, 8), (8, 20)])
+def test_pixels_of_another_size_are_resized_as_by_pillow(shades, size):
+    smooth = F.avg_pool2d(pixels(size=(12, 12)).float(), 3, stride=1, padding=1).round().byte()
+    seen = seen_by(teacher_model(image_size=size, patch_size=4), shades, smooth)
+    for image, given in zip(seen, smooth, strict=True):
+        theirs = Image.fromarray(given[0].numpy()).resize(size[::-1], Image.Resampling.BILINEAR)
+        assert np.abs(np.asarray(theirs, float) - image[0].numpy()).max() <= 1
+
+
+def test_a_teacher_of_grey_images_sees_colours_as_pillow_turns_them_grey(shades):
+    given = pixels(channels=3)
+    for image, levels in zip(given, seen_by(teacher_model(), shades, given), strict=True):
+        theirs = Image.fromarray(image.permute(1, 2, 0).numpy()).convert("L")
+        assert np.abs(np.asarray(theirs, float) - levels[0].numpy()).max() <= 1
+
+
+def test_a_teacher_of_colours_sees_grey_in_all_three(shades):
+    given = pixels()
+    seen = seen_by(teacher_model(channels=3), shades, given)
+    torch.testing.assert_close(seen, given.expand(-1, 3, -1, -1).float(), rtol=0, atol=1e-3)
+
+
+# what it says
+
+
+def test_its_answers_come_in_the_order_of_the_datas_classes(shades):
+    trained, given = teacher_model(["bright", "dark", "violet", "grey"]), pixels()
+    expected = trained.model.eval()(trained.preparation.normalize(given))[:, [1, 3, 0]]
+    torch.testing.assert_close(Teacher(trained, shades, CPU)(given), expected)
+
+
+def test_a_class_that_it_does_not_know_is_refused_with_both_sides(shades):
+    with pytest.raises(DataError, match="'bright' of the data are none of the model's labels 'dark', 'grey', 'light'") as error:
+        Teacher(teacher_model(["dark", "grey", "light"]), shades, CPU)
+    assert error.value.where == "--teacher"
+
+
+def test_several_labels_an_image_are_refused(shades):
+    several = ImageData("shades", LABELS, shades.splits, multi_label=True)
+    trained = teacher_model()
+    for data, teacher in ((several, trained), (shades, TrainedModel(trained.model, LABELS, trained.preparation, True))):
+        with pytest.raises(ConfigError, match="several labels each, and distillation is for one"):
+            Teacher(teacher, data, CPU)
+
+
+def test_it_answers_the_same_every_time_and_learns_nothing(shades):
+    trained, given = teacher_model(dropout=0.5, patch_dropout=0.5), pixels()
+    trained.train()
+    teacher, before = Teacher(trained, shades, CPU), copy.deepcopy(trained.model.state_dict())
+    state = torch.get_rng_state()
+    assert torch.equal(teacher(given), teacher(given))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not teacher(given).requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in trained.model.state_dict().items())
+
+
+# what the student makes of it
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("token", [True, False])
+def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
+    settings = {"distillation.kind": kind, "model.distillation_token": token, "training.epochs": 1, "training.batch_size": 22}
+    trained = teacher_model(image_size=(12, 12), channels=3)
+    trainer = make_trainer(teacher=trained, **settings)
+    model, ((given, labels),) = copy.deepcopy(trainer.model), list(trainer.train_loader.epoch(0))
+    answers = model(trainer.preparation.normalize(given), separate=True)
+    own, token_logits = answers if token else (answers, answers)
+    told = Teacher(trained, trainer.data, CPU)(given)
+    if kind == "hard":
+        second = F.cross_entropy(token_logits, told.argmax(dim=1))
+    else:
+        second = 9 * F.kl_div(F.log_softmax(token_logits / 3, 1), F.softmax(told / 3, 1), reduction="batchmean")
+    loss = 0.5 * F.cross_entropy(own, labels) + 0.5 * second
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    (optimizer,) = trainer.optimizers
+    gradients = {}
+    step = optimizer.step
+
+    def noting(*args, **kwargs):
+        gradients.update({name: p.grad.clone() for name, p in trainer.model.named_parameters()})
+        return step(*args, **kwargs)
+
+    optimizer.step = noting
+    trainer.run()
+    assert trainer.rows[0]["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"distillation.kind": "hard", "augmentation.mixup": 0.4, "training.accumulate": 2},
+        {"distillation.kind": "soft", "training.precision": "bf16", "training.ema": 0.9, "model.dropout": 0.1},
+    ],
+    ids=lambda changes: changes["distillation.kind"],
+)
+def test_a_run_with_a_teacher_is_decided_by_its_seed_and_can_be_resumed(make_trainer, changes):
+    class Stopping(Observer):
+        def step(self, epoch, sums):
+            if broken.done == 4:
+                raise KeyboardInterrupt
+
+    settings = {**changes, "model.distillation_token": True, "training.checkpoint_every_steps": 1}
+    unbroken = make_trainer("unbroken", teacher=teacher_model(), **settings)
+    unbroken.run()
+    broken = make_trainer("broken", teacher=teacher_model(), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        broken.run(Stopping())
+    resumed = make_trainer.reopen(broken, teacher_model())
+    resumed.restore()
+    assert 0 < resumed.done < resumed.total
+    resumed.run()
+    assert all(torch.equal(value, unbroken.model.state_dict()[name]) for name, value in resumed.model.state_dict().items())
+    other = make_trainer("other", teacher=teacher_model(seed=8), **settings)
+    other.run()
+    assert not torch.equal(other.model.class_token, unbroken.model.class_token)
+
+
+def test_a_student_comes_to_answer_as_its_teacher(make_trainer, shades):
+    teacher = make_trainer("teacher", **{"training.epochs": 15, "optimizer.lr": 0.02})
+    teacher.run()
+    trained = TrainedModel(teacher.model, LABELS, teacher.preparation)
+    wrong = TrainedModel(teacher.model, ["grey", "bright", "dark"], teacher.preparation)  # calls everything by another name
+    share = {}
+    for name, model in (("right", trained), ("wrong", wrong)):
+        settings = {"distillation.weight": 1, "distillation.kind": "soft", "training.epochs": 15, "optimizer.lr": 0.02}
+        student = make_trainer(name, teacher=model, **settings)
+        student.run()
+        share[name] = student.rows[-1]["val_top1"]
+    assert share["right"] > 0.6 > 0.4 > share["wrong"]
+
+
+# the token
+
+
+BASE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "somewhere"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "token"),
+    [
+        ({}, False),
+        ({"teacher": "t"}, True),
+        ({"teacher": "t", "model.distillation_token": False}, False),
+        ({"teacher": "t", "model.pool": "mean"}, False),
+        ({"teacher": "t", "model.head": "mlp"}, False),
+        ({"teacher": "t", "start": "s", "tune": "head"}, False),
+        ({"model.distillation_token": True}, True),
+    ],
+    ids=str,
+)
+def test_a_student_that_can_gets_a_distillation_token(settings, token):
+    assert resolve(BASE, {}, nested(settings)).model.distillation_token == token
+
+
+def test_a_model_to_start_from_that_has_no_token_does_not_speak_against_one():
+    plain, deit = ViTConfig(dim=192, heads=3), ViTConfig(dim=192, heads=3, distillation_token=True)
+    for start, settings, token in (
+        (plain, {"teacher": "t"}, True),
+        (plain, {}, False),
+        (deit, {}, True),
+        (deit, {"teacher": "t"}, True),
+    ):
+        given = nested({"data": "d", "start": "s", **settings})
+        assert resolve({}, {}, given, start).model.distillation_token == token
