@@ -40,6 +40,8 @@ install: .venv/.core
 	@echo "Installing what the tests need (once)…"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers.txt
+	@for version in 1.0.2 0.16.13 0.6.8 0.5.1; do $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+		--target .venv/vit-pytorch/$$version vit-pytorch==$$version; done
 	@touch $@
 
 clean:

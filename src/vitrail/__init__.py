@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from vitrail.models.config import ViTConfig
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
+    from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
-    from vitrail.weights.reference import open_model
+    from vitrail.weights.reference import from_pretrained, open_model
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,8 @@ _HOMES = {
     "model_config": "models.registry",
     "ViT": "models.vit",
     "TrainedModel": "weights.folder",
+    "convert": "weights.convert",
+    "from_pretrained": "weights.reference",
     "open_model": "weights.reference",
 }
 
@@ -47,8 +50,10 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "VitrailError",
+    "convert",
     "create_model",
     "evaluate",
+    "from_pretrained",
     "model_config",
     "open_data",
     "open_model",

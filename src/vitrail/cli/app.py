@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 
 import vitrail
 from vitrail.cli.console import problem
+from vitrail.cli.convert import convert
 from vitrail.cli.data_check import check
 from vitrail.cli.data_show import show
 from vitrail.cli.demo import demo
@@ -33,7 +34,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-for _command in (demo, train, resume, evaluate, predict, summary, models, recipes, doctor):
+for _command in (demo, train, resume, evaluate, predict, summary, convert, models, recipes, doctor):
     app.command(_command)
 
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")

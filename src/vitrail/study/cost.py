@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.models.config import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.weights.empty import empty_model
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ def _shape(shape: list[int]) -> str:
 
 def cost(config: ViTConfig) -> Cost:
     """Count a model of this configuration on one image. Nothing is allocated, whatever its size."""
-    with torch.device("meta"):
-        model = ViT(config).eval().to("meta")  # fixed tables are made outside of "meta"
-        image = torch.empty(1, config.channels, *config.image_size)
+    model = empty_model(config).eval().to("meta")  # fixed tables are made outside of "meta"
+    image = torch.empty(1, config.channels, *config.image_size, device="meta")
     shapes: dict[str, tuple[list[int], list[int]]] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:

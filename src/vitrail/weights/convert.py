@@ -42,7 +42,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if suffix == ".npz":
-            np.savez(draft, allow_pickle=False, **{name: tensor.numpy() for name, tensor in tensors.items()})
+            np.savez(draft, **{name: tensor.numpy() for name, tensor in tensors.items()})
         else:
             write_tensors(draft, tensors)
         draft.replace(out)

@@ -44,8 +44,8 @@ class Key:
         """Fields of the configuration that only their shapes tell."""
         return {}
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
-        """Theirs to ours."""
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        """Theirs to ours, of a model of this configuration."""
         return tensors[0]
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
@@ -70,7 +70,7 @@ class Joined(Key):
     def shape(self, shapes: list[Shape]) -> Shape:
         return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return torch.cat(tensors)
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
@@ -87,7 +87,7 @@ class Part(Key):
     def shape(self, shapes: list[Shape]) -> Shape:
         return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         third = len(tensors[0]) // 3
         return tensors[0][third * self.first : third * self.last]
 
@@ -109,7 +109,7 @@ class Transposed(Key):
         *sides, inputs, outputs = shapes[0]
         return (outputs, inputs, *sides)
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         axes = (1, 0) if tensors[0].ndim == 2 else (3, 2, 0, 1)
         return tensors[0].permute(axes).contiguous()
 

@@ -6,19 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.config import ViTConfig
-from vitrail.models.vit import ViT
 from vitrail.parts.positions import Interpolation
 from vitrail.settings import brief
+from vitrail.weights.empty import empty_model
 from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, fill
 from vitrail.weights.layout import HALF, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers
+from vitrail.weights.tensor_files import PICKLES, read_json, read_pickle, read_tensors, require_numbers
 from vitrail.weights.translate import TRAINING_ONLY, described, recognise
 
 CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
@@ -48,29 +47,42 @@ class Checkpoint:
         return self.preprocessor is not None or "pretrained_cfg" in self.config
 
     @classmethod
-    def read(cls, path: Path) -> "Checkpoint":
-        """Read a model folder, or a file of tensors with what stands beside it.
+    def read(cls, path: Path, *, trust_pickle: bool = False) -> "Checkpoint":
+        """Read a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
 
         Raises:
             ModelFileError: missing, damaged or refused.
         """
         folder = path if path.is_dir() else path.parent
-        file = _weights_in(folder) if path.is_dir() else path
+        file = _weights_in(folder, trust_pickle) if path.is_dir() else path
         config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
         preprocessor = read_json(folder / PREPROCESSOR) if (folder / PREPROCESSOR).exists() else None
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
-        return cls(file, read_tensors(file), config, preprocessor, card)
+        pickled = trust_pickle and file.suffix.lower() in PICKLES
+        return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
 
 
-def _weights_in(folder: Path) -> Path:
+def _weights_in(folder: Path, trust_pickle: bool) -> Path:
     """The one file of tensors in a folder."""
-    if not any((folder / name).exists() for name in (CONFIG, "model.safetensors")):
-        found = sorted(file for file in folder.iterdir() if file.suffix.lower() in WEIGHTS)
-        if len(found) != 1:
-            what = f"{CONFIG} is missing" if not found else f"several files of weights: {', '.join(f.name for f in found[:5])}"
-            raise ModelFileError(what, where=folder, hint="give a model folder, a run folder or a file of weights")
+    usual = folder / "model.safetensors"
+    if usual.exists():
+        return usual
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    found = [file for file in files if file.suffix.lower() in WEIGHTS]
+    pickles = [file for file in files if file.suffix.lower() in PICKLES]
+    if trust_pickle and not found:
+        found = pickles
+    if len(found) == 1:
         return found[0]
-    return folder / "model.safetensors"
+    if found:
+        what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
+    elif pickles:
+        what = f"model.safetensors is missing, and {pickles[0].name} is a pickle, which can run code when loaded"
+        hint = f"if you trust it: vitrail convert {folder} OUT --trust-pickle"
+    else:
+        what = f"{usual.name if (folder / CONFIG).exists() else CONFIG} is missing"
+        hint = "give a model folder, a run folder or a file of weights"
+    raise ModelFileError(what, where=folder, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,7 @@ def build(
             labels = [str(i) for i in range(config.num_classes)]
             about += f"\n{source.config.num_classes} classes replaced by {config.num_classes}: the new head starts at zero"
     preparation = _preparation(checkpoint, source, config)
-    with torch.device("meta"):
-        model = ViT(config)
+    model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
     about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
     trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card)

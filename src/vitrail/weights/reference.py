@@ -10,8 +10,8 @@ from vitrail.files import path_of
 from vitrail.models.config import ViTConfig
 from vitrail.models.registry import fields_of, model_config
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.pretrained import Changes, Checkpoint, build
-from vitrail.weights.tensor_files import refuse_pickle
+from vitrail.weights.pretrained import WEIGHTS, Changes, Checkpoint, build
+from vitrail.weights.tensor_files import PICKLES, refuse_pickle
 
 
 def from_pretrained(
@@ -22,6 +22,7 @@ def from_pretrained(
     channels: int | None = None,
     num_classes: int | None = None,
     layout: str | None = None,
+    trust_pickle: bool = False,
     **fields: Any,
 ) -> TrainedModel:
     """Load a model from anybody's weights. What was recognised is told on stderr.
@@ -36,6 +37,7 @@ def from_pretrained(
         channels: colour channels that it shall take.
         num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.
         layout: the name of the weights' layout (`vitrail.weights.layouts`), where it must not be guessed.
+        trust_pickle: also read .pt, .pth, .bin and .ckpt, by torch's restricted reader; only for files you trust.
         fields: of `ViTConfig`, that the checkpoint has and does not tell: ``heads=6``.
 
     Raises:
@@ -51,9 +53,10 @@ def from_pretrained(
     for name in fields:
         if name not in ViTConfig.model_fields:
             raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of ViTConfig")
-    trained, about = build(Checkpoint.read(locate(reference)), changes, layout=layout, fields=fields)
+    checkpoint = Checkpoint.read(locate(reference, trust_pickle), trust_pickle=trust_pickle)
+    trained, about = build(checkpoint, changes, layout=layout, fields=fields)
     if about:
-        print(about, file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{about}\n")
     return trained
 
 
@@ -67,7 +70,7 @@ def load_model(folder: Path) -> TrainedModel:
     return build(Checkpoint.read(folder))[0]
 
 
-def locate(reference: str | Path) -> Path:
+def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     """The folder or file of weights that a MODEL means.
 
     Raises:
@@ -75,8 +78,10 @@ def locate(reference: str | Path) -> Path:
     """
     path = path_of(reference)
     if os.path.isfile(path):
+        if trust_pickle and path.suffix.lower() in PICKLES:
+            return path
         refuse_pickle(path)
-        if path.suffix.lower() not in (".safetensors", ".npz"):
+        if path.suffix.lower() not in WEIGHTS:
             raise ModelFileError(f"{path.name} is no model", where=path, hint="give a folder, a .safetensors or an .npz file")
         return path
     if os.path.isdir(path):

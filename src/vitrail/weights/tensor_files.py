@@ -1,6 +1,7 @@
 """Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
 
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -96,6 +97,11 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     ]
     if problems:
         raise ModelFileError(f"the weights cannot be used: {some(problems)}", where=where, hint="fetch or write the file again")
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
+    return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.config import ViTConfig
-from vitrail.models.vit import ViT
 from vitrail.weights.architecture import architecture
+from vitrail.weights.empty import empty_model
 from vitrail.weights.layout import Layout, Match, Part, Shape
 from vitrail.weights.tensor_files import some
 
@@ -38,7 +38,7 @@ class Recognised:
         for name, (key, theirs) in self.match.found.items():
             take = tensors.__getitem__ if isinstance(key, Part) else tensors.pop
             parts = [take(their) for their in theirs if their is not None]
-            ours[name] = key.read(parts, expected.get(name, ()))
+            ours[name] = key.read(parts, self.config)
         tensors.clear()
         _settle(ours, self.config)
         for name, shape in expected.items():
@@ -102,8 +102,7 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
 
 def meta_shapes(config: ViTConfig) -> dict[str, Shape]:
     """The names and shapes of a model's parameters; nothing is allocated."""
-    with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in ViT(config).state_dict().items()}
+    return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
 
 
 def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> str:
@@ -185,7 +184,7 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
         written = layout.write(_share_out(state, config, layout), config)
     except KeyError as error:
         raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
-    shapes = {name: tuple(tensor.shape) for name, tensor in written.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
     known = {name: getattr(config, name) for name in (*layout.described, *(("mlp",) * bool(layout.activations)))}
     if layout.activations and config.mlp not in layout.activations:
         raise _inexpressible(layout, f"it knows no activation {config.mlp}")

@@ -31,6 +31,7 @@ LAYOUTS: dict[str, Layout] = {
         vit_pytorch.VIT_PYTORCH_1_0,
         vit_pytorch.VIT_PYTORCH_0_16,
         vit_pytorch.VIT_PYTORCH_EARLY,
+        vit_pytorch.VIT_PYTORCH_0_5,
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""

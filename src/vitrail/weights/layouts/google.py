@@ -23,7 +23,7 @@ class Heads(Joined):
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
         return {"heads": shapes[0][-2]}
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return torch.cat([tensor.flatten(-2).movedim(-1, 0) for tensor in tensors])
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
@@ -38,7 +38,7 @@ class Output(Key):
         heads, width, dim = shapes[0]
         return (dim, heads * width)
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return tensors[0].flatten(0, 1).T.contiguous()
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:

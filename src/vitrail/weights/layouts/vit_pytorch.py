@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from vitrail.models.config import ViTConfig
@@ -19,9 +20,8 @@ class Flat(Key):
     def shape(self, shapes: list[Shape]) -> Shape:
         return (shapes[0][0], *_patch(shapes[0][1]))
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
-        dim, channels, *patch = shape
-        return tensors[0].reshape(dim, *patch, channels).permute(0, 3, 1, 2).contiguous()
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
         return [tensor.permute(0, 2, 3, 1).flatten(1)]
@@ -31,12 +31,28 @@ class Flat(Key):
 class FlatVector(Key):
     """A number for every value of a patch, in the same order."""
 
-    def read(self, tensors: list[Tensor], shape: Shape) -> Tensor:
-        channels, *patch = _patch(shape[0])
-        return tensors[0].reshape(*patch, channels).permute(2, 0, 1).flatten()
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return tensors[0].unflatten(0, (*config.patch_size, config.channels)).permute(2, 0, 1).flatten()
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
         return [tensor.reshape(config.channels, *config.patch_size).permute(1, 2, 0).flatten()]
+
+
+@dataclass(frozen=True)
+class QueriesOfTheirTime(Key):
+    """Queries, keys and values of versions that divided scores by the root of D in place of D_h: told by the queries."""
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        query, *rest = tensors[0].chunk(3)
+        return torch.cat([query * math.sqrt(_head_width(config) / config.dim), *rest])
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        query, *rest = tensor.chunk(3)
+        return [torch.cat([query * math.sqrt(config.dim / _head_width(config)), *rest])]
+
+
+def _head_width(config: ViTConfig) -> int:
+    return config.head_dim or config.dim // config.heads
 
 
 def _patch(values: int) -> Shape:
@@ -116,3 +132,13 @@ VIT_PYTORCH_EARLY = Layout(
     },
     fields=FIELDS,
 )
+VIT_PYTORCH_0_5 = replace(
+    VIT_PYTORCH_EARLY,
+    name="vit-pytorch-0.5",
+    about="vit-pytorch 0.5",
+    keys={
+        **VIT_PYTORCH_EARLY.keys,
+        "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
+    },
+)
+"""Its keys are those of 0.6, for which they are taken unless this layout is named."""

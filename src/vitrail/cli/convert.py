@@ -1,0 +1,51 @@
+"""``vitrail convert``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note, number, result
+
+
+def convert(
+    model: str,
+    out: Path,
+    /,
+    *,
+    layout: str | None = None,
+    read_as: str | None = None,
+    image_size: str | None = None,
+    heads: Whole | None = None,
+    trust_pickle: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write a model in another layout: for another library, or as a model folder of Vitrail.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, a file of weights (.safetensors, .npz) or a hub id.
+    out
+        A folder, or a file that ends in .safetensors or .npz; it must not exist.
+    layout
+        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail. Of a folder by
+        default that of transformers if it has a class for the model, else Vitrail's own.
+    read_as
+        The layout of what is read, where it must not be guessed.
+    image_size
+        Side of the images in pixels, or HEIGHTxWIDTH, that the model shall take; positions are interpolated.
+    heads
+        Attention heads, where the weights do not tell.
+    trust_pickle
+        Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
+    """
+    from vitrail.files import path_of
+    from vitrail.weights.convert import convert
+    from vitrail.weights.reference import from_pretrained
+
+    size = None if image_size is None else number(image_size)
+    told = {} if heads is None else {"heads": heads}
+    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **told)
+    convert(trained, path_of(out), layout=layout)
+    result(str(out))
+    note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")

@@ -1,0 +1,25 @@
+"""Models without numbers, to be given somebody's."""
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+
+
+class _NoInitialization(TorchFunctionMode):
+    """Leaves out every function of `torch.nn.init`: on "meta" they do nothing, and take a second to import it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs.get("tensor", args[0] if args else None)
+        return func(*args, **kwargs)
+
+
+def empty_model(config: ViTConfig) -> ViT:
+    """A model whose parameters have shapes alone; fixed tables are there as ever. Nothing is allocated for parameters."""
+    with torch.device("meta"), _NoInitialization():
+        return ViT(config)

@@ -1,0 +1,90 @@
+"""vit-pytorch's ViT with random weights: today's, and earlier versions installed beside it."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import vit_pytorch
+from safetensors.torch import load_file
+from torch import nn
+
+from vitrail.weights.convert import convert
+from vitrail.weights.reference import from_pretrained
+
+SMALL = {"image_size": 40, "patch_size": 8, "num_classes": 5, "dim": 96, "depth": 2, "heads": 2, "mlp_dim": 80}
+VERSIONS = {
+    "vit-pytorch": (None, "vit-pytorch"),
+    "vit-pytorch-1.0": ("1.0.2", "vit-pytorch 1.0"),
+    "vit-pytorch-0.16": ("0.16.13", "vit-pytorch 0.16 to 0.40"),
+    "vit-pytorch-early": ("0.6.8", "vit-pytorch 0.6"),
+    "vit-pytorch-0.5": ("0.5.1", "vit-pytorch 0.5"),
+}
+every_version = pytest.mark.parametrize("layout", VERSIONS)
+
+
+def build(version: str | None, **fields) -> nn.Module:
+    """A ViT of some version; the Makefile installs the earlier ones each into a folder of its own."""
+    if version is None:
+        return vit_pytorch.ViT(**{**SMALL, **fields})
+    package = Path(sys.prefix, "vit-pytorch", version, "vit_pytorch")
+    file = next(package / name for name in ("vit.py", "vit_pytorch.py") if (package / name).exists())
+    spec = spec_from_file_location(f"vit_pytorch_{version.replace('.', '_')}", file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ViT(**{**SMALL, **fields})
+
+
+@every_version
+def test_logits_are_those_of_the_version(layout, randomized, kept, recognised, agree):
+    version, about = VERSIONS[layout]
+    theirs = randomized(build(version))
+    told = {"layout": layout} if version == "0.5.1" else {}
+    ours = recognised(kept(theirs.state_dict()), about, **told)
+    assert (ours.config.heads, ours.config.head_dim, ours.config.norm_eps) == (2, 64, 1e-5)
+    agree(ours, theirs, size=(40, 40))
+
+
+@every_version
+@pytest.mark.parametrize("size", [56, 24])
+def test_at_another_resolution_the_version_takes_our_positions(layout, size, randomized, kept, agree):
+    """It has no interpolation of its own."""
+    version, _ = VERSIONS[layout]
+    theirs = randomized(build(version))
+    ours = from_pretrained(kept(theirs.state_dict()), image_size=size, layout=layout)
+    resized = build(version, image_size=max(size, 40) if version in ("0.6.8", "0.5.1") else size).eval()
+    state = {name: tensor for name, tensor in theirs.state_dict().items() if name != "pos_embedding"}
+    resized.load_state_dict(state, strict=False)
+    positions = ours.model.position.embedding.detach()
+    resized.pos_embedding = nn.Parameter(positions.reshape(resized.pos_embedding.shape[:-2] + positions.shape))
+    agree(ours, resized, size=(size, size))
+
+
+def test_the_mean_of_the_patches_has_no_class_token(randomized, kept, recognised, agree):
+    theirs = randomized(build(None, pool="mean"))
+    ours = recognised(kept(theirs.state_dict()), "vit-pytorch")
+    assert ours.config.pool == "mean" and not ours.config.has_class_token
+    agree(ours, theirs, size=(40, 40))
+
+
+def test_patches_of_one_channel_are_told_from_those_of_three(randomized, kept, agree):
+    theirs = randomized(build(None, channels=1))
+    agree(from_pretrained(kept(theirs.state_dict())), theirs, size=(40, 40), channels=1)
+
+
+@every_version
+def test_what_is_written_is_read_by_the_version(layout, randomized, kept, tmp_path, agree):
+    version, _ = VERSIONS[layout]
+    theirs = randomized(build(version))
+    convert(from_pretrained(kept(theirs.state_dict()), layout=layout), tmp_path / "out.safetensors", layout=layout)
+    again = build(version).eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs, size=(40, 40))
+
+
+def test_the_mean_of_the_patches_is_written_too(randomized, kept, tmp_path, agree):
+    theirs = randomized(build(None, pool="mean"))
+    convert(from_pretrained(kept(theirs.state_dict())), tmp_path / "out.safetensors", layout="vit-pytorch")
+    again = build(None, pool="mean").eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs, size=(40, 40))
