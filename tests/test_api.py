@@ -12,13 +12,16 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
-from vitrail.api import resolve_run
+from vitrail.api import preparation_of, resolve_run
+from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.study import figures
 from vitrail.training import run_folder
 from vitrail.training.loop import Observer
 from vitrail.training.recipes import read_recipe, recipe_names
+from vitrail.training.settings import nested
 from vitrail.training.signals import InterruptedRunError
+from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
 
 
@@ -225,6 +228,74 @@ def test_a_run_that_trains_a_part_of_a_model_leaves_one_that_answers(run, pictur
     same = {name for name in ours if torch.equal(ours[name], before[name])}
     assert "blocks.0.mlp.layer.expand.weight" in same
     assert ("blocks.0.attention.layer.qkv.weight" in same) == (tune == "head")
+
+
+@pytest.fixture
+def foreign(run, tmp_path) -> TrainedModel:
+    """A model whose images are prepared as none of ours, in ``foreign`` below ``tmp_path``."""
+    colours = {"mean": (0.48, 0.45, 0.4), "std": (0.22, 0.22, 0.23), "resampling": "bicubic"}
+    trained = TrainedModel(run.trained.model, run.trained.labels, Preparation.standard((8, 8), 3, 0.8, **colours))
+    save_model(tmp_path / "foreign", trained, card="")
+    return trained
+
+
+def test_images_are_prepared_as_for_the_model_to_start_from(foreign, pictures, tmp_path):
+    source = foreign.preparation
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(tmp_path / "foreign"), fast_dev_run=True, image_size=16)
+    assert tuned.trained.preparation == source.at((16, 16))
+    assert (source.at((16, 16)).resize_size, source.resize_size) == ((20, 20), (10, 10))
+    assert run_folder.RunFolder.open(tuned.folder).settings.preparation == source.at((16, 16))
+
+    def prepared(**settings):
+        return preparation_of(resolve_run(None, None, nested({"data": "x", "start": str(tmp_path / "foreign"), **settings}))[0])
+
+    assert prepared() == source
+    assert prepared(**{"data.crop_ratio": 0.5}) == source.changed(resize_size=(16, 16))
+    assert prepared(**{"model.channels": 1}) == Preparation.standard((8, 8), 1)
+    assert preparation_of(resolve_run("digits", None, {})[0]) == Preparation.standard((16, 16), 1)
+
+
+def test_a_resumed_run_prepares_its_images_as_before(foreign, pictures, tmp_path):
+    class Impatient(Observer):
+        def step(self, epoch, sums):
+            signal.raise_signal(signal.SIGTERM)
+
+    settings = {"start": str(tmp_path / "foreign"), "epochs": 2, "batch_size": 8}
+    unbroken = vitrail.train(pictures, tmp_path / "unbroken", **settings)
+    with pytest.raises(InterruptedRunError):
+        vitrail.train(pictures, tmp_path / "broken", observer=Impatient(), **settings)
+    shutil.rmtree(tmp_path / "foreign")  # which a run has no more need of once it is under way
+    resumed = vitrail.resume(tmp_path / "broken")
+    assert resumed.trained.preparation == unbroken.trained.preparation
+    files = [made.folder / "last" / "model.safetensors" for made in (unbroken, resumed)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_head_for_new_classes_is_one_linear_layer(pictures, tiny, tmp_path):
+    first = vitrail.train(pictures, tmp_path / "first", fast_dev_run=True, **tiny, **{"model.head": "mlp"})
+    same = vitrail.train(pictures, tmp_path / "same", start=str(first.folder), fast_dev_run=True)
+    assert first.trained.model.config.head == same.trained.model.config.head == "mlp"
+    data = tmp_path / "data"
+    for name in ("red", "blue"):
+        shutil.copytree(pictures / name, data / name)
+    new = vitrail.train(data, tmp_path / "new", start=str(first.folder), fast_dev_run=True)
+    assert new.trained.model.config.head == "linear"
+
+
+def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute(run, pictures, tmp_path, monkeypatch):
+    opened = []
+
+    def fetched(reference):
+        opened.append(reference)
+        return run.trained if reference == "org/colours@v1" else open_model(reference)
+
+    monkeypatch.setattr("vitrail.api.open_model", fetched)
+    monkeypatch.chdir(run.folder.parent)
+    settings = {"start": "org/colours@v1", "teacher": run.folder.name, "tune": "head", "fast_dev_run": True}
+    tuned = vitrail.train(pictures, tmp_path / "run", **settings)
+    kept = run_folder.RunFolder.open(tuned.folder).settings
+    assert (kept.start, kept.distillation.teacher) == ("org/colours@v1", str(run.folder))
+    assert opened == ["org/colours@v1", run.folder.name]
 
 
 # learn from a teacher

@@ -1,5 +1,6 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,13 +80,13 @@ def train(
     require_free(folder)
     observer, teacher = observer or Observer(), _teacher(resolved)
     source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
-    resolved = _with_classes(resolved, source)
+    resolved = _complete(resolved, source, start)
     if transform is not None:
         resolved = resolved.changed(transform=repr(transform)[:1000])
     _require_transform(resolved, transform)
     _check_images(source.split("all"), observer)
     torch.manual_seed(resolved.training.seed)
-    model, preparation = _start_model(resolved, start, source.classes)
+    model, preparation = _start_model(resolved, start, source.classes), preparation_of(resolved)
     run = RunFolder.create(folder, resolved, source.assignment)
     try:
         write_text(folder / "model_summary.txt", cost(resolved.model.config).to_text(resolved.model.name) + "\n")
@@ -241,7 +242,9 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
         source = data.get("source") if isinstance(data, dict) else None
         base = read_recipe(recipe or default_recipe(source, start=reference))
     start = None if reference is None else open_model(reference)
-    return resolve(base, file, settings, start.model.config if start else None), start
+    if start is None:
+        return resolve(base, file, settings), None
+    return resolve(base, file, settings, start.model.config).changed(preparation=start.preparation), start
 
 
 def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tuple[ImageData, bool]:
@@ -262,8 +265,11 @@ def _same(a: str, b: str) -> bool:
     return a == b or Path(a).resolve() == Path(b).resolve()
 
 
-def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
-    """The settings with the data set's number of classes, and with paths that hold wherever one stands."""
+def _complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
+    """The settings with what the data decides, and with paths that hold wherever one stands.
+
+    A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
+    """
     if len(source.classes) < 2:
         raise DataError(
             f"only the class {source.classes[0]!r} found; a classifier needs two or more",
@@ -278,11 +284,23 @@ def _with_classes(settings: RunSettings, source: ImageData) -> RunSettings:
             where=source.source,
             hint="add some, or take the classes out of the other splits",
         )
+    model = settings.model.changed(num_classes=len(source.classes))
+    if start is not None and start.labels != source.classes and model.head == start.model.config.head:
+        model = model.changed(head="linear")
     return settings.changed(
-        model=settings.model.changed(num_classes=len(source.classes)),
+        model=model,
         data=settings.data.changed(source=source.source),
-        start=settings.start and str(path_of(settings.start).resolve()),
+        preparation=preparation_of(settings),
+        start=_standing(settings.start),
+        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
     )
+
+
+def _standing(reference: str | None) -> str | None:
+    """A MODEL by a path that holds wherever one stands; what is no path, a hub id, stays as it is."""
+    if reference is None or not os.path.exists(path_of(reference)):
+        return reference
+    return str(path_of(reference).resolve())
 
 
 def _require_transform(settings: RunSettings, transform: Transform | None) -> None:
@@ -296,8 +314,15 @@ def _require_transform(settings: RunSettings, transform: Transform | None) -> No
 
 
 def preparation_of(settings: RunSettings) -> Preparation:
-    """How the images of a run are prepared, unless it starts from a model with another mean."""
-    return Preparation.standard(settings.model.image_size, settings.model.channels, settings.data.crop_ratio)
+    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours."""
+    size, channels, crop_ratio = settings.model.image_size, settings.model.channels, settings.data.crop_ratio
+    theirs = settings.preparation
+    if theirs is None or theirs.channels != channels:
+        return Preparation.standard(size, channels, crop_ratio or 1.0)
+    if crop_ratio is None:
+        return theirs.at(size)
+    colours = {"mean": theirs.mean, "std": theirs.std, "resampling": theirs.resampling}
+    return Preparation.standard(size, channels, crop_ratio, **colours)
 
 
 def _teacher(settings: RunSettings) -> TrainedModel | None:
@@ -305,12 +330,11 @@ def _teacher(settings: RunSettings) -> TrainedModel | None:
     return None if reference is None else open_model(reference)
 
 
-def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> tuple[ViT, Preparation]:
-    model, preparation = ViT(settings.model.config), preparation_of(settings)
+def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> ViT:
+    model = ViT(settings.model.config)
     if start is not None:
         transfer(start.model, model, keep_head=start.labels == labels)
-        preparation = preparation.changed(mean=start.preparation.mean, std=start.preparation.std)
-    return model, preparation
+    return model
 
 
 def _check_images(items: list[Item], observer: Observer) -> None:

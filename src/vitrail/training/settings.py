@@ -1,4 +1,4 @@
-"""Everything a training run can be told, and how recipe, file and flags add up to it. Knows no torch."""
+"""Everything a training run can be told, and how recipe, file and flags add up to it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +8,7 @@ import yaml
 from pydantic import Field
 
 from vitrail.data.augment import Augmentation
+from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.models.config import Positive, ViTConfig
 from vitrail.models.registry import fields_of
@@ -35,8 +36,8 @@ class DataSettings(Settings):
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Deals the images of a folder without splits into train, val and test."""
-    crop_ratio: Annotated[float, Field(gt=0.1, le=1)] = 1.0
-    """Share of the resized image's side that is kept when its centre is cut out."""
+    crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
+    """Share of the resized image's side that is kept when its centre is cut out; that of the model to start from, else 1."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare images; the result does not depend on it."""
     balance: Literal["none", "sampling", "loss"] = "none"
@@ -171,6 +172,8 @@ class RunSettings(Settings):
     """The user's own change to training pictures, as it prints; given in Python alone, as ``transform=``."""
     model: ModelSettings
     data: DataSettings
+    preparation: Preparation | None = None
+    """How images become what the model takes; that of the model to start from, else the paper's."""
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()
     lora: LoraSettings = LoraSettings()
