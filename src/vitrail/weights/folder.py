@@ -39,6 +39,7 @@ class TrainedModel(nn.Module):
         super().__init__()
         self.model, self.labels, self.preparation = model, labels, preparation
         self.multi_label, self.card = multi_label, card
+        self.training = model.training
 
     @property
     def config(self) -> ViTConfig:

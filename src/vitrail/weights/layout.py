@@ -160,7 +160,7 @@ class Layout:
         needs: our parameters without which a model is none of this layout.
         fields: what the configuration is where neither shapes nor a description tell.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
-        activations: our name of an activation to theirs in ``config.json``.
+        activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
         model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.

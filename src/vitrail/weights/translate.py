@@ -11,6 +11,7 @@ from torch import Tensor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.config import ViTConfig
 from vitrail.weights.architecture import architecture
+from vitrail.settings import brief
 from vitrail.weights.empty import empty_model
 from vitrail.weights.layout import Layout, Match, Part, Shape
 from vitrail.weights.tensor_files import some
@@ -87,6 +88,8 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
     facts = {**match.layout.fields, **match.facts(shapes), **known}
     fields = architecture(match.shapes(shapes), facts, image_size=image_size)
     config = ViTConfig.read(fields, where="config")
+    if config.mlp == "swiglu" and "swiglu" not in match.layout.activations:
+        raise ModelFileError(f"{match.layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
     wrong = [
         name
         for name in known
@@ -189,7 +192,10 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
     if layout.activations and config.mlp not in layout.activations:
         raise _inexpressible(layout, f"it knows no activation {config.mlp}")
     match = layout.match(shapes)
-    read = _configure(match, shapes, {**known, "heads": config.heads, "image_size": config.image_size}, None)
+    try:
+        read = _configure(match, shapes, {**known, "heads": config.heads, "image_size": config.image_size}, None)
+    except ModelFileError as error:
+        raise _inexpressible(layout, error.what) from None
     changed = [
         f"{name} is {getattr(config, name)}, there {getattr(read, name)}"
         for name in ViTConfig.model_fields
@@ -258,7 +264,9 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     act = values.get(layout.activation)
     if layout.activations and act is not None and not values.get("use_swiglu_ffn"):
         names = {theirs: ours for ours, theirs in layout.activations.items()}
-        if act not in names:
-            raise ConfigError(f"the activation {act!r} is unknown", where=layout.activation, hint=f"known: {', '.join(names)}")
+        if not isinstance(act, str) or act not in names:
+            raise ConfigError(
+                f"the activation {brief(act)} is unknown", where=layout.activation, hint=f"known: {', '.join(names)}"
+            )
         fields["mlp"] = names[act]
     return fields

@@ -20,7 +20,7 @@ DINO = replace(
     activations={},
     describe=None,
     aliases=WRAPPED,
-    ignored=(r"(module\.)?head\..*",),
+    ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),
     fields={"norm_eps": 1e-6},
     colours=COLOURS,
 )
@@ -43,6 +43,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
         needs=("blocks.0.attention.scale.gamma", *(("registers",) * registers)),
         fields={"norm_eps": 1e-6},
+        activations={"swiglu": "swiglu"} if swiglu else {},
         colours=COLOURS,
         interpolation=Interpolation(antialias=registers),
     )

@@ -1,0 +1,238 @@
+"""What does not fit is told in one go; what is asked otherwise is changed; nothing is run and nothing half is left."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.vit import ViT
+from vitrail.weights.convert import convert
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.reference import from_pretrained
+
+LARGER = {"dim": 64, "heads": 1, "image_size": 16, "patch_size": 4, "channels": 3}
+
+
+@pytest.fixture
+def file(tmp_path, trained):
+    """A small model in timm's layout, in a file that says nothing else."""
+    convert(trained(**LARGER), tmp_path / "timm.safetensors", layout="timm")
+    return tmp_path / "timm.safetensors"
+
+
+def changed(file, edit):
+    state = {name: tensor.clone() for name, tensor in load_file(file).items()}
+    edit(state)
+    save_file(state, file)
+    return file
+
+
+def refused(file, *words, **told):
+    with pytest.raises(ModelFileError) as error:
+        from_pretrained(file, **told)
+    assert error.value.exit_code == 4 and error.value.where and error.value.hint
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_everything_that_does_not_fit_is_listed_together_with_the_nearest_layout(file):
+    def edit(state):
+        del state["blocks.1.norm1.bias"]
+        state["blocks.0.mlp.fc1.bias"] = torch.zeros(7)
+        state["stranger.weight"] = torch.zeros(2)
+
+    refused(
+        changed(file, edit),
+        "nearest to timm",
+        "missing: blocks.1.norm1.bias",
+        "unexpected: stranger.weight",
+        "wrong shape: blocks.0.mlp.fc1.bias (7), expected (32)",
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["head.bias", "norm.weight", "patch_embed.proj.bias", "blocks.0.attn.qkv.bias", "blocks.1.mlp.fc2.weight"]
+)
+def test_a_parameter_that_is_missing_is_named(name, file):
+    refused(changed(file, lambda state: state.pop(name)), name.replace("blocks.0.attn", "blocks.1.attn"))
+
+
+def test_a_parameter_that_is_renamed_is_both_missing_and_unexpected(file):
+    refused(
+        changed(file, lambda state: state.update({"norm.wait": state.pop("norm.weight")})),
+        "missing: norm.weight",
+        "unexpected: norm.wait",
+    )
+
+
+def test_numbers_that_are_not_finite_are_refused_under_their_own_name(file):
+    refused(
+        changed(file, lambda state: state["blocks.0.attn.proj.weight"].__setitem__((0, 0), float("nan"))),
+        "blocks.0.attn.proj.weight",
+        "not finite",
+    )
+
+
+def test_weights_of_something_else_are_refused_with_some_of_their_keys(tmp_path):
+    save_file({"lstm.weight": torch.zeros(3), "lstm.bias": torch.zeros(3)}, tmp_path / "x.safetensors")
+    refused(tmp_path / "x.safetensors", "lstm.weight", "no layout")
+
+
+def test_heads_that_weights_do_not_tell_are_asked_for(tmp_path, trained):
+    convert(trained(), tmp_path / "x.safetensors", layout="timm")
+    refused(tmp_path / "x.safetensors", "number of heads is unknown", "--heads")
+    assert from_pretrained(tmp_path / "x.safetensors", heads=2).config.heads == 2
+
+
+def test_what_is_told_must_not_contradict_the_weights(file):
+    refused(file, "depth is 2, not 5", depth=5)
+    with pytest.raises(ConfigError, match="dept"):
+        from_pretrained(file, dept=5)
+
+
+def test_positions_that_form_no_square_ask_for_the_size_they_were_made_for(tmp_path, trained):
+    convert(trained(**{**LARGER, "image_size": (16, 32)}), tmp_path / "x.safetensors", layout="timm")
+    refused(tmp_path / "x.safetensors", "form no square", "image_size")
+    assert from_pretrained(tmp_path / "x.safetensors", image_size=(16, 32)).config.grid == (4, 8)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_says_whose_it_is_and_has_a_name_of_its_own(name):
+    assert LAYOUTS[name].name == name and LAYOUTS[name].about
+    assert [layout.about for layout in LAYOUTS.values()].count(LAYOUTS[name].about) == 1
+
+
+def test_an_unknown_layout_names_the_nearest(file, tmp_path):
+    with pytest.raises(ConfigError, match="'google'"):
+        from_pretrained(file, layout="googel")
+    with pytest.raises(ConfigError, match="'google'"):
+        convert(from_pretrained(file), tmp_path / "x.npz", layout="googel")
+
+
+# -- changes
+
+
+def test_a_head_of_another_size_is_replaced_by_zeros_and_it_is_said(file, capsys):
+    model = from_pretrained(file, num_classes=5)
+    assert "3 classes replaced by 5" in capsys.readouterr().err
+    assert model.labels == ["0", "1", "2", "3", "4"]
+    assert not model(torch.randn(2, 3, 16, 16)).any()
+    same = from_pretrained(file, num_classes=3)
+    assert same(torch.randn(2, 3, 16, 16)).any()
+
+
+def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
+    three, one = from_pretrained(file), from_pretrained(file, channels=1)
+    grey = torch.randn(2, 1, 16, 16)
+    torch.testing.assert_close(one(grey), three(grey.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)
+    assert one.preparation.channels == 1
+
+
+def test_a_larger_patch_sees_an_enlarged_image_nearly_as_the_smaller_did_the_small(file):
+    small, large = from_pretrained(file), from_pretrained(file, patch_size=8, image_size=32)
+    images = torch.randn(2, 3, 16, 16)
+    rough = torch.nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
+    assert large.config.grid == small.config.grid and large.config.patch_size == (8, 8)
+    assert (large(rough) - small(images)).abs().max() < 0.5 * small(images).abs().max()
+
+
+def test_the_preparation_follows_the_size(file):
+    assert from_pretrained(file, image_size=32).preparation.image_size == (32, 32)
+
+
+# -- a file and what stands beside it
+
+
+def test_a_trained_model_is_a_module_of_images(file):
+    model = from_pretrained(file)
+    assert isinstance(model, TrainedModel) and isinstance(model.model, ViT) and not model.training
+    assert model.config is model.model.config and model(torch.zeros(1, 3, 16, 16)).shape == (1, 3)
+
+
+def test_save_pretrained_keeps_card_labels_and_preparation(tmp_path, trained):
+    before = trained(registers=1)
+    before.card = "# Mine\n"
+    before.save_pretrained(tmp_path / "model")
+    after = from_pretrained(tmp_path / "model")
+    assert (after.card, after.labels, after.preparation) == (before.card, before.labels, before.preparation)
+
+
+def test_a_folder_of_our_own_is_opened_without_a_word(tmp_path, trained, capsys):
+    for number, fields in enumerate(({}, {"registers": 1})):
+        trained(**fields).save_pretrained(tmp_path / str(number))
+        from_pretrained(tmp_path / str(number))
+    assert capsys.readouterr().err == ""
+
+
+def test_settings_of_training_come_back_from_a_folder_of_transformers(tmp_path, trained):
+    before = trained(patch_dropout=0.25, stochastic_depth=0.1, dropout=0.1, attention_dropout=0.2, head_dropout=0.3)
+    before.save_pretrained(tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "vit"
+    assert from_pretrained(tmp_path / "model").config == before.config
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"num_attention_heads": 0}, {"num_attention_heads": "many"}, {"num_attention_heads": 10**9}, {"hidden_size": 10**12},
+        {"num_hidden_layers": 10**9}, {"image_size": 10**9}, {"image_size": [1]}, {"patch_size": 0}, {"layer_norm_eps": "small"},
+        {"hidden_act": "relu"}, {"hidden_act": ["gelu"]}, {"vitrail": {"depth": 3}}, {"vitrail": {"dropout": 7}},
+        {"id2label": [1]}, {"id2label": {"0": "a"}}, {"problem_type": "regression"}, {"model_type": "bert"}, {"model_type": 7},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_description_that_cannot_be_is_refused(damage, tmp_path, trained):
+    trained().save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    refused(tmp_path / "model")
+
+
+# -- convert
+
+
+def test_nothing_is_overwritten_and_a_file_says_what_it_is(file, tmp_path):
+    model = from_pretrained(file)
+    for out, layout, words in (
+        (file, "timm", "exists"),
+        (tmp_path / "x.safetensors", None, "needs a layout"),
+        (tmp_path / "x.npz", "timm", "end in .safetensors"),
+        (tmp_path / "x", "torchvision", "no model folders"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            convert(model, out, layout=layout)
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_a_model_that_a_layout_cannot_hold_is_refused_with_the_reason(tmp_path, trained):
+    for fields, layout, words in (
+        ({"registers": 1}, "vit", "no place for registers"),
+        ({"position": "rotary"}, "timm", "position is rotary, there none"),
+        ({"pool": "mean"}, "vit", "no place|pool"),
+        ({"mlp": "gelu-tanh"}, "torchvision", "mlp is gelu-tanh, there gelu"),
+        ({"mlp": "swiglu"}, "torchvision", "no SwiGLU"),
+        ({"norm_eps": 1e-3}, "google", "norm_eps"),
+    ):
+        with pytest.raises(ConfigError, match=words) as error:
+            convert(trained(**fields), tmp_path / f"x{LAYOUTS[layout].suffix}", layout=layout)
+        assert error.value.exit_code == 2 and error.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path):
+    torch.save({"model": load_file(file)}, tmp_path / "x.pth")
+
+    def vitrail(*words):
+        return subprocess.run([sys.executable, "-m", "vitrail", *map(str, words)], capture_output=True, text=True, cwd=tmp_path)
+
+    without = vitrail("convert", "x.pth", "out")
+    assert without.returncode == 4 and "vitrail convert x.pth x --trust-pickle" in without.stderr
+    done = vitrail("convert", "x.pth", "out", "--trust-pickle")
+    assert done.returncode == 0 and done.stdout.strip() == "out" and "recognised timm" in done.stderr
+    images = torch.randn(1, 3, 16, 16)
+    assert torch.equal(from_pretrained(tmp_path / "out")(images), from_pretrained(file)(images))
+    assert vitrail("convert", "x.pth", "out", "--trust-pickle").returncode == 2

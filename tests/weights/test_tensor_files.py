@@ -1,0 +1,126 @@
+"""Tensors are read from safetensors and .npz; pickles only where they are trusted, and then nothing of them is run."""
+
+import pickle
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vitrail.errors import ModelFileError
+from vitrail.weights.tensor_files import read_pickle, read_tensors, require_numbers
+
+STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)}
+
+
+def refused(read, file, *words):
+    with pytest.raises(ModelFileError) as error:
+        read(file)
+    assert error.value.exit_code == 4 and error.value.where and error.value.hint
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def same(found):
+    assert found.keys() == STATE.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in STATE.items())
+
+
+class Trap:
+    """Leaves a mark where it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (str(self.mark), "w")
+
+
+def test_both_kinds_of_files_give_their_tensors(tmp_path):
+    save_file(STATE, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "b.npz", **{name: tensor.numpy() for name, tensor in STATE.items()})
+    np.savez_compressed(tmp_path / "c.NPZ.npz", **{name: tensor.numpy() for name, tensor in STATE.items()})
+    for name in ("a.safetensors", "b.npz", "c.NPZ.npz"):
+        same(read_tensors(tmp_path / name))
+
+
+def test_an_archive_with_pickled_arrays_is_refused_and_not_run(tmp_path):
+    mark = tmp_path / "mark"
+    np.savez(tmp_path / "x.npz", a=np.array([Trap(mark)], dtype=object), b=np.zeros(3))
+    refused(read_tensors, tmp_path / "x.npz", "damaged")
+    assert not mark.exists()
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_path):
+    np.savez_compressed(tmp_path / "x.npz", a=np.zeros(30_000_000, dtype=np.float32))
+    refused(read_tensors, tmp_path / "x.npz", "unpacks to 120,")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x93NUMPY", b"\x80\x04.", b"x" * 4000], ids=repr)
+def test_what_is_no_archive_is_refused(content, tmp_path):
+    (tmp_path / "x.npz").write_bytes(content)
+    refused(read_tensors, tmp_path / "x.npz", "damaged")
+
+
+def test_truncated_and_altered_archives_are_refused_or_change_numbers_only(tmp_path):
+    file, random = tmp_path / "x.npz", np.random.default_rng(0)
+    np.savez(file, **{name: tensor.numpy() for name, tensor in STATE.items()})
+    whole = file.read_bytes()
+    for _ in range(200):
+        content = bytearray(whole[: random.integers(1, len(whole) + 1)])
+        content[random.integers(0, len(content))] = random.integers(0, 256)
+        file.write_bytes(content)
+        try:
+            read_tensors(file)
+        except ModelFileError:
+            continue
+
+
+def test_an_archive_of_other_things_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("../evil.npy", b"nothing")
+        archive.writestr("readme.txt", b"nothing")
+    refused(read_tensors, tmp_path / "x.npz")
+    assert not (tmp_path.parent / "evil.npy").exists()
+
+
+def test_numbers_that_are_not_finite_and_what_are_none_are_named():
+    with pytest.raises(ModelFileError, match="a holds values that are not finite; b holds"):
+        require_numbers({"a": torch.tensor([1.0, float("nan")]), "b": torch.tensor([float("-inf"), float("inf")])}, "x")
+    with pytest.raises(ModelFileError, match=r"a has the type torch\.int64"):
+        require_numbers({"a": torch.arange(3)}, "x")
+    require_numbers({"a": torch.tensor([3e38, 3e38]), "steps": torch.tensor(7)}, "x")  # a sum that is too large is no damage
+
+
+# -- pickles that are trusted
+
+
+@pytest.mark.parametrize(
+    "content",
+    [STATE, OrderedDict(STATE), {"state_dict": STATE, "epoch": 3}, {"model": STATE, "args": {"lr": 0.1}}, {"a": {"b": STATE}}],
+    ids=["plain", "ordered", "state_dict", "model", "deeper"],
+)
+def test_a_state_dict_is_found_wherever_it_lies(content, tmp_path):
+    torch.save(content, tmp_path / "x.pth")
+    same(read_pickle(tmp_path / "x.pth"))
+
+
+def test_of_several_the_largest_is_taken(tmp_path):
+    torch.save({"optimizer": {"step": torch.zeros(1)}, "teacher": STATE}, tmp_path / "x.pth")
+    same(read_pickle(tmp_path / "x.pth"))
+
+
+def test_even_a_trusted_pickle_runs_nothing(tmp_path):
+    mark = tmp_path / "mark"
+    torch.save({"a": torch.zeros(2), "trap": Trap(mark)}, tmp_path / "x.pth")
+    refused(read_pickle, tmp_path / "x.pth", "weights alone")
+    (tmp_path / "y.bin").write_bytes(pickle.dumps(Trap(mark)))
+    refused(read_pickle, tmp_path / "y.bin")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"epoch": 3}, "text", None], ids=repr)
+def test_a_pickle_without_tensors_is_refused(content, tmp_path):
+    torch.save(content, tmp_path / "x.pth")
+    refused(read_pickle, tmp_path / "x.pth", "no tensors by name")
