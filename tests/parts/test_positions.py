@@ -307,5 +307,45 @@ def test_what_varies_only_along_rows_still_does():
     assert (resized[:, 0].diff() > 0).all()
 
 
+KINDS = {
+    "ours": Interpolation(),
+    "plain": Interpolation(antialias=False),
+    "corners": Interpolation(antialias=False, align_corners=True),
+    "bilinear": Interpolation(mode="bilinear", antialias=False),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize(
+    ("old", "new"), [((4, 4), (7, 7)), ((6, 4), (3, 8)), ((3, 5), (1, 1)), ((2, 3), (6, 1)), ((5, 1), (3, 4))]
+)
+def test_every_kind_keeps_constants_prefixes_and_what_has_its_size(old, new, prefix, kind):
+    tokens, how = torch.randn(prefix, 3), {"prefix": prefix, "interpolation": KINDS[kind]}
+    embedding = torch.cat([tokens, torch.full((old[0] * old[1], 3), -1.5)])
+    resized = resize_positions(embedding, old, new, **how)
+    torch.testing.assert_close(resized, torch.cat([tokens, torch.full((new[0] * new[1], 3), -1.5)]))
+    assert torch.equal(resize_positions(embedding, old, old, **how), embedding)
+
+
+@every_kind
+@pytest.mark.parametrize(("old", "new"), [((14, 14), (24, 24)), ((6, 10), (12, 15))])
+def test_of_every_kind_up_and_down_again_comes_close(old, new, kind):
+    embedding = smooth(old)
+    up = resize_positions(embedding, old, new, prefix=0, interpolation=KINDS[kind])
+    back = resize_positions(up, new, old, prefix=0, interpolation=KINDS[kind])
+    assert (back - embedding).abs().max() < 0.08
+
+
+@every_kind
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_of_every_kind_one_column_is_one_row_turned(columns, kind):
+    grid = torch.randn(4, columns)
+    column = resize_positions(grid.reshape(-1, 1), (4, columns), (6, 1), prefix=0, interpolation=KINDS[kind])
+    row = resize_positions(grid.T.reshape(-1, 1), (columns, 4), (1, 6), prefix=0, interpolation=KINDS[kind])
+    torch.testing.assert_close(column, row)
+
+
 def test_resizing_keeps_the_precision():
     assert resize_positions(embedding_of((2, 2), 1).bfloat16(), (2, 2), (3, 4), prefix=1).dtype == torch.bfloat16

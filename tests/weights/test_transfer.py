@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from vitrail.errors import ConfigError
+from vitrail.parts.patches import adapt_channels, resize_patches
 from vitrail.parts.positions import resize_positions
-from vitrail.weights.transfer import transfer
+from vitrail.weights.transfer import adapt, transfer
 
 
 def state(model) -> dict[str, torch.Tensor]:
@@ -89,15 +90,13 @@ def test_positions_without_weights_fit_any_size(position, build):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"dim": 32}, ["norm.weight", "(16,)", "(32,)"]),
+        ({"dim": 32}, ["dim 16 → 32", "norm.bias", "(16,)", "(32,)"]),
         ({"dim": 32, "mlp_dim": 64, "channels": 3}, ["blocks.0.", "…"]),
         ({"depth": 3}, ["blocks.2.", "missing"]),
         ({"depth": 1}, ["blocks.1.", "missing"]),
         ({"mlp_dim": 64}, ["mlp", "(32,", "(64,"]),
-        ({"channels": 3}, ["embedding.projection.weight"]),
-        ({"patch_size": 4}, ["embedding.projection.weight"]),
         ({"pool": "mean"}, ["class_token"]),
-        ({"registers": 1}, ["registers"]),
+        ({"embedding": "stem"}, ["embedding conv → stem"]),
         ({"position": "sincos-1d"}, ["position.embedding"]),
         ({"position": "learned-2d"}, ["position.embedding", "position.rows"]),
         ({"mlp": "swiglu"}, ["mlp"]),
@@ -114,9 +113,64 @@ def test_a_source_without_learned_positions_does_not_fit_a_target_that_has_them(
     refused(build(0, position=position), build(1), "position")
 
 
-@pytest.mark.parametrize("position", ["learned-2d", "relative"])
-def test_other_learned_positions_of_another_size_are_refused(position, build):
-    refused(build(0, position=position), build(1, position=position, image_size=32), position.split("-")[0][:3])
+@pytest.mark.parametrize("size", [(32, 32), (24, 40), (8, 16)])
+def test_factorised_positions_are_resized_along_each_side(size, build):
+    source, target = build(0, position="learned-2d", image_size=(16, 24)), build(1, position="learned-2d", image_size=size)
+    transfer(source, target, keep_head=True)
+    grid = (size[0] // 8, size[1] // 8)
+    rows = resize_positions(source.position.rows, (2, 1), (grid[0], 1), prefix=0)
+    columns = resize_positions(source.position.columns, (1, 3), (1, grid[1]), prefix=0)
+    assert torch.equal(target.position.rows, rows) and torch.equal(target.position.columns, columns)
+    assert torch.equal(target.position.prefix, source.position.prefix)
+
+
+@pytest.mark.parametrize("fields", [{}, {"pool": "mean"}], ids=str)
+def test_relative_biases_are_resized_by_their_offsets_and_those_of_tokens_stay(fields, build):
+    source = build(0, position="relative", image_size=(16, 24), **fields)
+    target = build(1, position="relative", image_size=(32, 24), **fields)
+    transfer(source, target, keep_head=True)
+    old, new = source.relative.table, target.relative.table
+    assert torch.equal(new[:35], resize_positions(old[:15], (3, 5), (7, 5), prefix=0)) and torch.equal(new[35:], old[15:])
+    with torch.no_grad():
+        source.relative.table[:15] = torch.tensor([1.0, -2.0])  # a bias that is the same everywhere
+    transfer(source, target, keep_head=True)
+    torch.testing.assert_close(target.relative.table[:35], torch.tensor([[1.0, -2.0]]).expand(35, -1))
+
+
+def test_other_patches_and_channels_take_a_resized_embedding(build):
+    source, target = build(0), build(1, patch_size=16, image_size=32, channels=3)
+    transfer(source, target, keep_head=True)
+    expected = resize_patches(adapt_channels(source.embedding.projection.weight, 3), (16, 16))
+    assert torch.equal(target.embedding.projection.weight, expected)
+    assert torch.equal(target.position.embedding, source.position.embedding)
+
+
+def test_what_only_training_needs_may_differ(build):
+    transfer(build(0), build(1, dropout=0.1, patch_dropout=0.5, stochastic_depth=0.2, head_dropout=0.1), keep_head=True)
+
+
+def test_a_new_distillation_token_starts_as_the_class_token_with_a_head_of_zero(build):
+    source, target = build(0), build(1, distillation_token=True, num_classes=5)
+    transfer(source, target, keep_head=False)
+    assert torch.equal(target.distillation_token, source.class_token)
+    assert torch.equal(target.position.embedding[1], source.position.embedding[0])
+    assert torch.equal(target.position.embedding[2:], source.position.embedding[1:])
+    assert not target.head_distillation.linear.weight.any() and not target.head_distillation.linear.bias.any()
+
+
+def test_new_registers_keep_their_own_start(build):
+    source, target = build(0), build(1, registers=2)
+    before = target.registers.clone()
+    transfer(source, target, keep_head=True)
+    assert torch.equal(target.registers, before) and torch.equal(target.class_token, source.class_token)
+
+
+def test_what_needs_no_change_is_not_copied(build):
+    source = build(0)
+    before = source.state_dict()
+    after = adapt(before, source.config, source.config.changed(image_size=32), keep_head=True)
+    shared = [name for name in before if before[name].data_ptr() == after[name].data_ptr()]
+    assert set(before) - set(shared) == {"position.embedding"}
 
 
 @pytest.mark.parametrize("fields", [{"heads": 4}, {"position": "rotary"}], ids=str)
@@ -129,4 +183,4 @@ def test_a_kept_head_must_have_the_same_classes(build):
 
 
 def test_a_refused_start_leaves_the_target_alone(build):
-    assert refused(build(0), build(1, dim=32, num_classes=5), "norm.weight")
+    assert refused(build(0), build(1, dim=32, num_classes=5), "dim 16 → 32")

@@ -4,9 +4,10 @@ from vitrail.parts.attention import Attention, attend, attention_weights
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
-from vitrail.parts.patches import ConvStem, PatchEmbedding, grid_size, patchify, unpatchify
+from vitrail.parts.patches import ConvStem, PatchEmbedding, adapt_channels, grid_size, patchify, resize_patches, unpatchify
 from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
+    Interpolation,
     LearnedPosition1d,
     LearnedPosition2d,
     RelativePositionBias,
@@ -30,6 +31,7 @@ __all__ = [
     "DropPath",
     "FeedForward",
     "HybridEmbedding",
+    "Interpolation",
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
@@ -40,6 +42,7 @@ __all__ = [
     "ResNet",
     "RotaryPosition2d",
     "StandardizedConv2d",
+    "adapt_channels",
     "attend",
     "attention_weights",
     "grid_size",
@@ -48,6 +51,7 @@ __all__ = [
     "mlp_head",
     "patchify",
     "projection_head",
+    "resize_patches",
     "resize_positions",
     "rotate",
     "sincos_position_1d",

@@ -88,3 +88,32 @@ class ConvStem(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)
+
+
+def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
+    """The projection (D, C, P_h, P_w) for patches of another size (FlexiViT; Beyer et al. 2023, section 3.4).
+
+    With B the matrix that resizes a patch x, the new weights are ``w' = (Bᵀ)⁺ w``. When patches become larger, the tokens
+    of enlarged patches are those of the patches themselves: ``⟨B x, w'⟩ = ⟨x, w⟩``. https://arxiv.org/abs/2212.08013
+    """
+    old = (weight.shape[2], weight.shape[3])
+    if old == patch_size:
+        return weight
+    pixels = torch.eye(old[0] * old[1], dtype=torch.float64).reshape(-1, 1, *old)  # one patch for each pixel, which is 1 in it
+    resized = F.interpolate(pixels, size=patch_size, mode="bicubic", antialias=True, align_corners=False)
+    inverse = torch.linalg.pinv(resized.flatten(1))  # (Bᵀ)⁺: (new pixels, old pixels)
+    return (weight.double().flatten(2) @ inverse.T).unflatten(2, patch_size).to(weight.dtype)
+
+
+def adapt_channels(weight: Tensor, channels: int) -> Tensor:
+    """A convolution's weights (D, C, h, w) for another number of channels.
+
+    To one channel they are summed, so that a grey image gives what it gave as equal channels. To more they are repeated in
+    turn and divided, so that equal channels give what the image gave before.
+    """
+    old = weight.shape[1]
+    if channels == old:
+        return weight
+    if channels == 1:
+        return weight.sum(dim=1, keepdim=True)
+    return weight[:, torch.arange(channels) % old] * (old / channels)

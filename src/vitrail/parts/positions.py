@@ -13,13 +13,20 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_multiple
 
+
 @dataclass(frozen=True)
 class Interpolation:
     """How values on one grid become values on another; libraries differ in it."""
 
     mode: Literal["bicubic", "bilinear"] = "bicubic"
     antialias: bool = True
+    """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
     align_corners: bool = False
+    """Whether the outermost values stay in place, or the outer edges do."""
+
+
+ANTIALIASED = Interpolation()
+"""Ours, as timm's."""
 
 
 Grid = tuple[int, int]
@@ -58,8 +65,10 @@ def _with_prefix(table: np.ndarray, prefix: int, value: float) -> Tensor:
     return torch.from_numpy(np.pad(table, ((prefix, 0), (0, 0)), constant_values=value).astype(np.float32))
 
 
-def resize_positions(embedding: Tensor, old: Grid, new: Grid, *, prefix: int) -> Tensor:
-    """Interpolate a learned embedding (prefix + N, D) from one grid to another, bicubic in 2-D; prefix rows stay.
+def resize_positions(
+    embedding: Tensor, old: Grid, new: Grid, *, prefix: int, interpolation: Interpolation = ANTIALIASED
+) -> Tensor:
+    """Interpolate a learned embedding (prefix + N, D) from one grid to another in 2-D; prefix rows stay.
 
     The paper, section 3.2: fine-tuning at a higher resolution interpolates the pre-trained positions in 2-D.
     """
@@ -69,7 +78,8 @@ def resize_positions(embedding: Tensor, old: Grid, new: Grid, *, prefix: int) ->
     turn = new[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
     if turn:
         grid, new = grid.mT, (new[1], new[0])
-    grid = F.interpolate(grid.float(), size=new, mode="bicubic", antialias=True, align_corners=False).to(embedding.dtype)
+    how = {"mode": interpolation.mode, "antialias": interpolation.antialias, "align_corners": interpolation.align_corners}
+    grid = F.interpolate(grid.float(), size=new, **how).to(embedding.dtype)
     grid = grid.mT if turn else grid
     return torch.cat([embedding[:prefix], grid[0].flatten(1).T])
 

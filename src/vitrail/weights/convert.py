@@ -1,6 +1,7 @@
 """From one layout to another: what ``vitrail convert`` does."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,8 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if suffix == ".npz":
-            np.savez(draft, **{name: tensor.numpy() for name, tensor in tensors.items()})
+            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+            np.savez(draft, **arrays)
         else:
             write_tensors(draft, tensors)
         draft.replace(out)

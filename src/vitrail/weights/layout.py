@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.models.config import ViTConfig
-from vitrail.parts.positions import Interpolation
+from vitrail.parts.positions import ANTIALIASED, Interpolation
 
 Shape = tuple[int, ...]
 
@@ -138,7 +138,6 @@ class Colours:
     fit: str = "cover"
 
 
-ANTIALIASED = Interpolation()
 HALF = Colours()
 IMAGENET = Colours((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875)
 CLIP_COLOURS = Colours((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))

@@ -18,6 +18,7 @@ from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, fill
 from vitrail.weights.layout import HALF, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import PICKLES, read_json, read_pickle, read_tensors, require_numbers
+from vitrail.weights.transfer import adapt
 from vitrail.weights.translate import TRAINING_ONLY, described, recognise
 
 CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
@@ -139,8 +140,6 @@ def build(
     config = changes.apply(source.config)
     tensors, labels, about = source.tensors, source.labels, source.about
     if config != source.config:
-        from vitrail.weights.transfer import adapt
-
         keep = config.num_classes == source.config.num_classes
         tensors = adapt(tensors, source.config, config, keep_head=keep, interpolation=source.interpolation)
         if not keep:
@@ -272,23 +271,24 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
 
 def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> Preparation:
     """How images are prepared: as the files say, for what they leave out as is usual for the layout."""
-    colours, where = source.colours, checkpoint.file.parent / PREPROCESSOR
+    colours, own, where = source.colours, source.config, checkpoint.file.parent / PREPROCESSOR
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
-    if config.channels == 3:
+    if own.channels == 3:
         usual |= {"mean": colours.mean, "std": colours.std}
-    standard = Preparation.standard(config.image_size, config.channels, colours.crop_ratio, **usual)
+    preparation = Preparation.standard(own.image_size, own.channels, colours.crop_ratio, **usual)
     if checkpoint.preprocessor is not None:
-        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, otherwise=standard, where=where)
+        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, otherwise=preparation, where=where)
     elif timm := _section(checkpoint.config, "pretrained_cfg"):
-        preparation = _from_timm(timm, config, standard, checkpoint.file.parent / CONFIG)
-    else:
-        preparation = standard
-    own = not source.about
-    if preparation.channels != source.config.channels or (own and preparation.image_size != source.config.image_size):
-        raise ModelFileError(
-            "the preparation makes other images than the model takes", where=where, hint="write the folder again"
-        )
-    return preparation.at(config.image_size) if config.channels == preparation.channels else standard
+        preparation = _from_timm(timm, own, preparation, checkpoint.file.parent / CONFIG)
+    other_size = not source.about and preparation.image_size != own.image_size
+    if preparation.channels != own.channels or other_size:
+        what = "the preparation makes other images than the model takes"
+        raise ModelFileError(what, where=where, hint="write the folder again")
+    if config.channels != own.channels:
+        mean, std = (sum(values) / own.channels for values in (preparation.mean, preparation.std))
+        colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
+        preparation = preparation.changed(**colour)
+    return preparation.at(config.image_size)
 
 
 def _from_timm(values: Mapping[str, Any], config: ViTConfig, standard: Preparation, where: Path) -> Preparation:

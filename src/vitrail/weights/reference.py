@@ -17,8 +17,8 @@ from vitrail.weights.tensor_files import PICKLES, refuse_pickle
 def from_pretrained(
     reference: str | Path,
     *,
-    image_size: int | tuple[int, int] | None = None,
-    patch_size: int | tuple[int, int] | None = None,
+    image_size: int | str | tuple[int, int] | None = None,
+    patch_size: int | str | tuple[int, int] | None = None,
     channels: int | None = None,
     num_classes: int | None = None,
     layout: str | None = None,
@@ -32,7 +32,7 @@ def from_pretrained(
     Args:
         reference: a run folder (its best model), a model folder, a file of weights (.safetensors, .npz), or a hub id
             (``org/name`` or ``org/name@revision``), the only one that makes a network connection.
-        image_size: height and width that the model shall take; positions are interpolated.
+        image_size: height and width that the model shall take, or one side of a square; positions are interpolated.
         patch_size: side of a patch that it shall have; the embedding is resized (FlexiViT).
         channels: colour channels that it shall take.
         num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.

@@ -1,5 +1,6 @@
 """The original CLIP's model of images (https://github.com/openai/CLIP)."""
 
+from vitrail.parts.positions import Interpolation
 from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, weight_and_bias
 
 BLOCK = "transformer.resblocks.{i}"
@@ -33,4 +34,5 @@ CLIP_ORIGINAL = Layout(
     needs=("embedding_norm.weight",),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     colours=CLIP_COLOURS,
+    interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'
 )  # fmt: skip

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
-from vitrail.parts.positions import Interpolation
+from vitrail.parts.positions import ANTIALIASED, Interpolation
 from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, thirds, weight_and_bias
 
 BICUBIC = Interpolation(antialias=False)
@@ -173,6 +173,7 @@ DINOV2_REGISTERS = replace(
     described={**DINOV2.described, "registers": "num_register_tokens"},
     model_types=("dinov2_with_registers",),
     classes=("Dinov2WithRegistersForImageClassification", "Dinov2WithRegistersModel"),
+    interpolation=ANTIALIASED,
 )
 
 DINOV2_REGISTERS_SWIGLU = replace(

@@ -1,0 +1,44 @@
+"""Patch embeddings for other patches and channels: the property they are made for, and timm's numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from timm.layers import resample_patch_embed
+from timm.models import adapt_input_conv
+
+from vitrail.parts import adapt_channels, patchify, resize_patches
+
+
+@pytest.mark.parametrize("new", [(16, 16), (12, 20), (9, 8)], ids=str)
+def test_an_enlarged_patch_gives_the_token_of_the_patch(new):
+    weight, patch = torch.randn(5, 3, 8, 8, dtype=torch.float64), torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    enlarged = F.interpolate(patch, size=new, mode="bicubic", antialias=True)
+    expected = torch.einsum("dchw,bchw->bd", weight, patch)
+    torch.testing.assert_close(torch.einsum("dchw,bchw->bd", resize_patches(weight, new), enlarged), expected)
+
+
+@pytest.mark.parametrize("new", [(16, 16), (4, 4), (6, 10), (8, 12)], ids=str)
+def test_numbers_are_timms(new):
+    weight = torch.randn(5, 3, 8, 8)
+    torch.testing.assert_close(resize_patches(weight, new), resample_patch_embed(weight, list(new)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_size_changes_nothing():
+    weight = torch.randn(5, 3, 8, 6)
+    assert resize_patches(weight, (8, 6)) is weight and adapt_channels(weight, 3) is weight
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+def test_channels_are_adapted_as_in_timm(channels):
+    weight = torch.randn(5, 3, 4, 4)
+    torch.testing.assert_close(adapt_channels(weight, channels), adapt_input_conv(channels, weight))
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 1), (1, 3), (3, 6)])
+def test_equal_channels_give_the_same_tokens(old, new):
+    weight, grey = torch.randn(5, old, 4, 4), torch.randn(2, 1, 8, 8)
+
+    def tokens(weight):
+        return patchify(grey.expand(-1, weight.shape[1], -1, -1), (4, 4)) @ weight.flatten(1).T
+
+    torch.testing.assert_close(tokens(adapt_channels(weight, new)), tokens(weight), rtol=1e-4, atol=1e-4)
