@@ -12,6 +12,7 @@ from transformers.models.vit_mae.modeling_vit_mae import build_2d_sinusoidal_pos
 
 from vitrail.errors import ConfigError
 from vitrail.parts import (
+    Interpolation,
     LearnedPosition1d,
     LearnedPosition2d,
     RelativePositionBias,

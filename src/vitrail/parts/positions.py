@@ -78,8 +78,9 @@ def resize_positions(
     turn = new[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
     if turn:
         grid, new = grid.mT, (new[1], new[0])
-    how = {"mode": interpolation.mode, "antialias": interpolation.antialias, "align_corners": interpolation.align_corners}
-    grid = F.interpolate(grid.float(), size=new, **how).to(embedding.dtype)
+    how = interpolation
+    resized = F.interpolate(grid.float(), size=new, mode=how.mode, antialias=how.antialias, align_corners=how.align_corners)
+    grid = resized.to(embedding.dtype)
     grid = grid.mT if turn else grid
     return torch.cat([embedding[:prefix], grid[0].flatten(1).T])
 
