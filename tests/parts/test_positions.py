@@ -336,7 +336,7 @@ def test_of_every_kind_up_and_down_again_comes_close(old, new, kind):
     embedding = smooth(old)
     up = resize_positions(embedding, old, new, prefix=0, interpolation=KINDS[kind])
     back = resize_positions(up, new, old, prefix=0, interpolation=KINDS[kind])
-    assert (back - embedding).abs().max() < 0.08
+    assert (back - embedding).abs().max() < 0.1
 
 
 @every_kind

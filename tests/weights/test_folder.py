@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ModelFileError
 from vitrail.weights import folder as folder_module
+from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import load_model
 from vitrail.weights.tensor_files import read_tensors
@@ -360,7 +361,10 @@ def test_a_pickle_in_disguise_is_refused_and_not_run(folder):
     assert not mark.exists()
 
 
-def test_loading_a_folder_runs_nothing_and_opens_nothing_else(folder):
+@pytest.mark.parametrize("layout", ["vitrail", "vit", "timm"])
+def test_loading_a_folder_runs_nothing_and_opens_nothing_else(layout, tmp_path, trained):
+    folder = tmp_path / "model"
+    convert(trained(), folder, layout=layout)
     mark = folder / "mark"
     for name in ("pytorch_model.bin", "training_args.pt", "optimizer.pkl"):
         (folder / name).write_bytes(pickle.dumps(Trap(mark)))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.vit import ViT
-from vitrail.weights.convert import convert
+from vitrail.weights.convert import convert, read_labels
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.reference import from_pretrained
@@ -190,6 +190,19 @@ def test_a_description_that_cannot_be_is_refused(damage, tmp_path, trained):
     file = tmp_path / "model" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
     refused(tmp_path / "model")
+
+
+def test_two_classes_of_one_name_are_told_apart_by_their_number(tmp_path, trained):
+    before = trained()
+    before.labels = ["crane", "dog", "crane"]
+    before.save_pretrained(tmp_path / "model")
+    assert from_pretrained(tmp_path / "model").labels == ["crane", "dog", "crane (2)"]
+    (tmp_path / "names.txt").write_text("crane\n dog \n\ncrane\n")
+    assert read_labels(tmp_path / "names.txt", 3) == ["crane", "dog", "crane (2)"]
+    with pytest.raises(ConfigError, match="3 labels for 4 classes"):
+        read_labels(tmp_path / "names.txt", 4)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_labels(tmp_path / "missing.txt", 4)
 
 
 # -- convert

@@ -17,6 +17,7 @@ def convert(
     read_as: str | None = None,
     image_size: str | None = None,
     heads: Whole | None = None,
+    labels: Path | None = None,
     trust_pickle: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Write a model in another layout: for another library, or as a model folder of Vitrail.
@@ -36,16 +37,20 @@ def convert(
         Side of the images in pixels, or HEIGHTxWIDTH, that the model shall take; positions are interpolated.
     heads
         Attention heads, where the weights do not tell.
+    labels
+        A text file with the name of a class on every line, for weights that have none.
     trust_pickle
         Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
     """
     from vitrail.files import path_of
-    from vitrail.weights.convert import convert
+    from vitrail.weights.convert import convert, read_labels
     from vitrail.weights.reference import from_pretrained
 
     size = None if image_size is None else number(image_size)
     told = {} if heads is None else {"heads": heads}
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **told)
+    if labels is not None:
+        trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     convert(trained, path_of(out), layout=layout)
     result(str(out))
     note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")

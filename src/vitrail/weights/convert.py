@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.weights.folder import FORMAT, TrainedModel, save_model
+from vitrail.weights.folder import FORMAT, TrainedModel, distinct, save_model
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import write
@@ -50,3 +50,20 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         draft.replace(out)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def read_labels(file: Path, classes: int) -> list[str]:
+    """The names of classes, one on each line; raises `ConfigError` unless there is one for each."""
+    try:
+        labels = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot read the labels: {error}", where=file, hint="give a text file with a name on every line"
+        ) from None
+    if len(labels) != classes:
+        raise ConfigError(
+            f"{len(labels)} labels for {classes} classes",
+            where=file,
+            hint="write a name on every line, in the order of the classes",
+        )
+    return distinct(labels)

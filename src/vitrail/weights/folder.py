@@ -108,6 +108,16 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
     }
 
 
+def distinct(labels: list[str]) -> list[str]:
+    """Names of which none stands for two classes: ImageNet has two cranes, the second becomes ``crane (517)``."""
+    seen: set[str] = set()
+    result = []
+    for i, label in enumerate(labels):
+        result.append(f"{label} ({i})" if label in seen else label)
+        seen |= {label, result[-1]}
+    return result
+
+
 def fill(model: ViT, tensors: dict[str, Tensor], *, where: object) -> None:
     """Give a model built on "meta" its parameters, without a second copy; lists every key that does not fit."""
     expected = model.state_dict()

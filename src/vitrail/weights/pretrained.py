@@ -14,7 +14,7 @@ from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.empty import empty_model
-from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, fill
+from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, distinct, fill
 from vitrail.weights.layout import HALF, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import PICKLES, read_json, read_pickle, read_tensors, require_numbers
@@ -254,12 +254,12 @@ def _labels(names: Any, config: ViTConfig, where: Path) -> list[str]:
         return [str(i) for i in range(config.num_classes)]
     try:
         labels = [names[str(i)] for i in range(config.num_classes)]
-        if not all(isinstance(label, str) and label for label in labels) or not len(set(labels)) == len(labels) == len(names):
+        if not all(isinstance(label, str) and label for label in labels) or len(labels) != len(names):
             raise KeyError
     except (KeyError, TypeError):
-        what = f"the labels are no distinct names, one for each of {config.num_classes} classes"
+        what = f"the labels are no names, one for each of {config.num_classes} classes"
         raise ModelFileError(what, where=where, hint="mend id2label") from None
-    return labels
+    return distinct(labels)
 
 
 def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
