@@ -1,0 +1,193 @@
+"""The model card: ``README.md`` of a model folder, as the Hugging Face hub reads it.
+
+It speaks of what others have named (classes, files, models); nothing of that is taken for Markdown, HTML or YAML.
+"""
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from vitrail.weights.hub import is_hub_id
+
+TAGS = ["vision-transformer", "vit", "image-classification"]
+MOST_LABELS, MOST_LETTERS = 100, 100
+
+
+def model_card(
+    *,
+    name: str,
+    labels: Sequence[str],
+    data: str = "",
+    recipe: str = "",
+    metrics: Mapping[str, float | int | str] | None = None,
+    intended_use: str = "",
+    base_model: str = "",
+    multi_label: bool = False,
+    license: str = "",
+) -> str:
+    """A model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
+
+    All texts are plain: they are shown letter by letter.
+
+    Args:
+        name: of the model, the card's title.
+        labels: the names of the classes, in the order of the logits.
+        data: what it was trained on. Where it begins with ``hf:NAME``, the hub's results are those on that data set.
+        recipe: how it was trained; several lines are shown as they stand, like a file.
+        metrics: how good it is, in the words of the reader: ``{"validation accuracy": 0.98}``. Floats are also the results
+            that the hub shows; whole numbers and texts are only told.
+        intended_use: what it is for.
+        base_model: the model that was fine-tuned; an id of the hub becomes a link.
+        multi_label: whether an image may have several labels, or none.
+        license: an identifier of the hub: ``apache-2.0``.
+    """
+    metrics = metrics or {}
+    answers = "It answers with one of its classes whatever the image shows."
+    if multi_label:
+        answers = "It gives each of its classes a probability of its own; an image may have several labels, or none."
+    sections = {
+        "Labels": _labels(labels),
+        "Data": _paragraphs(data),
+        "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
+        "Results": _table(metrics),
+        "Intended use and limits": "\n\n".join(
+            filter(None, [_paragraphs(intended_use), f"{answers} It knows only images like those it was trained on."])
+        ),
+        "How to use it": USE,
+    }
+    return "\n\n".join(
+        [
+            f"---\n{_front_matter(name, data, metrics, base_model, license)}---",
+            f"# {_text(_short(name))}",
+            _what_it_is(len(labels), multi_label, base_model),
+            *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
+        ]
+    )
+
+
+USE = """\
+In Python:
+
+```python
+import vitrail
+
+model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+for label, score in vitrail.predict(model, "photo.jpg", top=3)[0]:
+    print(label, score)
+```
+
+On the command line:
+
+```bash
+vitrail predict FOLDER photo.jpg --top 3
+vitrail evaluate FOLDER --data PHOTOS
+vitrail train --from FOLDER --data PHOTOS
+```
+"""
+
+
+def _front_matter(name: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str) -> str:
+    """What the hub reads, as YAML (https://huggingface.co/docs/hub/model-cards)."""
+    values: dict[str, object] = {"library_name": "vitrail", "pipeline_tag": "image-classification", "tags": TAGS}
+    if license:
+        values["license"] = _line(license)
+    if is_hub_id(base_model):
+        values["base_model"] = base_model.partition("@")[0]
+    measured = [
+        {"type": _kind(metric), "name": _line(metric), "value": value}
+        for metric, value in metrics.items()
+        if isinstance(value, float) and math.isfinite(value)
+    ]
+    if measured:
+        own = re.match(r"hf:([\w.-]+(?:/[\w.-]+)?)", data)
+        dataset = {"type": own[1] if own else "imagefolder", "name": _short(data.strip().partition("\n")[0]) or "images"}
+        result = {"task": {"type": "image-classification"}, "dataset": dataset, "metrics": measured}
+        values["model-index"] = [{"name": _short(name), "results": [result]}]
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _kind(metric: str) -> str:
+    """The hub's word for a metric: ``accuracy`` for the validation accuracy."""
+    word = re.sub(r"\W+", "_", metric.lower()).strip("_")
+    return re.sub(r"^(validation|val|test|training|train)_", "", word) or "metric"
+
+
+def _what_it_is(classes: int, multi_label: bool, base_model: str) -> str:
+    sentence = "A Vision Transformer, made with Vitrail"
+    if classes:
+        task = (
+            f"that says which of {classes:,} classes an image shows" if multi_label else f"that tells {classes:,} classes apart"
+        )
+        sentence += f", {task}"
+    if not base_model:
+        return f"{sentence}."
+    repository = base_model.partition("@")[0]
+    link = f"[{_text(base_model)}](https://huggingface.co/{repository})" if is_hub_id(base_model) else _code(base_model)
+    return f"{sentence}. It was fine-tuned from {link}."
+
+
+def _labels(labels: Sequence[str]) -> str:
+    named = ", ".join(_code(label) for label in labels[:MOST_LABELS])
+    more = len(labels) - MOST_LABELS
+    return f"{named}, and {more:,} more, all in `config.json`." if more > 0 else named
+
+
+def _table(metrics: Mapping[str, float | int | str]) -> str:
+    rows = [f"| {_text(metric)} | {_text(_number(value))} |" for metric, value in metrics.items()]
+    return "\n".join(["| metric | value |", "|---|---:|", *rows]) if rows else ""
+
+
+def _number(value: float | int | str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2e}"
+
+
+# -- texts that others have written
+
+
+def _line(text: str) -> str:
+    """A text on one line, without what steers the display: ends of lines, changes of direction, what has no width."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _short(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = _line(text)
+    return line if len(line) <= MOST_LETTERS else f"{line[: MOST_LETTERS - 1]}…"
+
+
+def _text(text: str) -> str:
+    """A text on one line, for Markdown to show letter by letter."""
+    return re.sub(r"^[-+=]|[\\`*_\[\]#|~$]", r"\\\g<0>", html.escape(_line(text), quote=False))
+
+
+def _paragraphs(text: str) -> str:
+    """A text of paragraphs, with empty lines between them."""
+    return "\n\n".join(_text(paragraph) for paragraph in re.split(r"\n\s*\n", text.strip()))
+
+
+def _code(text: str) -> str:
+    """A name as code, between more backticks than it holds in a row."""
+    name = _short(text) or "?"
+    fence = "`" * (_longest_fence(name) + 1)
+    space = " " if "`" in (name[0], name[-1]) else ""
+    return f"{fence}{space}{name}{space}{fence}"
+
+
+def _as_it_stands(text: str) -> str:
+    """Several lines as a block of code."""
+    lines = [
+        "".join(letter if letter.isprintable() else " " for letter in line).rstrip() for line in text.strip("\n").splitlines()
+    ]
+    fence = "`" * max(3, _longest_fence(text) + 1)
+    return "\n".join([fence, *lines, fence])
+
+
+def _longest_fence(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
