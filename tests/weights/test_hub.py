@@ -130,7 +130,7 @@ def test_an_architecture_is_no_id(name):
 PATHS = (
     "name / a/ /a a/b/c ./a ../a a/.. ~/a .a/b a/.b /a/b a\b é/b runs/best.safetensors runs/model.PTH runs/a.npz@main runs/a.bin"
 )
-ODDITIES = "a/b@ a/b@.. a/b@c/d a/b@../c a/b@c@d @c a/b@-c hf:a/b https://a/b"
+ODDITIES = "a/b@ a/b@.. a/b@c/d a/b@../c a/b@c@d a/b@c..d @c a/b@-c hf:a/b https://a/b"
 
 
 @pytest.mark.parametrize("reference", [*PATHS.split(), *ODDITIES.split(), "", "a b/c", "a/b\n", "a/b@c\n"])
@@ -284,6 +284,14 @@ def test_what_is_not_in_the_cache_needs_the_hub(hub, monkeypatch, lose, word):
 def test_a_model_that_is_in_the_cache_in_part_is_not_taken(hub, monkeypatch, name):
     hub.add("ann/flowers", MODEL)
     (fetch("ann/flowers") / name).unlink()
+    switched_off(hub, monkeypatch)
+    refused("ann/flowers", "not in the cache")
+
+
+def test_other_weights_in_the_cache_do_not_stand_in_for_those_of_the_model(hub, monkeypatch):
+    hub.add("ann/flowers", {**MODEL, "other.safetensors": b"\7"})
+    (fetch("ann/flowers") / "model.safetensors").unlink()
+    huggingface_hub.hf_hub_download("ann/flowers", "other.safetensors")
     switched_off(hub, monkeypatch)
     refused("ann/flowers", "not in the cache")
 
