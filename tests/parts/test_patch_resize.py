@@ -9,9 +9,11 @@ from timm.models import adapt_input_conv
 from vitrail.parts import adapt_channels, patchify, resize_patches
 
 
-@pytest.mark.parametrize("new", [(16, 16), (12, 20), (9, 8)], ids=str)
-def test_an_enlarged_patch_gives_the_token_of_the_patch(new):
-    weight, patch = torch.randn(5, 3, 8, 8, dtype=torch.float64), torch.randn(1, 3, 8, 8, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("old", "new"), [((8, 8), (16, 16)), ((8, 8), (12, 20)), ((8, 8), (9, 8)), ((4, 6), (7, 6)), ((1, 4), (1, 8))], ids=str
+)
+def test_an_enlarged_patch_gives_the_token_of_the_patch(old, new):
+    weight, patch = torch.randn(5, 3, *old, dtype=torch.float64), torch.randn(1, 3, *old, dtype=torch.float64)
     enlarged = F.interpolate(patch, size=new, mode="bicubic", antialias=True)
     expected = torch.einsum("dchw,bchw->bd", weight, patch)
     torch.testing.assert_close(torch.einsum("dchw,bchw->bd", resize_patches(weight, new), enlarged), expected)
@@ -21,6 +23,29 @@ def test_an_enlarged_patch_gives_the_token_of_the_patch(new):
 def test_numbers_are_timms(new):
     weight = torch.randn(5, 3, 8, 8)
     torch.testing.assert_close(resize_patches(weight, new), resample_patch_embed(weight, list(new)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("old", "new"), [((8, 8), (4, 4)), ((8, 6), (5, 6)), ((4, 4), (4, 1))], ids=str)
+def test_a_reduced_patch_gives_the_nearest_token_that_it_can(old, new):
+    """Whatever other weights w' are taken, B w' is no nearer to w: the error is at right angles to all that B can give."""
+    weight, pixels = torch.randn(5, 3, *old, dtype=torch.float64), torch.eye(old[0] * old[1], dtype=torch.float64)
+    columns_first = F.interpolate(pixels.reshape(-1, 1, *old).mT, size=new[::-1], mode="bicubic", antialias=True).mT
+    transposed = columns_first.flatten(1)  # Bᵀ: (old pixels, new pixels)
+    error = resize_patches(weight, new).flatten(2) @ transposed.T - weight.flatten(2)
+    torch.testing.assert_close(error @ transposed, torch.zeros(5, 3, new[0] * new[1], dtype=torch.float64))
+
+
+def test_patches_of_one_column_are_patches_of_one_row_turned():
+    weight = torch.randn(5, 3, 4, 4)
+    turned = resize_patches(weight.mT, (1, 6)).mT
+    torch.testing.assert_close(resize_patches(weight, (6, 1)), turned, rtol=1e-4, atol=1e-5)
+
+
+def test_a_resized_patch_keeps_the_precision():
+    weight = torch.randn(5, 3, 8, 8)
+    half = resize_patches(weight.bfloat16(), (12, 12))
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), resize_patches(weight.bfloat16().float(), (12, 12)), rtol=0.01, atol=0.01)
 
 
 def test_the_same_size_changes_nothing():

@@ -7,8 +7,27 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from timm.layers import resample_abs_pos_embed
 from torch import Tensor
-from transformers.models.vit_mae.modeling_vit_mae import build_2d_sinusoidal_position_embedding
+from torchvision.models.vision_transformer import interpolate_embeddings
+from transformers import (
+    BeitConfig,
+    CLIPVisionConfig,
+    DeiTConfig,
+    Dinov2Config,
+    Dinov2WithRegistersConfig,
+    SiglipVisionConfig,
+    ViTConfig,
+    ViTMAEConfig,
+)
+from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+from transformers.models.clip.modeling_clip import CLIPVisionEmbeddings
+from transformers.models.deit.modeling_deit import DeiTEmbeddings
+from transformers.models.dinov2.modeling_dinov2 import Dinov2Embeddings
+from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers import Dinov2WithRegistersEmbeddings
+from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
+from transformers.models.vit.modeling_vit import ViTEmbeddings
+from transformers.models.vit_mae.modeling_vit_mae import ViTMAEEmbeddings, build_2d_sinusoidal_position_embedding
 
 from vitrail.errors import ConfigError
 from vitrail.parts import (
@@ -17,7 +36,9 @@ from vitrail.parts import (
     LearnedPosition2d,
     RelativePositionBias,
     RotaryPosition2d,
+    resize_factorised,
     resize_positions,
+    resize_relative,
     rotate,
     sincos_position_1d,
     sincos_position_2d,
@@ -348,5 +369,151 @@ def test_of_every_kind_one_column_is_one_row_turned(columns, kind):
     torch.testing.assert_close(column, row)
 
 
-def test_resizing_keeps_the_precision():
-    assert resize_positions(embedding_of((2, 2), 1).bfloat16(), (2, 2), (3, 4), prefix=1).dtype == torch.bfloat16
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_resizing_keeps_the_precision(dtype):
+    embedding = embedding_of((3, 2), 1).double()
+    exact = resize_positions(embedding, (3, 2), (5, 4), prefix=1)
+    resized = resize_positions(embedding.to(dtype), (3, 2), (5, 4), prefix=1)
+    assert resized.dtype == dtype
+    torch.testing.assert_close(resized.double(), exact, rtol=0, atol=10 * torch.finfo(dtype).eps)
+
+
+def rough(old: tuple[int, int], new: tuple[int, int], **how: object) -> Tensor:
+    """What becomes of a wave over two patches in a finer grid, resized to a coarser one, as (rows, columns)."""
+    wave = torch.tensor([1.0, -1.0]).repeat(old[0] * old[1] // 2)
+    return resize_positions(wave[:, None], old, new, prefix=0, interpolation=Interpolation(**how)).reshape(new)
+
+
+def test_antialiasing_alone_averages_what_a_coarser_grid_leaves_out():
+    assert rough((4, 12), (4, 4)).abs().max() < 0.25 < 0.9 < rough((4, 12), (4, 4), antialias=False).abs().max()
+
+
+@given(old=st.tuples(st.integers(2, 5), st.integers(2, 5)), new=st.tuples(st.integers(2, 5), st.integers(2, 5)))
+@few
+def test_aligned_corners_stay_where_they_are(old, new):
+    grid = torch.randn(*old)
+    how = Interpolation(antialias=False, align_corners=True)
+    resized = resize_positions(grid.reshape(-1, 1), old, new, prefix=0, interpolation=how).reshape(new)
+    torch.testing.assert_close(resized[[0, 0, -1, -1], [0, -1, 0, -1]], grid[[0, 0, -1, -1], [0, -1, 0, -1]])
+
+
+# resize, as other libraries do it
+
+RESIZES = [((4, 4), (7, 7)), ((6, 6), (4, 4)), ((4, 4), (3, 6)), ((3, 5), (5, 4)), ((5, 2), (3, 3)), ((4, 4), (5, 1))]
+
+
+@pytest.mark.parametrize(("old", "new"), [(old, new) for old, new in RESIZES if new[1] > 1])  # where torch has its bug
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+def test_positions_are_resized_as_in_timm(old, new, prefix):
+    embedding = embedding_of(old, prefix)
+    theirs = resample_abs_pos_embed(embedding[None], list(new), list(old), num_prefix_tokens=prefix)
+    torch.testing.assert_close(resize_positions(embedding, old, new, prefix=prefix), theirs[0])
+
+
+SMALL = {"image_size": 16, "patch_size": 4, "hidden_size": 8, "num_attention_heads": 2}
+PLAIN = Interpolation(antialias=False)
+MODELS = {
+    "vit": (ViTEmbeddings, ViTConfig, "position_embeddings", 1, PLAIN),
+    "deit": (DeiTEmbeddings, DeiTConfig, "position_embeddings", 2, PLAIN),
+    "vit_mae": (ViTMAEEmbeddings, ViTMAEConfig, "position_embeddings", 1, PLAIN),
+    "dinov2": (Dinov2Embeddings, Dinov2Config, "position_embeddings", 1, PLAIN),
+    "dinov2_with_registers": (
+        Dinov2WithRegistersEmbeddings, Dinov2WithRegistersConfig, "position_embeddings", 1, Interpolation()
+    ),
+    "clip": (CLIPVisionEmbeddings, CLIPVisionConfig, "position_embedding.weight", 1, PLAIN),
+    "siglip": (SiglipVisionEmbeddings, SiglipVisionConfig, "position_embedding.weight", 0, PLAIN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("new", [(7, 7), (3, 3), (3, 6), (6, 2), (5, 1)])
+def test_positions_are_resized_as_in_transformers(name, new):
+    """From a square grid, which is all that its models are made for."""
+    embeddings, config, parameter, prefix, interpolation = MODELS[name]
+    theirs = embeddings(config(**SMALL)).eval()
+    weights = theirs.get_parameter(parameter)
+    torch.nn.init.normal_(weights)
+    embedding = weights.detach().reshape(-1, 8)
+    resized = resize_positions(embedding, (4, 4), new, prefix=prefix, interpolation=interpolation)
+    tokens = torch.zeros(1, len(resized), 8)
+    expected = theirs.interpolate_pos_encoding(tokens, 4 * new[0], 4 * new[1])[0].detach()
+    if name == "vit_mae":  # whose class token has a position that is added elsewhere
+        resized = resized[-len(expected) :]
+    torch.testing.assert_close(resized, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("new", [7, 3, 1])
+def test_positions_are_resized_as_in_torchvision(new):
+    embedding, name = embedding_of((4, 4), 1), "encoder.pos_embedding"
+    theirs = interpolate_embeddings(4 * new, 4, {name: embedding[None].clone()})[name][0]
+    how = Interpolation(antialias=False, align_corners=True)
+    torch.testing.assert_close(resize_positions(embedding, (4, 4), (new, new), prefix=1, interpolation=how), theirs)
+
+
+# resize, of the other schemes
+
+
+@every_kind
+@pytest.mark.parametrize(("old", "new"), RESIZES)
+def test_factorised_positions_are_resized_as_their_table_is(old, new, kind):
+    """A table that is a sum over rows and columns stays one: 2-D interpolation acts along each side by itself."""
+    position, resized = LearnedPosition2d(old, 8, prefix=2), LearnedPosition2d(new, 8, prefix=2)
+    with torch.no_grad():
+        resized.prefix.copy_(position.prefix)
+        resized.rows.copy_(resize_factorised(position.rows, new[0], interpolation=KINDS[kind]))
+        resized.columns.copy_(resize_factorised(position.columns, new[1], interpolation=KINDS[kind]))
+        table, tokens = added(position, 2 + old[0] * old[1], 8), 2 + new[0] * new[1]
+        expected = resize_positions(table, old, new, prefix=2, interpolation=KINDS[kind])
+        torch.testing.assert_close(added(resized, tokens, 8), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_factorised_positions_of_the_same_number_stay_as_they_are():
+    table = torch.randn(5, 4)
+    assert resize_factorised(table, 5) is table
+
+
+def relative_resized(position: RelativePositionBias, old: tuple[int, int], new: tuple[int, int], prefix: int, **how) -> Tensor:
+    """The biases (heads, prefix + N, prefix + N) on another grid."""
+    resized = RelativePositionBias(new, position.table.shape[1], prefix=prefix)
+    with torch.no_grad():
+        resized.table.copy_(resize_relative(position.table, old, new, prefix_entries=3 if prefix else 0, **how))
+        return resized()
+
+
+@pytest.mark.parametrize("new", [(6, 6), (3, 3), (3, 5), (6, 2)])
+def test_relative_biases_are_resized_as_in_transformers(new):
+    theirs, ours = BeitRelativePositionBias(BeitConfig(**SMALL)), RelativePositionBias((4, 4), 2, prefix=1)
+    torch.nn.init.normal_(theirs.relative_position_bias_table)
+    ours.load_state_dict({"table": theirs.relative_position_bias_table})
+    bilinear = Interpolation(mode="bilinear", antialias=False)
+    resized = relative_resized(ours, (4, 4), new, 1, interpolation=bilinear)
+    torch.testing.assert_close(resized, theirs(new)[0].detach(), rtol=1e-5, atol=1e-5)
+
+
+@every_kind
+@pytest.mark.parametrize(("old", "new"), RESIZES)
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_resized_relative_biases_keep_constants_signs_and_those_of_the_prefix(old, new, prefix, kind):
+    position = RelativePositionBias(old, 2, prefix=prefix)
+    offsets = (2 * old[0] - 1) * (2 * old[1] - 1)
+    with torch.no_grad():
+        position.table[:offsets, 0] = 3.0  # one head sees the same everywhere
+        position.table[:offsets, 1] -= position.table[:offsets, 1].flip(0)  # the other the opposite in the opposite direction
+    same, opposite = relative_resized(position, old, new, prefix, interpolation=KINDS[kind])[:, prefix:, prefix:]
+    torch.testing.assert_close(same, torch.full_like(same, 3.0))
+    if kind != "corners" or 1 not in new:  # of aligned corners a single one is the first, which is no offset of 0
+        torch.testing.assert_close(opposite, -opposite.T, rtol=1e-5, atol=1e-6)
+    resized = resize_relative(position.table, old, new, prefix_entries=3 if prefix else 0, interpolation=KINDS[kind])
+    assert torch.equal(resized[(2 * new[0] - 1) * (2 * new[1] - 1) :], position.table[offsets:])
+
+
+def test_relative_biases_of_the_same_grid_stay_as_they_are():
+    table = RelativePositionBias((2, 3), 2, prefix=1).table
+    assert resize_relative(table, (2, 3), (2, 3), prefix_entries=3) is table
+
+
+@pytest.mark.parametrize(("old", "new"), [((7, 7), (14, 14)), ((4, 6), (9, 8))])
+def test_smooth_relative_biases_come_close_to_themselves_up_and_down_again(old, new):
+    table = smooth((2 * old[0] - 1, 2 * old[1] - 1))
+    up = resize_relative(table, old, new, prefix_entries=0)
+    assert (resize_relative(up, new, old, prefix_entries=0) - table).abs().max() < 0.08

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
+from vitrail.parts.positions import resize_grid
 
 Size = tuple[int, int]
 
@@ -94,22 +95,24 @@ def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:
     """The projection (D, C, P_h, P_w) for patches of another size (FlexiViT; Beyer et al. 2023, section 3.4).
 
     With B the matrix that resizes a patch x, the new weights are ``w' = (Bᵀ)⁺ w``. When patches become larger, the tokens
-    of enlarged patches are those of the patches themselves: ``⟨B x, w'⟩ = ⟨x, w⟩``. https://arxiv.org/abs/2212.08013
+    of enlarged patches are those of the patches themselves: ``⟨B x, w'⟩ = ⟨x, w⟩``; when smaller, as near as can be for
+    patches of random pixels. https://arxiv.org/abs/2212.08013
     """
     old = (weight.shape[2], weight.shape[3])
     if old == patch_size:
         return weight
-    pixels = torch.eye(old[0] * old[1], dtype=torch.float64).reshape(-1, 1, *old)  # one patch for each pixel, which is 1 in it
-    resized = F.interpolate(pixels, size=patch_size, mode="bicubic", antialias=True, align_corners=False)
-    inverse = torch.linalg.pinv(resized.flatten(1))  # (Bᵀ)⁺: (new pixels, old pixels)
+    pixels = torch.eye(old[0] * old[1], dtype=torch.float64, device=weight.device)  # a patch for each pixel, which is 1 in it
+    transposed = resize_grid(pixels.unflatten(1, (1, *old)), patch_size).flatten(1)  # Bᵀ: (old pixels, new pixels)
+    inverse = torch.linalg.pinv(transposed)  # (new pixels, old pixels)
     return (weight.double().flatten(2) @ inverse.T).unflatten(2, patch_size).to(weight.dtype)
 
 
 def adapt_channels(weight: Tensor, channels: int) -> Tensor:
-    """A convolution's weights (D, C, h, w) for another number of channels.
+    """A convolution's weights (D, C, h, w) for another number of channels: summed to one, else repeated in turn and scaled.
 
-    To one channel they are summed, so that a grey image gives what it gave as equal channels. To more they are repeated in
-    turn and divided, so that equal channels give what the image gave before.
+    From 3 to 1, a picture gives the tokens that it gave when repeated in three channels; from 1 to 3 (or 6) the picture
+    repeated gives what it gave before. This is said of pixels as the model sees them: if each channel is normalised by a
+    mean and standard deviation of its own, the channels of a grey picture differ, and the tokens are only close.
     """
     old = weight.shape[1]
     if channels == old:

@@ -3,6 +3,7 @@
 Tokens come as ``[prefix tokens; patches row by row]``. A grid is always explicit: (rows, columns).
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +28,6 @@ class Interpolation:
 
 ANTIALIASED = Interpolation()
 """Ours, as timm's."""
-
 
 Grid = tuple[int, int]
 Rotation = tuple[Tensor, Tensor]
@@ -65,6 +65,19 @@ def _with_prefix(table: np.ndarray, prefix: int, value: float) -> Tensor:
     return torch.from_numpy(np.pad(table, ((prefix, 0), (0, 0)), constant_values=value).astype(np.float32))
 
 
+def resize_grid(values: Tensor, grid: Grid, interpolation: Interpolation = ANTIALIASED) -> Tensor:
+    """Interpolate (B, C, rows, columns) to another grid; same precision, computed in single or better."""
+    turn = grid[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
+    resized = F.interpolate(
+        (values.mT if turn else values).to(torch.promote_types(values.dtype, torch.float32)),
+        size=grid[::-1] if turn else grid,
+        mode=interpolation.mode,
+        antialias=interpolation.antialias,
+        align_corners=interpolation.align_corners,
+    )
+    return (resized.mT if turn else resized).to(values.dtype)
+
+
 def resize_positions(
     embedding: Tensor, old: Grid, new: Grid, *, prefix: int, interpolation: Interpolation = ANTIALIASED
 ) -> Tensor:
@@ -75,14 +88,31 @@ def resize_positions(
     if old == new:
         return embedding
     grid = embedding[prefix:].T.unflatten(1, old)[None]  # (1, D, rows, columns)
-    turn = new[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
-    if turn:
-        grid, new = grid.mT, (new[1], new[0])
-    how = interpolation
-    resized = F.interpolate(grid.float(), size=new, mode=how.mode, antialias=how.antialias, align_corners=how.align_corners)
-    grid = resized.to(embedding.dtype)
-    grid = grid.mT if turn else grid
-    return torch.cat([embedding[:prefix], grid[0].flatten(1).T])
+    return torch.cat([embedding[:prefix], resize_grid(grid, new, interpolation)[0].flatten(1).T])
+
+
+def resize_factorised(table: Tensor, count: int, *, interpolation: Interpolation = ANTIALIASED) -> Tensor:
+    """Interpolate the rows, or the columns, of `LearnedPosition2d` in 1-D: (n, D/2) to (count, D/2)."""
+    return resize_positions(table, (1, len(table)), (1, count), prefix=0, interpolation=interpolation)
+
+
+def resize_relative(
+    table: Tensor, old: Grid, new: Grid, *, prefix_entries: int, interpolation: Interpolation = ANTIALIASED
+) -> Tensor:
+    """Interpolate the table of `RelativePositionBias` from one grid to another, as a grid of offsets.
+
+    (2·rows − 1)(2·columns − 1) offsets and ``prefix_entries`` (3, or 0 without prefix tokens), which stay, by heads.
+    """
+    if old == new:
+        return table
+    offsets = table[: len(table) - prefix_entries]
+    resized = resize_positions(offsets, _offsets(old), _offsets(new), prefix=0, interpolation=interpolation)
+    return torch.cat([resized, table[len(offsets) :]])
+
+
+def _offsets(grid: Grid) -> Grid:
+    """How many different offsets there are between two rows, and between two columns."""
+    return 2 * grid[0] - 1, 2 * grid[1] - 1
 
 
 class FixedPosition(nn.Module):
@@ -153,11 +183,11 @@ class RelativePositionBias(nn.Module):
 
     def __init__(self, grid: Grid, heads: int, *, prefix: int):
         super().__init__()
-        offsets = (2 * grid[0] - 1) * (2 * grid[1] - 1)
+        offsets = math.prod(_offsets(grid))
         self.table = nn.Parameter(torch.empty(offsets + (3 if prefix else 0), heads))
         nn.init.normal_(self.table, std=0.02)
         y, x = (c.astype(np.int64) for c in _coordinates(grid))
-        index = (y[:, None] - y + grid[0] - 1) * (2 * grid[1] - 1) + (x[:, None] - x + grid[1] - 1)
+        index = (y[:, None] - y + grid[0] - 1) * _offsets(grid)[1] + (x[:, None] - x + grid[1] - 1)
         index = np.pad(index, ((prefix, 0), (prefix, 0)), constant_values=offsets)
         index[prefix:, :prefix], index[:prefix, :prefix] = offsets + 1, offsets + 2
         self.register_buffer("index", torch.from_numpy(index), persistent=False)
