@@ -319,6 +319,17 @@ def test_a_run_with_a_teacher_opens_it_again_when_it_is_resumed(run, pictures, t
     assert run_folder.RunFolder.open(resumed.folder).settings.distillation.teacher == str(run.folder)
 
 
+def test_a_plain_model_gets_a_distillation_token_to_learn_from_a_teacher_with(run, pictures, tmp_path):
+    settings = {"start": str(run.folder), "teacher": str(run.folder), "epochs": 2, "batch_size": 8, "image_size": 16}
+    tuned = vitrail.train(pictures, tmp_path / "run", **settings, **{"optimizer.lr": 1e-9})
+    config, source = tuned.trained.model.config, run.trained.model
+    assert config.distillation_token and not source.config.distillation_token
+    ours = tuned.trained.model
+    torch.testing.assert_close(ours.distillation_token, source.class_token, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.head.linear.weight, source.head.linear.weight, rtol=0, atol=1e-5)
+    assert ours.head_distillation.linear.weight.abs().max() < 1e-5
+
+
 def test_a_teacher_of_other_classes_is_refused_and_leaves_nothing(run, tiny, tmp_path):
     with pytest.raises(DataError, match="'9' of the data are none of the model's labels 'blue', 'green', 'red'"):
         vitrail.train("digits", tmp_path / "run", teacher=str(run.folder), fast_dev_run=True, **tiny)

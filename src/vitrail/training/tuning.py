@@ -5,6 +5,7 @@ from torch import nn
 from vitrail.models.vit import ViT
 from vitrail.training.adapters import add_adapters
 from vitrail.training.settings import RunSettings
+from vitrail.weights.transfer import HEADS
 
 
 def choose_parts(model: ViT, settings: RunSettings) -> None:
@@ -31,4 +32,4 @@ def start_training(model: ViT, settings: RunSettings) -> None:
 
 def heads(model: ViT) -> dict[str, nn.Module]:
     """The head, and that of the distillation token where there is one, by name."""
-    return {name: module for name, module in model.named_children() if name in ("head", "head_distillation")}
+    return {name: module for name, module in model.named_children() if name in HEADS}
