@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.weights.folder import FORMAT, TrainedModel, distinct, save_model
+from vitrail.weights.folder import FORMAT, TrainedModel, distinct
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import write
@@ -29,7 +29,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         raise ConfigError(f"{str(out)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
     suffix = out.suffix.lower()
     if suffix not in (".safetensors", ".npz"):
-        save_model(out, trained, card=trained.card, layout=layout)
+        trained.save_pretrained(out, layout=layout)
         return
     if layout in (None, FORMAT):
         raise ConfigError("a file alone needs a layout", where="--layout", hint=f"known: {', '.join(LAYOUTS)}")

@@ -5,6 +5,7 @@ folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,10 +15,12 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
+from vitrail.weights.card import model_card
+from vitrail.weights.hub import push
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import some, write_tensors
-from vitrail.weights.translate import TRAINING_ONLY, describe, write
+from vitrail.weights.translate import TRAINING_ONLY, describe, summary, write
 
 FORMAT = "vitrail"
 PROBLEMS = ("single_label_classification", "multi_label_classification")
@@ -52,7 +55,18 @@ class TrainedModel(nn.Module):
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
         """Write the model folder; see `save_model`."""
-        save_model(path_of(folder), self, card=self.card, layout=layout)
+        save_model(path_of(folder), self, card=self.card or self._plain_card(), layout=layout)
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
+        with TemporaryDirectory() as draft:
+            folder = Path(draft, "model")
+            self.save_pretrained(folder)
+            return push(folder, repo_id, private=private, revision=revision)
+
+    def _plain_card(self) -> str:
+        """What can be said of a model that came without a card."""
+        return model_card(name=f"Vision Transformer, {summary(self.config)}", labels=self.labels, multi_label=self.multi_label)
 
 
 def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.models.registry import fields_of
-from vitrail.weights.pretrained import CARD, CONFIG, PREPROCESSOR, WEIGHTS
-from vitrail.weights.tensor_files import PICKLES, some
+from vitrail.weights.tensor_files import CARD, CONFIG, PICKLES, PREPROCESSOR, WEIGHTS, some
 
 USUAL = "model.safetensors"
 MODEL_FILES = (CONFIG, PREPROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
@@ -37,15 +35,7 @@ def is_hub_id(reference: str) -> bool:
     if match is None or ".." in reference or "--" in match["repository"] or match["repository"].endswith(".git"):
         return False
     name = match["repository"]
-    return not (name.lower().endswith((*WEIGHTS, *PICKLES)) or _ARCHITECTURE.fullmatch(name) or _is_architecture(name))
-
-
-def _is_architecture(name: str) -> bool:
-    try:
-        fields_of(name)
-    except ConfigError:
-        return False
-    return True
+    return not (name.lower().endswith((*WEIGHTS, *PICKLES)) or _ARCHITECTURE.fullmatch(name))
 
 
 def fetch(reference: str) -> Path:

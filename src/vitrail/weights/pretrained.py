@@ -17,14 +17,22 @@ from vitrail.weights.empty import empty_model
 from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, distinct, fill
 from vitrail.weights.layout import HALF, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.tensor_files import PICKLES, read_json, read_pickle, read_tensors, require_numbers
+from vitrail.weights.tensor_files import (
+    CARD,
+    CONFIG,
+    PICKLES,
+    PREPROCESSOR,
+    WEIGHTS,
+    read_json,
+    read_pickle,
+    read_tensors,
+    require_numbers,
+)
 from vitrail.weights.transfer import adapt
-from vitrail.weights.translate import TRAINING_ONLY, described, recognise
+from vitrail.weights.translate import TRAINING_ONLY, described, recognise, summary
 
-CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
-WEIGHTS = (".safetensors", ".npz")
 Size = tuple[int, int]
 
 
@@ -306,19 +314,3 @@ def _from_timm(values: Mapping[str, Any], config: ViTConfig, standard: Preparati
     except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         what = f"the description of the preprocessing is incomplete or damaged: {error}"
         raise ModelFileError(what, where=where, hint="mend pretrained_cfg") from None
-
-
-def summary(config: ViTConfig) -> str:
-    """An architecture in one line."""
-    rows, columns = config.image_size
-    patch = "×".join(map(str, dict.fromkeys(config.patch_size)))
-    parts = [
-        f"dim {config.dim}, depth {config.depth}, heads {config.heads}, patch {patch}, images {rows}×{columns}×{config.channels}",
-        f"{config.registers} register{'s' * (config.registers > 1)}" if config.registers else "",
-        {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}.get(config.pool, config.pool),
-        "distillation token" if config.distillation_token else "",
-        "" if config.mlp == "gelu" else config.mlp,
-        f"norm epsilon {config.norm_eps:g}",
-        f"{config.num_classes} classes" if config.num_classes else "no head",
-    ]
-    return ", ".join(part for part in parts if part)

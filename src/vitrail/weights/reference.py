@@ -10,8 +10,9 @@ from vitrail.files import path_of
 from vitrail.models.config import ViTConfig
 from vitrail.models.registry import fields_of, model_config
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.pretrained import WEIGHTS, Changes, Checkpoint, build
-from vitrail.weights.tensor_files import PICKLES, refuse_pickle
+from vitrail.weights.hub import fetch, is_hub_id
+from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.tensor_files import PICKLES, WEIGHTS, refuse_pickle
 
 
 def from_pretrained(
@@ -89,6 +90,8 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     try:
         fields_of(str(reference))
     except ConfigError as error:
+        if is_hub_id(str(reference)):
+            return fetch(str(reference))
         hint = f"give a folder, a file of weights or a hub id such as org/name; {error.hint}"
         raise ModelFileError(f"no model at {str(reference)!r}", where=path, hint=hint) from None
     raise ModelFileError(

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 
+CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
+"""What stands in a model folder beside its weights."""
+WEIGHTS = (".safetensors", ".npz")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

@@ -270,3 +270,19 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             )
         fields["mlp"] = names[act]
     return fields
+
+
+def summary(config: ViTConfig) -> str:
+    """An architecture in one line."""
+    rows, columns = config.image_size
+    patch = "×".join(map(str, dict.fromkeys(config.patch_size)))
+    parts = [
+        f"dim {config.dim}, depth {config.depth}, heads {config.heads}, patch {patch}, images {rows}×{columns}×{config.channels}",
+        f"{config.registers} register{'s' * (config.registers > 1)}" if config.registers else "",
+        {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}.get(config.pool, config.pool),
+        "distillation token" if config.distillation_token else "",
+        "" if config.mlp == "gelu" else config.mlp,
+        f"norm epsilon {config.norm_eps:g}",
+        f"{config.num_classes} classes" if config.num_classes else "no head",
+    ]
+    return ", ".join(part for part in parts if part)
