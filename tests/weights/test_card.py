@@ -95,9 +95,9 @@ def test_every_section_that_has_something_to_say_is_there_in_order():
 
 
 def test_sections_without_content_are_left_out():
-    card = model_card(name="a", labels=[])
-    assert headings(card) == ["Intended use and limits", "How to use it"]
-    assert "classes apart" not in card and "fine-tuned" not in card
+    card = model_card(name="a", labels=["b"])
+    assert headings(card) == ["Labels", "Intended use and limits", "How to use it"]
+    assert "fine-tuned" not in card
     assert ModelCard(card).data.to_dict().keys() == {"library_name", "pipeline_tag", "tags"}
 
 
@@ -144,6 +144,20 @@ def test_its_own_instructions_work(trained, tmp_path, monkeypatch, capsys):
     for command in shell.splitlines():
         assert command.startswith("vitrail ")
         app.parse_args(command.removeprefix("vitrail "), print_error=False, exit_on_error=False)
+
+
+def test_of_a_model_without_classes_none_are_spoken_of(trained, tmp_path, monkeypatch):
+    card = model_card(name="a", labels=[])
+    assert headings(card) == ["Intended use and limits", "How to use it"]
+    assert "gives an image a vector" in card and "its classes" not in card and "vitrail predict" not in card
+    assert ModelCard(card).data.pipeline_tag == "image-feature-extraction"
+    save_model(tmp_path / "FOLDER", trained(num_classes=0), card=card)
+    monkeypatch.chdir(tmp_path)
+    python, shell = contents(card, "fence")
+    names = {}
+    exec(python, names)
+    assert names["vectors"].shape == (1, 16)
+    app.parse_args(shell.strip().removeprefix("vitrail "), print_error=False, exit_on_error=False)
 
 
 # -- what the hub reads
@@ -204,7 +218,7 @@ def test_a_base_model_of_the_hub_is_linked_to():
 def test_a_class_is_shown_letter_by_letter(name):
     card = model_card(name="a", labels=["first", name, "last"])
     first, between, last = contents(card, "code_inline")
-    assert (first, last) == ("first", "last") and between.removesuffix("…") == (seen(name)[:99] or "?")
+    assert (first, last) == ("first", "last") and between.removesuffix("…") == (seen(name)[:199] or "?")
 
 
 @pytest.mark.parametrize("field", ["name", "data", "intended_use", "base_model", "license"])

@@ -12,8 +12,9 @@ import yaml
 
 from vitrail.weights.hub import is_hub_id
 
-TAGS = ["vision-transformer", "vit", "image-classification"]
-MOST_LABELS, MOST_LETTERS = 100, 100
+CLASSIFIER, BACKBONE = "image-classification", "image-feature-extraction"
+"""The hub's words for what a model does: with labels, and without."""
+MOST_LABELS, MOST_LETTERS = 100, 200
 
 
 def model_card(
@@ -34,7 +35,7 @@ def model_card(
 
     Args:
         name: of the model, the card's title.
-        labels: the names of the classes, in the order of the logits.
+        labels: the names of the classes, in the order of the logits; none for a model that gives vectors.
         data: what it was trained on. Where it begins with ``hf:NAME``, the hub's results are those on that data set.
         recipe: how it was trained; several lines are shown as they stand, like a file.
         metrics: how good it is, in the words of the reader: ``{"validation accuracy": 0.98}``. Floats are also the results
@@ -45,22 +46,17 @@ def model_card(
         license: an identifier of the hub: ``apache-2.0``.
     """
     metrics = metrics or {}
-    answers = "It answers with one of its classes whatever the image shows."
-    if multi_label:
-        answers = "It gives each of its classes a probability of its own; an image may have several labels, or none."
     sections = {
         "Labels": _labels(labels),
         "Data": _paragraphs(data),
         "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
         "Results": _table(metrics),
-        "Intended use and limits": "\n\n".join(
-            filter(None, [_paragraphs(intended_use), f"{answers} It knows only images like those it was trained on."])
-        ),
-        "How to use it": USE,
+        "Intended use and limits": "\n\n".join(filter(None, [_paragraphs(intended_use), _limits(labels, multi_label)])),
+        "How to use it": USE if labels else USE_OF_VECTORS,
     }
     return "\n\n".join(
         [
-            f"---\n{_front_matter(name, data, metrics, base_model, license)}---",
+            f"---\n{_front_matter(name, CLASSIFIER if labels else BACKBONE, data, metrics, base_model, license)}---",
             f"# {_text(_short(name))}",
             _what_it_is(len(labels), multi_label, base_model),
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
@@ -89,9 +85,35 @@ vitrail train --from FOLDER --data PHOTOS
 """
 
 
-def _front_matter(name: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str) -> str:
+USE_OF_VECTORS = """\
+In Python:
+
+```python
+import torch
+import vitrail
+
+model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+images = torch.zeros(1, model.config.channels, *model.config.image_size)  # prepared as model.preparation says
+vectors = model(images)
+```
+
+On the command line, to make a classifier of it:
+
+```bash
+vitrail train --from FOLDER --data PHOTOS
+```
+"""
+
+
+def _front_matter(
+    name: str, task: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str
+) -> str:
     """What the hub reads, as YAML (https://huggingface.co/docs/hub/model-cards)."""
-    values: dict[str, object] = {"library_name": "vitrail", "pipeline_tag": "image-classification", "tags": TAGS}
+    values: dict[str, object] = {
+        "library_name": "vitrail",
+        "pipeline_tag": task,
+        "tags": ["vision-transformer", "vit", task],
+    }
     if license:
         values["license"] = _line(license)
     if is_hub_id(base_model):
@@ -104,7 +126,7 @@ def _front_matter(name: str, data: str, metrics: Mapping[str, float | int | str]
     if measured:
         own = re.match(r"hf:([\w.-]+(?:/[\w.-]+)?)", data)
         dataset = {"type": own[1] if own else "imagefolder", "name": _short(data.strip().partition("\n")[0]) or "images"}
-        result = {"task": {"type": "image-classification"}, "dataset": dataset, "metrics": measured}
+        result = {"task": {"type": task}, "dataset": dataset, "metrics": measured}
         values["model-index"] = [{"name": _short(name), "results": [result]}]
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
@@ -116,17 +138,27 @@ def _kind(metric: str) -> str:
 
 
 def _what_it_is(classes: int, multi_label: bool, base_model: str) -> str:
-    sentence = "A Vision Transformer, made with Vitrail"
-    if classes:
-        task = (
-            f"that says which of {classes:,} classes an image shows" if multi_label else f"that tells {classes:,} classes apart"
-        )
-        sentence += f", {task}"
+    sentence = "A Vision Transformer, made with Vitrail, that "
+    if not classes:
+        sentence += "gives an image a vector"
+    elif multi_label:
+        sentence += f"says which of {classes:,} classes an image shows"
+    else:
+        sentence += f"tells {classes:,} classes apart"
     if not base_model:
         return f"{sentence}."
     repository = base_model.partition("@")[0]
     link = f"[{_text(base_model)}](https://huggingface.co/{repository})" if is_hub_id(base_model) else _code(base_model)
     return f"{sentence}. It was fine-tuned from {link}."
+
+
+def _limits(labels: Sequence[str], multi_label: bool) -> str:
+    known = "It knows only images like those it was trained on."
+    if not labels:
+        return known
+    if multi_label:
+        return f"It gives each of its classes a probability of its own; an image may have several labels, or none. {known}"
+    return f"It answers with one of its classes whatever the image shows. {known}"
 
 
 def _labels(labels: Sequence[str]) -> str:
