@@ -330,6 +330,20 @@ def test_a_plain_model_gets_a_distillation_token_to_learn_from_a_teacher_with(ru
     assert ours.head_distillation.linear.weight.abs().max() < 1e-5
 
 
+def test_the_card_says_how_a_model_came_about_and_where_nothing_lies(run, pictures, tmp_path):
+    settings = {"start": str(run.folder), "teacher": str(run.folder), "tune": "head", "fast_dev_run": True, "lr": 0.0123}
+    tuned = vitrail.train(pictures, tmp_path / "run", **settings)
+    card = (tuned.folder / "best" / "README.md").read_text()
+    assert "# colours, fine-tuned on pictures\n" in card
+    assert "lr: 0.0123" in card and "tune: head" in card and "teacher: colours" in card
+    (row,) = run_folder.RunFolder.open(tuned.folder).rows
+    assert f"| validation accuracy | {row['val_top1']:.4f} |" in card
+    assert "`blue`, `green`, `red`" in card
+    for path in (pictures.parent, run.folder.parent, tmp_path):
+        assert str(path) not in card
+    assert "# ViT-Ti/4 on pictures\n" in (run.folder / "best" / "README.md").read_text()
+
+
 def test_a_teacher_of_other_classes_is_refused_and_leaves_nothing(run, tiny, tmp_path):
     with pytest.raises(DataError, match="'9' of the data are none of the model's labels 'blue', 'green', 'red'"):
         vitrail.train("digits", tmp_path / "run", teacher=str(run.folder), fast_dev_run=True, **tiny)

@@ -13,7 +13,7 @@ from vitrail import api
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DivergedError, ModelFileError
 from vitrail.training.loop import Observer
-from vitrail.training.run_folder import RunFolder, require_free
+from vitrail.training.run_folder import RunFolder, name_of, require_free
 from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model
 
@@ -207,3 +207,19 @@ def test_resuming_a_run_whose_images_changed_keeps_the_old_deal(pictures, tiny, 
     run = api.resume(tmp_path / "run")
     assert json.loads((run.folder / "splits.json").read_text()) == dealt
     assert run.scores["images"] == sum(split == "test" for split in dealt.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("digits", "digits"),
+        ("/home/me/photos", "photos"),
+        ("cifar10:/home/me/cifar-10-python.tar.gz", "cifar10:cifar-10-python.tar.gz"),
+        ("wds:/data/shards-{000..009}.tar", "wds:shards-{000..009}.tar"),
+        ("hf:org/photos@v1", "hf:org/photos@v1"),
+        ("org/model", "org/model"),
+        ("", ""),
+    ],
+)
+def test_of_a_whole_path_the_last_name_is_told(source, name):
+    assert name_of(source) == name

@@ -32,14 +32,15 @@ from vitrail.training.checkpoint import (
 )
 from vitrail.training.evaluation import evaluate_batches, pick_device
 from vitrail.training.optimizer import create_optimizers
-from vitrail.training.run_folder import RunFolder
+from vitrail.training.run_folder import RunFolder, name_of
 from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
-from vitrail.training.settings import RunSettings
+from vitrail.training.settings import RunSettings, differences
 from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.training.task import Task, class_weights
 from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import choose_parts, heads, start_training
+from vitrail.weights.card import model_card
 from vitrail.weights.folder import TrainedModel, save_model
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -279,7 +280,7 @@ class Trainer:
         complete = merge(model) if low_rank else model
         trained = TrainedModel(complete, self.data.classes, self.preparation, self.data.multi_label)
         with whole_folder(self.folder.path / name) as draft:
-            save_model(draft, trained, card=_card(settings, self.data, self.rows[-1]))
+            save_model(draft, trained, card=_card(settings, self.data, self.rows[-1], self.epochs))
             if low_rank:
                 save_adapter(draft / "adapter", model, settings.lora, whole=list(heads(model)), base=settings.start)
 
@@ -389,27 +390,18 @@ def _moving_average(decay: float) -> Any:
     return torch.no_grad()(update)
 
 
-def _card(settings: RunSettings, data: ImageData, row: Row) -> str:
-    """The model card."""
-    measure, value, answers = "accuracy", "val_top1", "It answers with one of its classes whatever the image shows."
-    if data.multi_label:
-        measure, value = "mean average precision", "val_map"
-        answers = "It gives each of its classes a probability of its own; an image may have several labels, or none."
-    return f"""---
-library_name: vitrail
-pipeline_tag: image-classification
----
-# {settings.model.name} on {data.source}
-
-A Vision Transformer trained with Vitrail to tell {len(data.classes)} classes apart:
-{", ".join(data.classes)}.
-
-| | |
-|---|---|
-| validation {measure} | {row[value]:.4f} |
-| validation loss | {row["val_loss"]:.4f} |
-| epoch | {row["epoch"]} of {settings.training.epochs} |
-| training images | {len(data.splits["train"]):,} |
-
-{answers} It knows only images like those it was trained on.
-"""
+def _card(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:
+    """The model card. Of paths it tells the last name alone: it may be read by anybody."""
+    measure, value = ("mean average precision", "val_map") if data.multi_label else ("accuracy", "val_top1")
+    images = data.splits["val"] or data.splits["train"]
+    source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))
+    told = settings.changed(distillation=settings.distillation.changed(teacher=teacher or None))
+    return model_card(
+        name=f"{base}, fine-tuned on {source}" if base else f"{settings.model.name} on {source}",
+        labels=data.classes,
+        data=f"{source}\n\n{len(data.splits['train']):,} images to learn from, {len(images):,} to choose the epoch by.",
+        recipe=differences(told),
+        metrics={f"validation {measure}": row[value], "validation loss": row["val_loss"], "epoch": f"{row['epoch']} of {epochs}"},
+        base_model=base,
+        multi_label=data.multi_label,
+    )

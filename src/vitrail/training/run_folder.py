@@ -127,6 +127,12 @@ def require_free(path: Path) -> None:
         raise ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
 
 
+def name_of(source: str) -> str:
+    """Data or a model as it is called among people: of a whole path its last name, and what is none as it is."""
+    kind, colon, path = source.rpartition(":")
+    return f"{kind}{colon}{Path(path).name}" if os.path.isabs(path) else source
+
+
 def default_folder(results: str, source: str) -> Path:
     """``results/NAME-DATE-TIME`` for a data set."""
     name = re.sub(r"[^\w.-]+", "-", Path(source).resolve().name).strip("-") or "run"
