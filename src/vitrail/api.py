@@ -235,7 +235,7 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
     own = merge(file, settings)
     data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
     if not isinstance(reference, str | None):
-        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a run folder or a model folder")
+        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")
     if recipe is None and isinstance(model, dict) and "name" in model:
         base: Values = {}  # a complete recipe of its own
     else:

@@ -96,6 +96,19 @@ def test_recipe_then_file_then_flags():
     assert (training.epochs, training.seed, training.batch_size) == (3, 2, 1)
 
 
+def test_what_a_recipe_without_a_model_says_of_models_stands_over_the_one_to_start_from():
+    start, flags = model_config("ViT-Ti/16", dropout=0.2), {**DATA, "start": "somewhere"}
+    for recipe, expected in (
+        ({"model": {"patch_dropout": 0.5}}, (192, 0.2, 0.5)),
+        ({"model": {"patch_dropout": 0.5, "dropout": 0}}, (192, 0, 0.5)),
+        ({"model": {"name": "ViT-S/16", "patch_dropout": 0.5}}, (192, 0.2, 0)),
+    ):
+        model = resolve(recipe, {}, flags, start).model
+        assert (model.dim, model.dropout, model.patch_dropout) == expected
+    with pytest.raises(ConfigError, match="no model given"):
+        resolve({"model": {"patch_dropout": 0.5}}, {}, DATA)
+
+
 @pytest.mark.parametrize(
     ("file", "flags", "expected"),
     [

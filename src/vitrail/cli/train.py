@@ -50,7 +50,7 @@ def train(
     model
         A name of vitrail models, such as ViT-S/16.
     start
-        A trained model to start from: a run folder or a model folder.
+        A trained model to start from: a run folder, a model folder, a file of weights, or a hub id such as org/name.
     tune
         What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
     teacher

@@ -190,13 +190,15 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
 
     A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
     A layer that names a number of epochs means that number, whatever ``min_steps`` one below it has.
-    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model. With a teacher the
-    model has a distillation token, if it can and no layer says otherwise.
+    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model, and what a
+    recipe that names none says of it stands over that. With a teacher the model has a distillation token, if it can and no
+    layer says otherwise.
     """
     merged: Values = {}
     if start is not None:
         fields = start.model_dump(exclude={"num_classes"} if start.distillation_token else {"num_classes", "distillation_token"})
-        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **fields}}
+        over = recipe.get("model", {})
+        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **fields, **({} if "name" in over else over)}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
@@ -210,7 +212,7 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
         merged = merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
-    if not merged.get("model"):
+    if "name" not in merged.get("model", {}):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     settings = _with_token(RunSettings.read(merged))
     if settings.training.tune != "all" and settings.start is None:
