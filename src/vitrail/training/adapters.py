@@ -14,6 +14,7 @@ from vitrail.errors import ModelFileError, unknown
 from vitrail.files import whole_folder, write_json
 from vitrail.models.vit import ViT
 from vitrail.training.settings import LoraSettings
+from vitrail.weights.empty import empty_model
 from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers, some, write_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -78,10 +79,9 @@ def merge(model: ViT) -> ViT:
     """A plain model, with weights of its own, that computes what the model and its adapters do together."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
     state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
-    with torch.device("meta"):
-        merged = ViT(model.config)
+    merged = empty_model(model.config)
     merged.load_state_dict(state, assign=True)
-    return merged.train(model.training)
+    return merged.to(next(model.parameters()).device).train(model.training)
 
 
 def save_adapter(folder: Path, model: ViT, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
