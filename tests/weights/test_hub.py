@@ -428,4 +428,4 @@ def test_the_environment_says_where_the_hub_and_the_cache_are_and_nothing_is_con
     assert done.returncode == 0, done.stderr
     found = Path(done.stdout.strip())
     assert found.is_relative_to(tmp_path) and content(found) == MODEL
-    assert "\r" not in done.stderr  # no animation where there is no terminal
+    assert "%|" not in done.stderr  # no progress bar where there is no terminal
