@@ -240,6 +240,11 @@ def test_a_recipe_stays_a_recipe(text):
     assert contents(card, "fence")[0].endswith("\na: b\n")
 
 
+def test_a_recipe_holds_nothing_that_steers_the_display():
+    card = model_card(name="a", labels=["b"], recipe="training:\n  lr: \u202e1.0\u200b\x1b[2J\n")
+    assert contents(card, "fence")[0] == "training:\n  lr:  1.0  [2J\n"
+
+
 @pytest.mark.parametrize("text", VISIBLE, ids=range(len(VISIBLE)))
 def test_a_row_of_the_table_stays_a_row(text):
     card = model_card(name="a", labels=["b"], metrics={text: text})
