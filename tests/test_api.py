@@ -434,3 +434,15 @@ def test_answers_that_are_not_finite_are_no_answers(run, pictures, tmp_path):
     for ask in (lambda: vitrail.predict(broken, pictures / "red" / "0.png"), lambda: vitrail.evaluate(broken, pictures)):
         with pytest.raises(ModelFileError, match="not finite"):
             ask()
+
+
+def test_a_model_without_classes_says_so_and_can_be_taught_some(run, pictures, tmp_path):
+    vectors = vitrail.from_pretrained(run.folder, num_classes=0)
+    assert vectors.labels == [] and vectors(torch.zeros(1, 3, 8, 8)).shape == (1, 16)
+    for use in (lambda: vitrail.predict(vectors, Image.new("RGB", (8, 8))), lambda: vitrail.evaluate(vectors, pictures)):
+        with pytest.raises(ModelFileError, match="vectors, not classes") as error:
+            use()
+        assert "vitrail train --from" in error.value.hint
+    vectors.save_pretrained(tmp_path / "vectors")
+    taught = vitrail.train(pictures, tmp_path / "taught", start=str(tmp_path / "vectors"), epochs=1)
+    assert taught.trained.labels == ["blue", "green", "red"]

@@ -152,6 +152,7 @@ def evaluate(
         on_batch: told the size of every finished batch.
     """
     trained = model if isinstance(model, TrainedModel) else open_model(model)
+    _require_classes(trained)
     source, own_splits = _open_for(model, data)
     chosen = split or (source.evaluation_split if own_splits else "all")
     index = match_classes(source.classes, trained.labels, where=source.source)
@@ -208,6 +209,7 @@ def predict(
 @torch.inference_mode()
 def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> list[list[tuple[str, float]]]:
     """`predict` for prepared pixels: uint8 (B, C, H, W)."""
+    _require_classes(trained)
     device = pick_device()
     batch = trained.preparation.normalize(torch.from_numpy(pixels).to(device))
     logits = trained.model.to(device).eval()(batch).float().cpu()
@@ -218,6 +220,13 @@ def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> li
         [(trained.labels[i], score) for i, score in zip(indices, scores, strict=True)]
         for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
     ]
+
+
+def _require_classes(trained: TrainedModel) -> None:
+    if not trained.labels:
+        raise ModelFileError(
+            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
+        )
 
 
 def _require_finite(logits: torch.Tensor) -> None:

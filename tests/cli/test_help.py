@@ -10,7 +10,7 @@ import pytest
 import vitrail
 from vitrail.cli.app import app
 
-COMMANDS = ["demo", "train", "resume", "evaluate", "predict", "summary", "models", "recipes", "doctor", "data"]
+COMMANDS = ["demo", "train", "resume", "convert", "evaluate", "predict", "summary", "models", "recipes", "doctor", "data"]
 BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {
     "train": "--data --out --recipe --model --from --epochs --batch-size --lr --seed --image-size --precision "

@@ -35,7 +35,8 @@ def show(
     out
         The picture to write, a PNG file that does not exist.
     recipe
-        Settings to begin with; see vitrail recipes. Default: that of the digits or of CIFAR-10, else scratch.
+        Settings to begin with; see vitrail recipes. Default: finetune with --from, that of the digits
+        or of CIFAR-10 for them, else scratch.
     config
         A YAML file over the recipe, or, if it names a model, in its place.
     start
