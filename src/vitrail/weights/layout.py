@@ -161,6 +161,7 @@ class Layout:
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
+        named: our activation by a regular expression of the ``architecture`` in ``config.json``, where only that tells.
         model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
@@ -185,6 +186,7 @@ class Layout:
     described: Mapping[str, str] = field(default_factory=dict)
     activations: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
+    named: Mapping[str, str] = field(default_factory=dict)
     model_types: tuple[str, ...] = ()
     classes: tuple[str, str] = ("", "")
     extra: Callable[[ViTConfig], dict[str, Any]] = lambda config: {}

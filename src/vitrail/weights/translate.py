@@ -1,6 +1,7 @@
 """Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -261,6 +262,9 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         for ours, theirs in layout.described.items()
         if values.get(theirs) is not None
     }
+    for pattern, activation in layout.named.items():
+        if re.search(pattern, str(values.get("architecture", ""))):
+            fields["mlp"] = activation
     act = values.get(layout.activation)
     if layout.activations and act is not None and not values.get("use_swiglu_ffn"):
         names = {theirs: ours for ours, theirs in layout.activations.items()}

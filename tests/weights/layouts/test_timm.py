@@ -5,7 +5,7 @@ import json
 import pytest
 import timm
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from timm.layers import SwiGLU, SwiGLUPacked
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
@@ -132,8 +132,6 @@ def test_a_folder_that_is_written_is_a_model_of_timms(randomized, kept, tmp_path
 
 def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp_path):
     theirs = randomized(VisionTransformer(**SMALL))
-    from safetensors.torch import save_file
-
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
     described = {
         "architecture": "vit_tiny_patch16_224",
@@ -149,3 +147,20 @@ def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp
     preparation = ours.preparation
     assert (preparation.mean, preparation.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
     assert (preparation.resize_size, preparation.resampling, preparation.fit) == ((40, 40), "bilinear", "squash")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_base_patch16_clip_quickgelu_224",
+        "vit_base_patch32_siglip_256",
+        "vit_base_patch16_siglip_224",
+        "vit_base_patch16_siglip_512",
+    ],
+)
+def test_the_activation_that_only_the_name_tells_is_known(name, randomized, tmp_path, agree):
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
+    theirs = randomized(timm.create_model(name, **small))
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "num_classes": 5}))
+    agree(from_pretrained(tmp_path), theirs)

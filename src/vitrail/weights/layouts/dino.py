@@ -18,6 +18,7 @@ DINO = replace(
     older={},
     described={},
     activations={},
+    named={},
     describe=None,
     aliases=WRAPPED,
     ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),

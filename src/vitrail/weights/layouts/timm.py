@@ -9,6 +9,11 @@ from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout,
 
 DESCRIBED = {"image_size": "img_size", "heads": "num_heads"}
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
+NAMED = {
+    "quickgelu": "quick-gelu",
+    "large_patch16_siglip(_gap)?_512|patch32_siglip|(so400m|giantopt)_patch16_siglip": "gelu-tanh",
+}
+"""Models of timm's registry that have another activation, by their names. (SigLIP 2; those of the first SigLIP have GELU there.)"""
 STAGE = "patch_embed.backbone.stages.{s}.blocks.{j}"
 
 
@@ -115,6 +120,7 @@ TIMM = Layout(
     described=DESCRIBED,
     activations=ACTIVATIONS,
     activation="act_layer",
+    named=NAMED,
     describe=_describe,
     register_positions=True,
 )
