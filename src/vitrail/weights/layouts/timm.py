@@ -13,7 +13,7 @@ NAMED = {
     "quickgelu": "quick-gelu",
     "large_patch16_siglip(_gap)?_512|patch32_siglip|(so400m|giantopt)_patch16_siglip": "gelu-tanh",
 }
-"""Models of timm's registry that have another activation, by their names. (SigLIP 2; those of the first SigLIP have GELU there.)"""
+"""Models of timm's registry that have another activation, by their names; those of the first SigLIP have GELU there."""
 STAGE = "patch_embed.backbone.stages.{s}.blocks.{j}"
 
 
