@@ -40,7 +40,7 @@ def show(
     config
         A YAML file over the recipe, or, if it names a model, in its place.
     start
-        A trained model to start from: a run folder or a model folder.
+        A trained model to start from: a run folder, a model folder, a file of weights or a hub id.
     split
         Which images.
     count

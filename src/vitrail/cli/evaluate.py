@@ -23,7 +23,7 @@ def evaluate(
     Parameters
     ----------
     model
-        A run folder or a model folder.
+        A run folder, a model folder, a file of weights or a hub id.
     data
         What vitrail train takes. Default: the data of the run.
     split

@@ -26,7 +26,7 @@ def predict(
     Parameters
     ----------
     model
-        A run folder or a model folder.
+        A run folder, a model folder, a file of weights or a hub id.
     images
         Image files, folders and globs.
     top

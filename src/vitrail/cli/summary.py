@@ -13,7 +13,7 @@ def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, 
     Parameters
     ----------
     model
-        A name of vitrail models, a run folder or a model folder.
+        A name of vitrail models, a run folder, a model folder, a file of weights or a hub id.
     image_size
         Side of the image in pixels, or HEIGHTxWIDTH. Default: the model's own.
     json
