@@ -55,7 +55,8 @@ def test_everything_that_does_not_fit_is_listed_together_with_the_nearest_layout
 
 
 @pytest.mark.parametrize(
-    "name", ["head.bias", "norm.weight", "patch_embed.proj.bias", "blocks.0.attn.qkv.bias", "blocks.1.mlp.fc2.weight"]
+    "name",
+    ["head.bias", "norm.weight", "pos_embed", "patch_embed.proj.bias", "blocks.0.attn.qkv.bias", "blocks.1.mlp.fc2.weight"],
 )
 def test_a_parameter_that_is_missing_is_named(name, file):
     refused(changed(file, lambda state: state.pop(name)), name.replace("blocks.0.attn", "blocks.1.attn"))
@@ -224,7 +225,7 @@ def test_nothing_is_overwritten_and_a_file_says_what_it_is(file, tmp_path):
 def test_a_model_that_a_layout_cannot_hold_is_refused_with_the_reason(tmp_path, trained):
     for fields, layout, words in (
         ({"registers": 1}, "vit", "no place for registers"),
-        ({"position": "rotary"}, "timm", "position is rotary, there none"),
+        ({"position": "rotary"}, "timm", "not without position.embedding"),
         ({"pool": "mean"}, "vit", "no place|pool"),
         ({"mlp": "gelu-tanh"}, "torchvision", "mlp is gelu-tanh, there gelu"),
         ({"mlp": "swiglu"}, "torchvision", "no SwiGLU"),

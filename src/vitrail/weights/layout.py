@@ -181,7 +181,7 @@ class Layout:
     older: Mapping[str, Key] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ("position.embedding",)
     fields: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
     activations: Mapping[str, str] = field(default_factory=dict)

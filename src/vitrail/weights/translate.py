@@ -118,7 +118,7 @@ def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> s
         theirs = [their for their in match.found[name][1] if their] if name in ours else []
         if name not in ours:
             place = match.layout.place(name, with_head=config.num_classes > 0)
-            if name not in TOKENS or name in match.layout.needs:
+            if name != "registers" or name in match.layout.needs:  # of which a distillation token can become one
                 missing += place[1] if place else [] if name.endswith(".bias") else [name]
         elif name in TOKENS:
             if ours[name][-1] != config.dim:

@@ -31,7 +31,7 @@ CLIP_ORIGINAL = Layout(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
         r"input_resolution", r"context_length", r"vocab_size",
     ),  # its model of texts
-    needs=("embedding_norm.weight",),
+    needs=("position.embedding", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     colours=CLIP_COLOURS,
     interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'

@@ -42,7 +42,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         keys=keys,
         aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # blocks in chunks, as its training keeps them
         ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
-        needs=("blocks.0.attention.scale.gamma", *(("registers",) * registers)),
+        needs=(*TIMM.needs, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
         fields={"norm_eps": 1e-6},
         activations={"swiglu": "swiglu"} if swiglu else {},
         colours=COLOURS,

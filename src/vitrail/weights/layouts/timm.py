@@ -138,7 +138,7 @@ TIMM_CLIP = replace(
     name="timm-clip",
     about="timm's CLIP",
     keys={name: key for name, key in TIMM.keys.items() if name != "embedding.projection.bias"},
-    needs=("embedding_norm.weight",),
+    needs=(*TIMM.needs, "embedding_norm.weight"),
     fields={"norm_eps": 1e-5},
     colours=CLIP_COLOURS,
 )
