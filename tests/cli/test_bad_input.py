@@ -145,7 +145,7 @@ def _spoil_models(room, best):
     (room / "emptied" / "model.safetensors").write_bytes(b"")
     (room / "weightless" / "model.safetensors").unlink()
     config = json.loads((best / "config.json").read_text())
-    (room / "reshaped" / "config.json").write_text(json.dumps({**config, "mlp_dim": 48}))
+    (room / "reshaped" / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
     (room / "garbled" / "config.json").write_text('{"model_type": ')
     (room / "model.pt").write_bytes(pickle.dumps({"weights": [1.0]}))
     (room / "pickled" / "model.safetensors").write_bytes(pickle.dumps({"weights": [1.0]}))
@@ -201,7 +201,7 @@ SAYS = {
     "classes the model does not know": ["'mauve', 'ochre'", "'blue', 'green', 'red'"],
     "a split without images": ["'val'", "test"],
     "damaged weights": ["damaged/model.safetensors"],
-    "weights of another shape": ["(48, 16)", "(32, 16)"],
+    "weights of another shape": ["mlp_dim is 32, not 48", "reshaped/model.safetensors"],
     "pickle": ["model.pt", "pickle"],
 }
 

@@ -23,7 +23,7 @@ def test_a_recipe_is_complete_but_for_the_data_and_says_what_to_expect(name):
     assert settings.expected.result
     assert "MEASURE" not in recipe_text(name)
     assert (settings.expected.cost and settings.expected.machine) or "not measured" in settings.expected.result
-    assert ("model" in read_recipe(name)) == (name != "finetune")
+    assert ("name" in read_recipe(name)["model"]) == (name != "finetune")
 
 
 def test_fine_tuning_without_a_model_says_how_to_give_one():
