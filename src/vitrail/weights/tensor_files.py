@@ -95,9 +95,7 @@ def refuse_pickle(file: Path) -> None:
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
     problems = [f"{k} has the type {t.dtype}" for k, t in tensors.items() if t.dtype not in TYPES and t.numel() > 1]
-    problems += [
-        f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not t.isfinite().all()
-    ]
+    problems += [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
     if problems:
         raise ModelFileError(f"the weights cannot be used: {some(problems)}", where=where, hint="fetch or write the file again")
 
