@@ -1,8 +1,9 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,32 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitrail.data.decode import check_head
+from vitrail.data.decode import check_head, decode
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item, Label, match_classes, open_data
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
-from vitrail.files import path_of, write_text
+from vitrail.files import path_of
 from vitrail.models.vit import ViT
 from vitrail.study.cost import cost
+from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Observer, Trainer
+from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.recipes import default_recipe, read_recipe
-from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
+from vitrail.training.resuming import require_same_settings
+from vitrail.training.run_folder import BAD_IMAGES, RunFolder, default_folder, environment, is_run, require_free
 from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
-from vitrail.training.signals import InterruptedRunError, remembered_signals
+from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.transfer import transfer
 
 Picture = str | Path | bytes | Image.Image
 OnBatch = Callable[[int], None]
+MOST_BAD = 0.01
+"""Share of the images that may be left out because they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -76,58 +82,73 @@ def train(
     if data is not None:
         settings["data"] = str(data)
     resolved, start = resolve_run(recipe, path_of(config) if config else None, nested(settings))
-    folder = path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source)
-    require_free(folder)
-    observer, teacher = observer or Observer(), _teacher(resolved)
-    source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
-    resolved = _complete(resolved, source, start)
-    if transform is not None:
-        resolved = resolved.changed(transform=repr(transform)[:1000])
-    _require_transform(resolved, transform)
-    _check_images(source.split("all"), observer)
-    torch.manual_seed(resolved.training.seed)
-    model, preparation = _start_model(resolved, start, source.classes), preparation_of(resolved)
-    run = RunFolder.create(folder, resolved, source.assignment)
-    try:
-        write_text(folder / "model_summary.txt", cost(resolved.model.config).to_text(resolved.model.name) + "\n")
-        run.log(
-            f"{resolved.model.name} on {resolved.data.source}: " + ", ".join(f"{k} {len(v)}" for k, v in source.splits.items())
-        )
-        if not source.splits["val"]:
-            run.log("no validation images: the training images stand in for them")
-        trainer = Trainer(resolved, model, preparation, source, run, transform=transform, teacher=teacher)
-        if trainer.epochs > resolved.training.epochs:
-            run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
-        run.write_status("running", epoch=0)
-        return _finish(trainer, observer)
-    except BaseException as error:
-        _fail(run, error)
-        raise
+    observer = observer or Observer()
+    with open_processes() as group:
+        with group.together():
+            folder = group.told(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
+            require_free(folder)
+            teacher = _teacher(resolved)
+            source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
+            resolved = _complete(resolved, source, start)
+            if transform is not None:
+                resolved = resolved.changed(transform=repr(transform)[:1000])
+            _require_transform(resolved, transform)
+        bad = _check_images(source, resolved, observer, group)
+        run = _create(folder, resolved, source, bad, group)
+        with _at_work(run) as signals:
+            torch.manual_seed(resolved.training.seed)
+            model = _start_model(resolved, start, source.classes)
+            data_left, preparation = _without(source, bad), preparation_of(resolved)
+            trainer = Trainer(
+                resolved, model, preparation, data_left, run, transform=transform, teacher=teacher, group=group, signals=signals
+            )
+            if trainer.epochs > resolved.training.epochs:
+                run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
+            return _finish(trainer, observer)
 
 
-def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None) -> Run:
-    """Continue an interrupted run with its own settings and data, from its newest checkpoint.
+def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None, **settings: Any) -> Run:
+    """Continue an interrupted run with its own settings and data, from its newest complete checkpoint.
 
-    A run with a ``transform`` needs it again: settings are data and cannot hold it.
+    Args:
+        folder: the run folder.
+        observer: told how the run goes.
+        transform: that of the run; settings are data and cannot hold it.
+        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``.
+
+    Raises:
+        VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
     run = RunFolder.open(path_of(folder))
-    settings = run.settings
-    _require_transform(settings, transform)
-    source = open_data(settings.data.source, split_seed=settings.data.split_seed, assignment=run.assignment)
-    if len(source.classes) != settings.model.num_classes:
-        raise DataError(
-            f"the data has {len(source.classes)} classes, the run was started with {settings.model.num_classes}",
-            where=settings.data.source,
-            hint="bring the data back as it was, or train anew",
-        )
-    model, preparation = ViT(settings.model.config), preparation_of(settings)
-    trainer = Trainer(settings, model, preparation, source, run, transform=transform, teacher=_teacher(settings))
-    trainer.restore()
-    try:
-        return _finish(trainer, observer or Observer())
-    except BaseException as error:
-        _fail(run, error)
-        raise
+    begun, observer = run.settings, observer or Observer()
+    named = nested(settings)
+    check_names(named)
+    resolved = RunSettings.read(merge(begun.model_dump(mode="json"), named))
+    require_same_settings(begun, resolved)
+    _require_transform(resolved, transform)
+    with open_processes() as group:
+        run.writes = group.first
+        with _at_work(run) as signals:
+            with group.together():
+                run.recover()
+                source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
+                if len(source.classes) != resolved.model.num_classes:
+                    raise DataError(
+                        f"the data has {len(source.classes)} classes, the run was started with {resolved.model.num_classes}",
+                        where=resolved.data.source,
+                        hint="bring the data back as it was, or train anew",
+                    )
+                source = _without(source, run.bad_images)
+                teacher, start = _teacher(resolved), None
+                if resolved.start is not None and not checkpoints(run.path):
+                    start = open_model(resolved.start)
+            torch.manual_seed(resolved.training.seed)
+            model, preparation = _start_model(resolved, start, source.classes), preparation_of(resolved)
+            trainer = Trainer(
+                resolved, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals
+            )
+            trainer.restore(observer)
+            return _finish(trainer, observer)
 
 
 def evaluate(
@@ -139,6 +160,7 @@ def evaluate(
     workers: int = 0,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
+    group: Processes = ALONE,
 ) -> tuple[Evaluation, str]:
     """Evaluate a model on labelled images; also says which split was taken.
 
@@ -150,6 +172,7 @@ def evaluate(
         workers: processes that prepare images.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
+        group: the processes that do it together; see `vitrail.training.processes`.
     """
     trained = model if isinstance(model, TrainedModel) else open_model(model)
     _require_classes(trained)
@@ -159,9 +182,11 @@ def evaluate(
     items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
     if on_start:
         on_start(len(items))
-    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers)
+    part = (group.rank, group.count)
+    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers, part=part)
     device = pick_device()
-    result = evaluate_batches(trained.model.to(device), loader, trained.preparation, device=device, on_batch=on_batch)
+    network, preparation = trained.model.to(device), trained.preparation
+    result = evaluate_batches(network, loader, preparation, device=device, on_batch=on_batch, group=group)
     _require_finite(result.logits)
     return result, chosen
 
@@ -346,49 +371,107 @@ def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list
     return model
 
 
-def _check_images(items: list[Item], observer: Observer) -> None:
-    """Look at the head of every image file, so that one that is none stops a run at its beginning, not at its end."""
-    observer.begin("checking images", len(items))
-    damaged = []
-    for item in items:
+def _check_images(source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+    """Look at every image, so that one that is none stops a run at its beginning, not at its end.
+
+    Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
+    names, with the reason.
+    """
+    skip, items = settings.data.bad_images == "skip", source.split("all")
+    observer.begin("reading images" if skip else "checking images", len(items))
+    damaged: list[tuple[str, DataError]] = []
+    for item in group.part(items):
         try:
-            check_head(item.image)
+            decode(item.image) if skip else check_head(item.image)
         except DataError as error:
-            damaged.append(error)
-        observer.advance(1)
-    if damaged:
-        more = f" (and {len(damaged) - 1} more images)" if len(damaged) > 1 else ""
-        raise DataError(damaged[0].what + more, where=damaged[0].where, hint=damaged[0].hint)
+            damaged.append((item.name, error))
+        observer.advance(group.count)
+    found = [one for part in group.gathered(damaged) for one in part]
+    if not found:
+        return {}
+    first = found[0][1]
+    if not skip:
+        more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
+        raise DataError(first.what + more, where=first.where, hint=f"{first.hint}; --bad-images skip leaves up to 1 % out")
+    if len(found) > MOST_BAD * len(items):
+        raise DataError(
+            f"{len(found):,} of {len(items):,} images cannot be read, more than {MOST_BAD:.0%}; the first: {first.what}",
+            where=first.where,
+            hint="vitrail data check lists them",
+        )
+    observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
+    return {name: error.what for name, error in found}
+
+
+def _without(source: ImageData, bad: Container[str]) -> ImageData:
+    """The data without some images, by name."""
+    splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
+    return replace(source, splits=splits)
+
+
+def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
+    """The run folder, which the first process makes."""
+    with group.together():
+        if not group.first:
+            return RunFolder(folder, writes=False)
+        texts = {"model_summary.txt": cost(settings.model.config).to_text(settings.model.name) + "\n"}
+        run = RunFolder.create(folder, settings, source.assignment, bad, **texts)
+        images = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
+        run.log(f"{settings.model.name} on {settings.data.source}: {images}")
+        if not source.splits["val"]:
+            run.log("no validation images: the training images stand in for them")
+        return run
+
+
+@contextmanager
+def _at_work(run: RunFolder) -> Iterator[Signals]:
+    """Work on a run alone, hear signals, and write down what becomes of it where it does not end well."""
+    with run.locked(), remembered_signals() as signals:
+        try:
+            yield signals
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt) and signals.received
+            with suppress(OSError):  # of a full disk, say; the error itself matters more
+                _fail(run, error, stopped=bool(stopped))
+            if stopped:
+                what = "stopped at once; the last checkpoint stands"
+                raise InterruptedRunError(signals.received, run.path, run.resume_command, what=what) from None
+            raise
 
 
 def _finish(trainer: Trainer, observer: Observer) -> Run:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
-    folder, source = trainer.folder.path, trainer.data
-    trained, split = load_model(folder / "best"), source.evaluation_split
-    with remembered_signals() as signals:
+    group, source = trainer.group, trainer.data
+    group.most(0)  # the first process has written the model before any other reads it
+    trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
 
-        def on_batch(images: int) -> None:
-            observer.advance(images)
-            if signals.received is not None:
-                trainer.stop(signals.received)
+    def on_batch(images: int) -> None:
+        observer.advance(images)
+        (number,) = group.most(trainer.signals.received)
+        if number:
+            trainer.stop(number)
 
-        def look(name: str, items: list[Item]) -> Evaluation:
-            """The model's answers to some images, unless a signal comes."""
-            observer.begin(f"evaluating {name}", len(items))
-            size, workers = trainer.settings.training.batch_size, trainer.settings.data.workers
-            loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers)
-            model, device = trained.model.to(trainer.device), trainer.device
-            return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch)
+    def look(name: str, items: list[Item]) -> Evaluation:
+        """The model's answers to some images, unless a signal comes."""
+        observer.begin(f"evaluating {name}", len(items))
+        size, workers = trainer.settings.training.batch_size, trainer.settings.data.workers
+        part = (group.rank, group.count)
+        loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers, part=part)
+        model, device = trained.model.to(trainer.device), trainer.device
+        return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
 
-        items = trainer.few(source.split(split))
-        result = look(split, items)
-        validation = look("val", trainer.validation) if source.multi_label else None
+    items = trainer.few(source.split(split))
+    result = look(split, items)
+    validation = look("val", trainer.validation) if source.multi_label else None
+    if group.first:
         _report(trainer, trained, split, items, result, validation)
-        trainer.finish()
-    if signals.received is not None:
-        raise InterruptedRunError(signals.received, folder, trainer.folder.resume_command)
-    return Run(folder, trained, split, result.scores())
+    trainer.finish()
+    (number,) = group.most(trainer.signals.received)
+    if number:
+        what = "finished before it could be stopped"
+        raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
+    return Run(trainer.folder.path, trained, split, result.scores())
 
 
 def _report(
@@ -420,11 +503,13 @@ def _report(
     )
 
 
-def _fail(run: RunFolder, error: BaseException) -> None:
+def _fail(run: RunFolder, error: BaseException, *, stopped: bool) -> None:
     """Leave nothing of a run that failed before it kept anything; else say what became of it."""
-    if not any((run.path / "checkpoints").glob("step-*")):
+    if not run.writes or isinstance(error, InterruptedRunError):
+        return
+    if not checkpoints(run.path) and not stopped:
         run.remove()
-    elif not isinstance(error, InterruptedRunError):
-        what = error.what if isinstance(error, VitrailError) else repr(error)
-        run.write_status("failed", error=what)
-        run.log(f"failed: {what}")
+        return
+    what = error.what if isinstance(error, VitrailError) else repr(error)
+    run.write_status("interrupted" if stopped else "failed", error=what)
+    run.log(f"failed: {what}")

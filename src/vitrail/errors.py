@@ -19,6 +19,10 @@ class VitrailError(Exception):
         super().__init__("\n".join(lines))
 
 
+class DiskFullError(VitrailError):
+    """A disk without room for what is to be kept."""
+
+
 class ConfigError(VitrailError):
     """Wrong usage: an unknown flag, an unknown name, a value or a combination that cannot work."""
 

@@ -1,13 +1,22 @@
 """Files and folders that appear only when they are complete."""
 
+import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from vitrail.errors import ConfigError, DiskFullError
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+LOCK = ".lock"
+SLACK = 2**20
+"""What a folder takes beside the tensors in it, in bytes."""
 
 
 def path_of(text: str | Path) -> Path:
@@ -35,6 +44,13 @@ def write_bytes(file: Path, content: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
+def write_text_for_good(file: Path, text: str) -> None:
+    """Write a text file whole or not at all, so that even a power cut leaves it."""
+    write_text(file, text)
+    flush(file)
+    flush(file.parent)
+
+
 def write_json(file: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
     write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
@@ -59,3 +75,73 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def recover_folder(folder: Path) -> None:
+    """Clear away what a killed `whole_folder` left beside its folder, which it may have left renamed."""
+    for old in folder.parent.glob(f".{folder.name}-*-old"):
+        if not folder.exists():
+            old.rename(folder)
+    for rest in (*folder.parent.glob(f".{folder.name}-*"), *folder.parent.glob(f".{folder.name}.draft")):
+        shutil.rmtree(rest, ignore_errors=True) if rest.is_dir() else rest.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk and not only on their way to it."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no folders
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only process that works in a folder; raises `ConfigError` where another one does."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ConfigError("another process is at work in the folder", where=folder, hint="wait for it, or stop it") from None
+        except OSError:
+            pass  # a file system without locks
+        try:
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
+
+
+@contextmanager
+def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
+    """Do not begin to write ``size`` bytes that the disk has no room for, and say so where it fills up meanwhile.
+
+    Raises:
+        DiskFullError: with the bytes that are needed and those that are free.
+    """
+    size += SLACK
+
+    def full(free: int) -> DiskFullError:
+        return DiskFullError(f"the disk is full: {size:,} bytes are needed, {free:,} are free", where=folder, hint=hint)
+
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise full(free)
+    try:
+        yield
+    except Exception as error:
+        if _says_full(error):
+            raise full(shutil.disk_usage(folder).free) from None
+        raise
+
+
+def _says_full(error: Exception) -> bool:
+    """Whether an error, the system's or one that a library made of it, comes of a full disk."""
+    told = re.search(r"os error (\d+)", str(error))
+    return (error.errno if isinstance(error, OSError) else int(told[1]) if told else None) in FULL

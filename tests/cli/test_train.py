@@ -115,6 +115,9 @@ SHORT = {
     "image_size": ("48x32", (48, 32)),
     "precision": ("bf16", "bf16"),
     "checkpoint_every_steps": ("11", 11),
+    "checkpoint_every_seconds": ("1.5", 1.5),
+    "parallel": ("fsdp", "fsdp"),
+    "bad_images": ("skip", "skip"),
     "balance": ("loss", "loss"),
     "track": ("tensorboard", "tensorboard"),
 }

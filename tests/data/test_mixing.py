@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitrail.data.mixing import mix
+from vitrail.data import mixing
 
 EYE = np.eye(5, dtype=np.float32)
 
@@ -23,6 +23,12 @@ def flat(count: int, height: int, width: int) -> np.ndarray:
 
 def randoms(count: int = 5, seed: int = 0) -> list[np.random.Generator]:
     return [np.random.default_rng((seed, i)) for i in range(count)]
+
+
+def mix(pixels, targets, randoms, *, step=1, **alphas):
+    """A batch mixed with itself, each image with the one ``step`` places on."""
+    places = mixing.partners(len(pixels), step)
+    return mixing.mix(pixels, targets, (pixels[places], targets[places]), randoms, **alphas) if len(places) else (pixels, targets)
 
 
 def certain(weight: float, *, draw: float = 0.0, place: int = 0) -> SimpleNamespace:

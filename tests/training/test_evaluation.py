@@ -11,6 +11,8 @@ from scipy.special import softmax
 from sklearn.metrics import average_precision_score, log_loss, top_k_accuracy_score
 from torch import nn
 
+from vitrail.data.items import Item
+from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.training.evaluation import Evaluation, evaluate_batches
 
@@ -86,18 +88,33 @@ def test_average_precision_without_any_label_is_a_number_json_can_hold():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("labels", [torch.arange(5), torch.eye(5)], ids=["one", "several"])
-def test_batches_of_either_kind_come_out_in_their_order_and_the_model_goes_on_as_it_was(labels):
-    pixels = torch.arange(5, dtype=torch.uint8).view(5, 1, 1, 1).expand(5, 1, 2, 2)
+def looked_at(model, *, several: bool, part=(0, 1), sizes=None, images=5):
+    """An evaluation of grey images 0, 1, 2, … of the class of that number, in batches of two."""
+    items = [Item(f"{i}", np.full((2, 2), i, np.uint8), (i,) if several else i) for i in range(images)]
+    preparation = Preparation.standard((2, 2), 1)
+    dataset = ImageDataset(items, preparation, classes=5, multi_label=several)
+    loader = EpochLoader(dataset, 2, shuffle=False, part=part)
+    return evaluate_batches(
+        model, loader, preparation, device=torch.device("cpu"), on_batch=sizes.append if sizes == [] else None
+    )
 
-    class Loader:
-        def epoch(self):
-            return zip(pixels.split(2), labels.split(2), strict=True)
 
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Dropout(0.9)).train()
-    preparation, sizes = Preparation.standard((2, 2), 1), []
-    result = evaluate_batches(model, Loader(), preparation, device=torch.device("cpu"), on_batch=sizes.append)
-    torch.testing.assert_close(result.logits, model[:2](preparation.normalize(pixels)))
-    assert torch.equal(result.labels, labels)
-    assert result.multi_label == (labels.ndim == 2)
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
+def test_batches_of_either_kind_come_out_in_their_order_and_the_model_goes_on_as_it_was(several):
+    model, sizes = nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Dropout(0.9)).train(), []
+    result = looked_at(model, several=several, sizes=sizes)
+    pixels = torch.arange(5, dtype=torch.float32).view(5, 1).expand(5, 4)
+    torch.testing.assert_close(result.logits, model[1]((pixels / 255 - 0.5) / 0.5))
+    assert torch.equal(result.labels, torch.eye(5) if several else torch.arange(5))
+    assert result.multi_label == several
     assert (sizes, model.training) == ([2, 2, 1], True)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_the_parts_of_several_processes_add_up_to_the_whole(several, parts):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 5))
+    whole = looked_at(model, several=several)
+    each = [looked_at(model, several=several, part=(i, parts)) for i in range(parts)]
+    torch.testing.assert_close(sum(part.logits for part in each), whole.logits)
+    assert torch.equal(sum(part.labels for part in each), whole.labels)

@@ -14,6 +14,7 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.errors import DivergedError
 from vitrail.models.vit import last_linear
+from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Observer, Sums, Trainer
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.weights.reference import load_model
@@ -205,7 +206,7 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
     cross_entropy, seen = F.cross_entropy, []
 
     def breaking(*args, **kwargs):
-        if trainer.done == 4:
+        if trainer.done >= 3 and torch.is_grad_enabled():
             seen.append(weights(trainer))
             return cross_entropy(*args, **kwargs) * math.nan
         return cross_entropy(*args, **kwargs)
@@ -215,14 +216,14 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
         trainer.run()
     closest(weights(trainer), seen[0], 0)
     assert finite_everywhere(trainer.folder.path)
-    assert [p.name for p in (trainer.folder.path / "checkpoints").iterdir()] == ["step-000000004"]
+    assert len(seen) == 3 and checkpoints(trainer.folder.path)[0].name == "step-000000005"
 
 
 def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
     trainer = make_trainer()
     before = weights(trainer)
     last_linear(trainer.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
-    with pytest.raises(DivergedError, match="the gradient is"):
+    with pytest.raises(DivergedError, match="the gradient's norm is"):
         trainer.run()
     closest(weights(trainer), before, 0)
 
@@ -276,7 +277,8 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 
     class Noting(Observer):
         def epoch(self, row):
-            digests.append(digest(trainer, "last"))
+            trainer._save_model("now")
+            digests.append(digest(trainer, "now"))
 
     trainer.run(Noting())
     ranks = [(row["val_top1"], -row["val_loss"]) for row in trainer.rows]

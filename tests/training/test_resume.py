@@ -3,13 +3,15 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from vitrail.errors import ModelFileError
-from vitrail.training.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
+from vitrail.training import loop
+from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Observer
 from vitrail.training.signals import InterruptedRunError, remembered_signals
 
@@ -22,21 +24,31 @@ RICH = {
 
 
 class Stopping(Observer):
-    """Sends this process a signal during one step."""
+    """A signal comes during one step."""
 
     def __init__(self, trainer, step, number=signal.SIGINT):
         self.trainer, self.at, self.number = trainer, step, number
 
     def step(self, epoch, sums):
         if self.trainer.done == self.at:
-            os.kill(os.getpid(), self.number)
+            self.trainer.signals.received = self.number
+
+
+class Told(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
 
 
 def outcome(trainer) -> dict:
     """Everything a run leaves that no clock has a part in, byte for byte."""
     folder = trainer.folder.path
     files = [folder / name / "model.safetensors" for name in ("best", "last")]
-    files += sorted(folder.glob("*/adapter/*")) + sorted(latest_checkpoint(folder).glob("*.safetensors"))
+    files += sorted(folder.glob("*/adapter/*")) + sorted(checkpoints(folder)[0].glob("*.safetensors"))
     rows = [{k: v for k, v in row.items() if k not in CLOCK} for row in trainer.folder.rows]
     return {**{str(f.relative_to(folder)): f.read_bytes() for f in files}, "metrics": rows}
 
@@ -132,87 +144,204 @@ def test_a_signal_is_answered_with_its_exit_code_and_the_command_to_resume(make_
     assert caught.value.hint == status(trainer)["resume"] == f"vitrail resume {trainer.folder.path}"
 
 
-def test_a_second_signal_stops_at_once(make_trainer):
-    class Twice(Observer):
-        def step(self, epoch, sums):
-            os.kill(os.getpid(), signal.SIGINT)
-
-        def begin(self, what, images):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    trainer = make_trainer(**{"training.batch_size": 22})
-    with pytest.raises(KeyboardInterrupt):
-        trainer.run(Twice())
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_remembered_and_a_second_one_stops_at_once(number):
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyboardInterrupt), remembered_signals() as signals:
+        os.kill(os.getpid(), number)
+        assert signals.received == number
+        os.kill(os.getpid(), number)
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_the_handlers_of_signals_are_given_back():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with remembered_signals() as signals:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.received == signal.SIGTERM
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+@pytest.mark.parametrize("images", [0, 8, 9], ids=lambda images: f"{images} images evaluated")
+def test_a_signal_during_an_evaluation_is_heard_at_once_and_the_evaluation_made_again(make_trainer, epoch, images):
+    class Evaluating(Observer):
+        done = 0
+
+        def begin(self, what, count):
+            self.done = 0
+            self.advance(0)
+
+        def advance(self, count):
+            self.done += count
+            if len(broken.rows) == epoch - 1 and self.done == images:
+                broken.signals.received = signal.SIGTERM
+
+    unbroken = make_trainer.finished("unbroken", **RICH)
+    broken = make_trainer("broken", **RICH)
+    with pytest.raises(InterruptedRunError):
+        broken.run(Evaluating())
+    assert len(broken.rows) == epoch - 1 and broken.done == 3 * epoch
+    resumed = make_trainer.reopen(broken)
+    resumed.restore()
+    resumed.run()
+    assert outcome(resumed) == outcome(unbroken)
+
+
+def test_a_signal_before_the_first_step_is_heard_and_the_run_goes_on_from_there(make_trainer):
+    unbroken = make_trainer.finished("unbroken", **RICH)
+    broken = make_trainer("broken", **RICH)
+    broken.signals.received = signal.SIGTERM
+    with pytest.raises(InterruptedRunError):
+        broken.run()
+    resumed = make_trainer.reopen(broken)
+    resumed.restore()
+    assert resumed.done == 0 and checkpoints(resumed.folder.path)
+    resumed.run()
+    assert outcome(resumed) == outcome(unbroken)
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [3, 6]), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 3, 4, 6]), (4, [3, 4, 6])])
 def test_checkpoints_are_kept_as_often_as_asked_and_at_each_epochs_end(make_trainer, monkeypatch, every, expected):
+    monkeypatch.setattr(loop, "SAVING", 1e9)  # as if an epoch took long
     trainer, saved = make_trainer(**{"training.checkpoint_every_steps": every}), []
-    save = trainer.save
-    monkeypatch.setattr(trainer, "save", lambda: (saved.append(trainer.done), save())[1])
+    save = loop.save_checkpoint
+    monkeypatch.setattr(loop, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
     trainer.run()
     assert saved == expected
-    assert [p.name for p in (trainer.folder.path / "checkpoints").iterdir()] == ["step-000000006"]
+    kept = [f"step-{step:09d}" for step in expected[-2:]]
+    assert sorted(p.name for p in (trainer.folder.path / "checkpoints").iterdir()) == kept
 
 
-def test_the_old_checkpoint_goes_only_when_the_new_one_stands(make_trainer, monkeypatch):
-    trainer = make_trainer()
-
-    def failing(*_):
-        raise OSError("no space left on device")
-
-    class Full(Observer):
-        def epoch(self, row):
-            monkeypatch.setattr("vitrail.training.loop.save_checkpoint", failing)
-
-    with pytest.raises(OSError, match="no space"):
-        trainer.run(Full())
-    assert [p.name for p in (trainer.folder.path / "checkpoints").iterdir()] == ["step-000000003"]
-    resumed = make_trainer.reopen(trainer)
-    resumed.restore()
-    assert resumed.done == 3
+def test_checkpoints_are_kept_at_least_as_often_as_the_clock_says(make_trainer, monkeypatch):
+    trainer, saved = make_trainer(**{"training.checkpoint_every_seconds": 1e-9}), []
+    save = loop.save_checkpoint
+    monkeypatch.setattr(loop, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
+    trainer.run()
+    assert saved == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_checkpoint_that_could_not_be_written_leaves_nothing(tmp_path):
-    with pytest.raises(TypeError):
-        save_checkpoint(tmp_path / "step-1", {"model": {"a": torch.ones(2)}}, {"not JSON": object()})
-    assert list(tmp_path.iterdir()) == []
+def test_epochs_too_short_for_it_do_without_a_checkpoint_until_it_costs_little(make_trainer, monkeypatch):
+    monkeypatch.setattr(loop, "SAVING", 1e-9)
+    trainer = make_trainer(**{"training.epochs": 4})
+    trainer.run()
+    assert [p.name for p in checkpoints(trainer.folder.path)] == ["step-000000012", "step-000000003"]
 
 
-def test_a_checkpoint_gives_back_what_it_was_given(tmp_path):
-    tensors = {"model": {"a": torch.randn(2, 3)}, "random": {"torch": torch.get_rng_state()}}
-    save_checkpoint(tmp_path / "step-1", tensors, {"done": 3})
-    read, state = load_checkpoint(tmp_path / "step-1")
-    assert state == {"done": 3}
-    assert torch.equal(read["model"]["a"], tensors["model"]["a"])
-    assert torch.equal(read["random"]["torch"], tensors["random"]["torch"])
+def test_there_is_no_checkpoint_yet_so_the_run_begins_anew(make_trainer):
+    unbroken = make_trainer.finished("unbroken", **RICH)
+    trainer = make_trainer("killed", **RICH)
+    trainer.restore()
+    trainer.run()
+    assert outcome(trainer) == outcome(unbroken)
 
 
-def test_a_damaged_checkpoint_is_refused(make_trainer):
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"])
+@pytest.mark.parametrize("how", ["cut", "changed", "gone"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_told_of(make_trainer, monkeypatch, name, how):
+    monkeypatch.setattr(loop, "SAVING", 1e9)
+    trainer = make_trainer(**RICH)
+    trainer.run()
+    file = checkpoints(trainer.folder.path)[0] / name
+    content = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-9] if how == "cut" else content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    expected, resumed, told = outcome(make_trainer.finished("unbroken", **RICH)), make_trainer.reopen(trainer), Told()
+    resumed.restore(told)
+    assert resumed.done == 6
+    assert len(told.notes) == 1 and "step-000000009" in told.notes[0]
+    assert told.notes[0] in (trainer.folder.path / "train.log").read_text()
+    resumed.run()
+    assert outcome(resumed) == expected
+
+
+def test_a_run_of_which_no_checkpoint_is_whole_is_refused(make_trainer):
     trainer = make_trainer()
     trainer.run()
-    file = latest_checkpoint(trainer.folder.path) / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(ModelFileError, match="damaged"):
+    for folder in checkpoints(trainer.folder.path):
+        (folder / "state.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="no checkpoint is whole"):
         make_trainer.reopen(trainer).restore()
 
 
-def test_there_is_nothing_to_resume_where_there_is_no_checkpoint(make_trainer):
-    with pytest.raises(ModelFileError, match="no checkpoint"):
-        make_trainer().restore()
+def test_changed_settings_are_refused_by_listing_them(make_trainer):
+    trainer = make_trainer()
+    trainer.run()
+    old = trainer.settings
+    trainer.settings = old.changed(
+        optimizer=old.optimizer.changed(lr=0.5), training=old.training.changed(ema=0.9, checkpoint_every_steps=7)
+    )
+    with pytest.raises(ConfigError) as caught:
+        make_trainer.reopen(trainer).restore()
+    assert "optimizer.lr was 0.01, now 0.5" in caught.value.what and "training.ema was 0.0, now 0.9" in caught.value.what
+    assert "checkpoint_every_steps" not in caught.value.what
+
+
+@pytest.mark.parametrize(("change", "words"), [("fewer", "train 22, val 9"), ("renamed", "as many"), ("classes", "classes")])
+def test_other_images_than_the_run_was_begun_with_are_refused(make_trainer, change, words):
+    trainer = make_trainer()
+    trainer.run()
+    resumed = make_trainer.reopen(trainer)
+    data, train = resumed.data, resumed.data.splits["train"]
+    if change == "classes":
+        resumed.data = replace(data, classes=["a", "b", "c"])
+    else:
+        changed = train[1:] if change == "fewer" else [*train[1:], replace(train[0], name="other")]
+        resumed.data = replace(data, splits={**data.splits, "train": changed})
+    with pytest.raises(DataError, match=words):
+        resumed.restore()
+
+
+class Poison:
+    """A task whose loss is not finite in some steps."""
+
+    def __init__(self, trainer, steps, value=float("nan")):
+        self.trainer, self.task, self.steps, self.value = trainer, trainer.task, steps, value
+        self.right = self.task.right
+
+    def loss(self, answers, targets, told):
+        loss = self.task.loss(answers, targets, told)
+        return loss * self.value if self.trainer.done in self.steps else loss
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_step_that_is_not_finite_is_left_out_and_the_run_goes_on(make_trainer, value):
+    trainer, told = make_trainer(**RICH), Told()
+    trainer.task, before = Poison(trainer, {1, 2, 5}, value), {}
+
+    class Watching(Told):
+        def step(self, epoch, sums):
+            weights = {k: v.clone() for k, v in trainer.evaluated.state_dict().items()}
+            moved = any(not torch.equal(weights[k], before[k]) for k in weights) if before else True
+            assert moved == (trainer.done - 1 not in {1, 2, 5})
+            before.update(weights)
+
+    told = Watching()
+    trainer.run(told)
+    assert [note.partition(" is left out")[0] for note in told.notes] == ["step 2", "step 3", "step 6"]
+    assert all(row["train_loss"] < 10 for row in trainer.rows)
+
+
+def test_three_such_steps_in_a_row_end_the_run_and_the_last_checkpoint_stands(make_trainer):
+    trainer = make_trainer(**RICH)
+    trainer.task = Poison(trainer, {3, 4, 5})
+    with pytest.raises(DivergedError, match="3 steps in a row") as caught:
+        trainer.run()
+    assert caught.value.exit_code == 5 and "step 6 of 9" in str(caught.value)
+    resumed = make_trainer.reopen(trainer)
+    resumed.restore()
+    assert resumed.done == 3 and all(value.isfinite().all() for value in resumed.model.state_dict().values())
+
+
+def test_steps_left_out_are_counted_over_an_interruption(make_trainer):
+    trainer = make_trainer(**RICH)
+    trainer.task = Poison(trainer, {3, 4})
+    with pytest.raises(InterruptedRunError):
+        trainer.run(Stopping(trainer, 5))
+    resumed = make_trainer.reopen(trainer)
+    resumed.restore()
+    resumed.task = Poison(resumed, {5})
+    with pytest.raises(DivergedError):
+        resumed.run()
 
 
 def test_a_checkpoint_holds_no_pickle(make_trainer):
     trainer = make_trainer(**{"training.ema": 0.9})
     trainer.run()
-    files = list(latest_checkpoint(trainer.folder.path).iterdir())
-    assert {f.suffix for f in files} == {".safetensors", ".json"}
+    files = list(checkpoints(trainer.folder.path)[0].iterdir())
+    assert {f.suffix for f in files} == {".safetensors", ".json", ""}
     assert load_file(next(f for f in files if f.stem == "optimizer")).keys() >= {"0.0.exp_avg", "0.0.exp_avg_sq", "0.0.step"}

@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, everything else on stderr."""
+"""What commands print: results on stdout, everything else on stderr; of several processes the first prints."""
 
 import json
 import os
@@ -23,19 +23,27 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 """A whole number of the command line; 1.5 is refused, not rounded."""
 
 
+def is_first() -> bool:
+    """Whether this process is the one of several, which torchrun numbers, that prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def result(text: str) -> None:
     """A result, for people."""
-    print(text)
+    if is_first():
+        print(text)
 
 
 def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
-    print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+    if is_first():
+        print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def note(text: str) -> None:
     """Anything that is not the result."""
-    print(text, file=sys.stderr)
+    if is_first():
+        print(text, file=sys.stderr)
 
 
 def problem(what: str, where: object = None, hint: str | None = None) -> None:
@@ -59,7 +67,7 @@ def program() -> str:
 
 def interactive() -> bool:
     """Whether stderr is a terminal, where lines may move."""
-    return sys.stderr.isatty()
+    return is_first() and sys.stderr.isatty()
 
 
 def number(text: str) -> str | int:

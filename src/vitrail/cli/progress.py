@@ -53,6 +53,12 @@ class TrainingProgress(Observer):
         self.done += images
         self.bar.update(self.task, numbers=f"{self.what}: {self.done:,} of {self.images:,}")
 
+    def note(self, text: str) -> None:
+        if interactive():
+            self.bar.console.print(text, highlight=False, markup=False)
+        else:
+            note(text)
+
     def epoch(self, row: Row) -> None:
         training = f"loss {row['train_loss']:.3f}  accuracy {100 * row['train_top1']:.1f} %"
         validation = f"validation loss {row['val_loss']:.3f}  accuracy {100 * row['val_top1']:.1f} %"

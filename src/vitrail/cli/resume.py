@@ -1,10 +1,16 @@
 """``vitrail resume``."""
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 
-def resume(run: Path) -> None:
-    """Continue an interrupted run from its newest checkpoint.
+def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
+    """Continue an interrupted run from its newest complete checkpoint.
+
+    It ends with the weights that it would have had without the interruption. Settings that do not decide them may be
+    given anew by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60.
 
     Parameters
     ----------
@@ -13,8 +19,8 @@ def resume(run: Path) -> None:
     """
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
-    from vitrail.cli.train import tell
+    from vitrail.cli.train import dotted_settings, tell
 
     with TrainingProgress() as progress:
-        finished = api.resume(run, observer=progress)
+        finished = api.resume(run, observer=progress, **dotted_settings(settings))
     tell(finished)

@@ -27,6 +27,9 @@ def train(
     image_size: str | None = None,
     precision: str | None = None,
     checkpoint_every_steps: Whole | None = None,
+    checkpoint_every_seconds: float | None = None,
+    parallel: str | None = None,
+    bad_images: str | None = None,
     balance: str | None = None,
     track: str | None = None,
     config: Path | None = None,
@@ -69,6 +72,12 @@ def train(
         fp32, bf16 or fp16.
     checkpoint_every_steps
         Steps between checkpoints, beside those at the end of each epoch.
+    checkpoint_every_seconds
+        Longest time without a checkpoint. Default: 300.
+    parallel
+        Under torchrun: ddp, a whole model in every process, or fsdp, a share of its parameters in each.
+    bad_images
+        skip leaves images that cannot be read out, up to 1 % of them; stop, the default, does not begin.
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
     track
@@ -81,8 +90,9 @@ def train(
     flags = {
         "data": data, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
         "batch_size": batch_size, "lr": lr, "seed": seed, "image_size": None if image_size is None else number(image_size),
-        "precision": precision, "checkpoint_every_steps": checkpoint_every_steps, "balance": balance, "track": track,
-        "fast_dev_run": fast_dev_run,
+        "precision": precision, "checkpoint_every_steps": checkpoint_every_steps,
+        "checkpoint_every_seconds": checkpoint_every_seconds, "parallel": parallel, "bad_images": bad_images,
+        "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value is not None}
     run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)

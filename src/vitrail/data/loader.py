@@ -1,6 +1,13 @@
 """Images to batches: the same batches whatever the number of workers."""
 
+import os
+import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import RawArray
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -12,17 +19,26 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from vitrail.data.augment import Augmentation, sample_generator
 from vitrail.data.decode import Source
 from vitrail.data.items import Item
-from vitrail.data.mixing import mix
+from vitrail.data.mixing import mix, partners
 from vitrail.data.order import epoch_order
 from vitrail.data.preparation import Preparation
 from vitrail.data.transform import Transform, require_sendable, transformed
-from vitrail.errors import ConfigError, VitrailError
+from vitrail.errors import ConfigError, DataError, VitrailError
 
 Batch = tuple[Tensor, Tensor]
 """uint8 images (B, C, H, W) and their targets: int64 (B,), or float32 (B, classes) in multi-label data or where images
 are mixed."""
 Key = tuple[int, int]
 """An epoch and the number of a sample in it; see `epoch_order`."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A batch, and the part of it that this process is to have."""
+
+    keys: list[Key]
+    own: slice
+
 
 KEPT_BYTES = 2**30
 """Memory for the pictures of a data set, in all workers together."""
@@ -64,6 +80,8 @@ class ImageDataset(Dataset[Batch]):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
         self.classes, self.multi_label, self.transform = classes, multi_label, transform
         self._kept: dict[int, np.ndarray] = {}
+        self.reading: Any = None
+        """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
         if self.has_shares and classes is None:
             raise ConfigError("targets are shares of classes, and nobody said of how many", where="classes", hint="give classes")
 
@@ -79,34 +97,39 @@ class ImageDataset(Dataset[Batch]):
         """One sample, as a batch of its own."""
         return self.batch([key])
 
-    def __getitems__(self, keys: Sequence[Key]) -> Batch | VitrailError:
+    def __getitems__(self, wanted: Wanted) -> Batch | VitrailError:
         """A batch for torch's loader, which asks for all of it at once.
 
         An error is returned, not raised: a worker would wrap it in its own traceback.
         """
         try:
-            return self.batch(keys)
+            return self.batch(wanted.keys, wanted.own)
         except VitrailError as error:
             return error
 
-    def batch(self, keys: Sequence[Key]) -> Batch:
-        """Samples side by side, mixed with each other where the augmentation says so.
+    def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
+        """The samples ``own`` of a batch side by side, mixed with others of the batch where the augmentation says so.
 
         Raises:
             DataError: an image cannot be read.
             ConfigError: the transform returned something else than it may.
         """
-        numbers = [number % len(self.items) for _, number in keys]
-        randoms = [sample_generator(self.seed, *key) for key in keys]
-        pixels = np.stack([self._pixels(number, random) for number, random in zip(numbers, randoms, strict=True)])
-        items = [self.items[number] for number in numbers]
+        mine, a = keys[own], self.augmentation
+        others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
+        randoms = {key: sample_generator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
+        samples = {key: self._pixels(key[1] % len(self.items), random) for key, random in randoms.items()}
+        pixels, items = self._side_by_side(samples, mine)
         if not self.has_shares:
             return torch.from_numpy(pixels), torch.tensor([item.label for item in items])
         targets = self._shares(items)
-        if self.augmentation.mixes:
-            a = self.augmentation
-            pixels, targets = mix(pixels, targets, randoms, mixup=a.mixup, cutmix=a.cutmix, step=a.repeats)
+        if others:
+            other_pixels, other_items = self._side_by_side(samples, others)
+            theirs = other_pixels, self._shares(other_items)
+            pixels, targets = mix(pixels, targets, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
         return torch.from_numpy(pixels), torch.from_numpy(targets)
+
+    def _side_by_side(self, samples: dict[Key, np.ndarray], keys: Sequence[Key]) -> tuple[np.ndarray, list[Item]]:
+        return np.stack([samples[key] for key in keys]), [self.items[number % len(self.items)] for _, number in keys]
 
     def _shares(self, items: Sequence[Item]) -> np.ndarray:
         """1 at the classes of every item, else 0: float32 (B, classes)."""
@@ -128,15 +151,17 @@ class ImageDataset(Dataset[Batch]):
         """What ``read`` made of an item, now or in an earlier epoch."""
         pixels = self._kept.get(number)
         if pixels is None:
-            pixels = read(self.items[number].image)
             worker = get_worker_info()
+            if worker and self.reading:
+                self.reading[2 * worker.id : 2 * worker.id + 2] = os.getpid(), number
+            pixels = read(self.items[number].image)
             if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
                 self._kept[number] = pixels
         return pixels
 
 
 class EpochLoader:
-    """Batches of one epoch after another from one set of workers.
+    """Batches of one epoch after another from one set of workers, or one process's part of each.
 
     Args:
         dataset: what to load.
@@ -144,15 +169,27 @@ class EpochLoader:
         shuffle: whether each epoch has its own order, by the data set's seed.
         workers: processes that prepare images; 0 prepares them in this one.
         balance: whether an epoch shows every class equally often; see `epoch_order`.
+        part: which of how many equal parts of every batch to load, counted from 0.
 
     Raises:
         ConfigError: the data set's transform cannot be sent to workers.
     """
 
-    def __init__(self, dataset: ImageDataset, batch_size: int, *, shuffle: bool, workers: int = 0, balance: bool = False):
-        self.dataset, self.batch_size, self.shuffle, self.balance = dataset, batch_size, shuffle, balance
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        workers: int = 0,
+        balance: bool = False,
+        part: tuple[int, int] = (0, 1),
+    ):
+        self.dataset, self.batch_size, self.shuffle, self.balance, self.part = dataset, batch_size, shuffle, balance, part
         if workers and dataset.transform is not None:
             require_sendable(dataset.transform)
+        if workers:
+            dataset.reading = RawArray("q", 2 * workers)
         self._following = _Following()
         self._loader = DataLoader(
             dataset,
@@ -161,16 +198,26 @@ class EpochLoader:
             generator=torch.Generator(),
             collate_fn=_as_it_is,
             persistent_workers=workers > 0,
+            worker_init_fn=_patient,
         )
 
     def __len__(self) -> int:
         return -(-len(self.dataset) // self.batch_size)
 
+    def size(self, batch: int) -> int:
+        """Images in a batch, all its parts together."""
+        return min(self.batch_size, len(self.dataset) - batch * self.batch_size)
+
+    def places(self, batch: int) -> range:
+        """The places in the batch that this part of it has: none, where there are more parts than images."""
+        part, parts = self.part
+        return range(self.size(batch) * part // parts, self.size(batch) * (part + 1) // parts)
+
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, without the first ``skip``.
+        """The batches of an epoch, without the first ``skip``; a part of a batch that has no image gets its first.
 
         Raises:
-            DataError: an image cannot be read.
+            DataError: an image cannot be read, or a worker died over it.
             ConfigError: the data set's transform returned something else than it may.
         """
         data = self.dataset
@@ -178,8 +225,12 @@ class EpochLoader:
             data.items, data.seed, epoch, shuffle=self.shuffle, balance=self.balance, repeats=data.augmentation.repeats
         )
         keys = [(epoch, number) for number in order]
-        self._following.batches = [keys[i : i + self.batch_size] for i in range(0, len(keys), self.batch_size)][skip:]
-        for batch in self._loader:
+        self._following.batches = []
+        for number in range(skip, len(self)):
+            places, start = self.places(number) or range(1), number * self.batch_size
+            own = slice(places.start, places.stop)
+            self._following.batches.append(Wanted(keys[start : start + self.batch_size], own))
+        for batch in self._batches():
             if isinstance(batch, VitrailError):
                 try:
                     raise batch
@@ -187,14 +238,36 @@ class EpochLoader:
                     del batch  # else its traceback would hold it, and with it the workers
             yield batch
 
+    def _batches(self) -> Iterator[Batch | VitrailError]:
+        try:
+            batches = iter(self._loader)
+            if self._loader.num_workers and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's own would raise in the middle of anything
+            yield from batches
+        except RuntimeError as error:
+            dead = re.search(r"worker \(pid(?:\(s\))? ([0-9, ]+)\)", str(error))
+            if dead is None:
+                raise
+            raise self._died([int(number) for number in dead[1].split(",")]) from None
+
+    def _died(self, processes: list[int]) -> DataError:
+        """What to say of workers that are no more: the images they were at are what is known of it."""
+        pairs = list(zip(self.dataset.reading[::2], self.dataset.reading[1::2], strict=True))
+        names = [self.dataset.items[number].name for process, number in pairs if process in processes]
+        return DataError(
+            "a process that prepares images was killed",
+            where=", ".join(names) or "before its first image",
+            hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
+        )
+
 
 class _Following:
     """The batch sampler that torch's loader asks at the start of every epoch."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Key]] = []
+        self.batches: list[Wanted] = []
 
-    def __iter__(self) -> Iterator[list[Key]]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
 
     def __len__(self) -> int:
@@ -203,3 +276,13 @@ class _Following:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
+
+
+def _patient(worker: int) -> None:
+    """A terminal's Ctrl-C and a cluster's SIGTERM reach every process; when a worker ends is for the one it works for."""
+
+    def once(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, once)

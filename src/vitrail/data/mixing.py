@@ -5,41 +5,52 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def partners(count: int, step: int) -> np.ndarray:
+    """The place of every sample's partner in a batch: ``step`` places on, the last with the first.
+
+    None has one in a batch of fewer than ``2 step`` samples, where a copy of an image might meet another.
+    """
+    return np.roll(np.arange(count), -step) if count >= 2 * step else np.arange(0)
+
+
 def mix(
-    pixels: np.ndarray, targets: np.ndarray, randoms: Sequence[np.random.Generator], *, mixup: float, cutmix: float, step: int = 1
+    pixels: np.ndarray,
+    targets: np.ndarray,
+    others: tuple[np.ndarray, np.ndarray],
+    randoms: Sequence[np.random.Generator],
+    *,
+    mixup: float,
+    cutmix: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mix every sample of a batch with the one ``step`` places on, the last with the first.
+    """Mix every sample with its partner.
 
     Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) lays both images over each other, CutMix (Yun et al.
     2019, https://arxiv.org/abs/1905.04899) puts a rectangle of the other in the image's place. Targets are mixed in the
-    shares that the two images have of the pixels. A batch of fewer than ``2 step`` samples, where a copy of an image might
-    meet another, is left as it is.
+    shares that the two images have of the pixels.
 
     Args:
         pixels: uint8 (B, C, H, W).
         targets: float32 (B, classes).
+        others: the partners' pixels and targets, of the same shapes.
         randoms: each sample's own randomness (B,).
         mixup: the weight of an image is drawn from Beta(mixup, mixup); 0 is without.
         cutmix: one less the rectangle's share is drawn from Beta(cutmix, cutmix), before its edges are cut to the image;
             0 is without. With both each sample draws one of them, half and half.
-        step: 1, or how many copies of an image stand in a row.
 
     Returns:
         Pixels and targets of the same kinds and shapes.
     """
-    if len(pixels) < 2 * step:
-        return pixels, targets
-    others = np.roll(pixels, -step, axis=0)
+    other_pixels, other_targets = others
     cut, weights, shares = pixels.copy(), np.ones(len(pixels), np.float32), np.ones(len(pixels), np.float32)
     for i, random in enumerate(randoms):
         if mixup and not (cutmix and random.random() < 0.5):
             weights[i] = shares[i] = random.beta(mixup, mixup)
         else:
             rows, columns = _rectangle(pixels.shape[2], pixels.shape[3], random.beta(cutmix, cutmix), random)
-            cut[i, :, rows, columns] = others[i, :, rows, columns]
+            cut[i, :, rows, columns] = other_pixels[i, :, rows, columns]
             shares[i] = 1 - cut[i, 0, rows, columns].size / cut[i, 0].size
-    mixed = _between(others, cut, weights[:, None, None, None]) if mixup else cut
-    return np.rint(mixed).astype(np.uint8), _between(np.roll(targets, -step, axis=0), targets, shares[:, None])
+    mixed = _between(other_pixels, cut, weights[:, None, None, None]) if mixup else cut
+    return np.rint(mixed).astype(np.uint8), _between(other_targets, targets, shares[:, None])
 
 
 def _between(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:

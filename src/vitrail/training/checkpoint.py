@@ -1,59 +1,87 @@
-"""The state of a run on disk: tensors in safetensors, the rest in JSON."""
+"""The state of a run on disk: tensors in safetensors, the rest in JSON, and checksums that say that all of it is there."""
 
+import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from vitrail.errors import ModelFileError
-from vitrail.files import whole_folder, write_json
+from vitrail.files import flush, recover_folder, room_for, whole_folder, write_json, write_text_for_good
 from vitrail.weights.tensor_files import read_json, read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 
+SUMS = "SHA256SUMS"
+"""The mark of a complete checkpoint, written last. ``sha256sum --check SHA256SUMS`` reads it, too."""
+KEPT = 2
+"""The newest, and the one before it in case that one is damaged."""
 
-def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
-    """Write groups of tensors and a JSON-able state; the folder appears whole or not at all."""
-    with whole_folder(folder) as draft:
-        for name, group in tensors.items():
-            write_tensors(draft / f"{name}.safetensors", group)
-        write_json(draft / "state.json", state)
+
+def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
+    """Write groups of tensors and a JSON-able state, and then let go of the checkpoints before the last.
+
+    Everything is on the disk before the folder takes its name, and the name before the mark that makes it count. Nothing
+    older is removed before that, so that at every moment a complete checkpoint stands.
+
+    Raises:
+        DiskFullError: there is no room; the checkpoints that there are stay. ``resume`` is the command that goes on.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
+    with room_for(size, folder.parent, hint=f"free some space, then {resume}"):
+        with whole_folder(folder) as draft:
+            for name, group in tensors.items():
+                write_tensors(draft / f"{name}.safetensors", group)
+            write_json(draft / "state.json", state)
+            for file in draft.iterdir():
+                flush(file)
+            flush(draft)
+        flush(folder.parent)
+        write_text_for_good(folder / SUMS, checksums(folder))
+    for old in checkpoints(folder.parent.parent)[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    """Read what `save_checkpoint` wrote."""
+    """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
+    require_complete(folder)
     state = read_json(folder / "state.json")
     return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, state
 
 
-def latest_checkpoint(run: Path) -> Path:
-    """The newest checkpoint of a run folder."""
-    found = sorted((run / "checkpoints").glob("step-*"))
-    if not found:
-        raise ModelFileError("no checkpoint to resume from", where=run / "checkpoints", hint="train anew into another folder")
-    return found[-1]
+def require_complete(folder: Path) -> None:
+    """Refuse a checkpoint whose files are not all there, byte for byte, or that has files of somebody else's."""
+    try:
+        complete = (folder / SUMS).read_text(encoding="utf-8") == checksums(folder)
+    except FileNotFoundError:
+        raise ModelFileError("the checkpoint is not complete", where=folder, hint="take the one before it") from None
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"the checkpoint is damaged: {error}", where=folder, hint="take the one before it") from None
+    if not complete:
+        raise ModelFileError(
+            f"the checkpoint is damaged: {SUMS} does not fit its files", where=folder, hint="take the one before it"
+        )
 
 
-def optimizer_tensors(optimizers: list[Optimizer]) -> Tensors:
-    """The state of optimizers that step together, flat: ``{"0.3.exp_avg": …}``."""
-    return {
-        f"{i}.{parameter}.{key}": torch.as_tensor(value)
-        for i, optimizer in enumerate(optimizers)
-        for parameter, entries in optimizer.state_dict()["state"].items()
-        for key, value in entries.items()
-        if value is not None
-    }
+def checksums(folder: Path) -> str:
+    """What stands in `SUMS`: a line for every other file."""
+    return "".join(f"{_digest(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.name != SUMS)
 
 
-def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> None:
-    """Give optimizers built alike their state back."""
-    for i, optimizer in enumerate(optimizers):
-        whole = optimizer.state_dict()
-        whole["state"] = {}
-        for name, tensor in tensors.items():
-            index, parameter, key = name.split(".", 2)
-            if int(index) == i:
-                whole["state"].setdefault(int(parameter), {})[key] = tensor
-        optimizer.load_state_dict(whole)
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """All checkpoints of a run folder, the newest first, complete or not."""
+    return sorted((run / "checkpoints").glob("step-*"), reverse=True)
+
+
+def recover_checkpoints(run: Path) -> None:
+    """Clear away what a run that was killed had half written."""
+    folder = run / "checkpoints"
+    for step in {draft.name.split("-")[1] for draft in folder.glob(".step-*-*")}:
+        recover_folder(folder / f"step-{step}")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
+from vitrail.training.processes import ALONE, Processes
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Evaluation:
         return scores
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def evaluate_batches(
     model: nn.Module,
     loader: EpochLoader,
@@ -73,18 +74,33 @@ def evaluate_batches(
     *,
     device: torch.device,
     on_batch: Callable[[int], None] | None = None,
+    group: Processes = ALONE,
 ) -> Evaluation:
-    """Run a model over all batches of a loader, in evaluation mode; ``on_batch`` hears the size of each."""
+    """Run a model over all batches of a loader, in evaluation mode; ``on_batch`` hears the size of each.
+
+    Several processes look at a part of every batch each, as their loaders are told, and all of them have all the answers.
+    """
     was_training = model.training
     model.eval()
-    logits, labels = [], []
-    for pixels, batch_labels in loader.epoch():
-        logits.append(model(preparation.normalize(pixels.to(device))).float().cpu())
-        labels.append(batch_labels)
+    every_logits, every_label = [], []
+    for number, (pixels, labels) in enumerate(loader.epoch()):
+        places, size = loader.places(number), loader.size(number)
+        logits = model(preparation.normalize(pixels.to(device))).float().cpu()
+        every_logits.append(_at(places, logits, size))
+        every_label.append(_at(places, labels, size))
         if on_batch:
-            on_batch(len(pixels))
+            on_batch(size)
     model.train(was_training)
-    return Evaluation(torch.cat(logits), torch.cat(labels))
+    return Evaluation(group.total(torch.cat(every_logits)), group.total(torch.cat(every_label)))
+
+
+def _at(places: range, part: Tensor, size: int) -> Tensor:
+    """A part of a batch's rows at their places, and zeros for the others, to be added to the other parts."""
+    if len(places) == size:
+        return part
+    rows = part.new_zeros(size, *part.shape[1:])
+    rows[places.start : places.stop] = part[: len(places)]
+    return rows
 
 
 def pick_device(name: str = "auto") -> torch.device:

@@ -2,47 +2,49 @@
 
 import contextlib
 import math
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import Batch, EpochLoader, ImageDataset
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import DataError, DivergedError, ModelFileError
-from vitrail.files import whole_folder
+from vitrail.errors import ConfigError, DivergedError, ModelFileError, VitrailError
+from vitrail.files import room_for, whole_folder
 from vitrail.models.vit import ViT
+from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
-from vitrail.training.checkpoint import (
-    Tensors,
-    latest_checkpoint,
-    load_checkpoint,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    save_checkpoint,
-)
+from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.evaluation import evaluate_batches, pick_device
 from vitrail.training.optimizer import create_optimizers
+from vitrail.training.processes import ALONE, Processes
+from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
 from vitrail.training.run_folder import RunFolder, name_of
 from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
 from vitrail.training.settings import RunSettings, differences
-from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.training.task import Task, class_weights
 from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import choose_parts, heads, start_training
 from vitrail.weights.card import model_card
+from vitrail.weights.empty import empty_model
 from vitrail.weights.folder import TrainedModel, save_model
 
+PATIENCE = 3
+"""Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+SAVING = 0.02
+"""Share of the time that checkpoints at the end of short epochs may take."""
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 Row = dict[str, Any]
 
@@ -82,9 +84,12 @@ class Observer:
     def epoch(self, row: Row) -> None:
         """An epoch ended with these metrics."""
 
+    def note(self, text: str) -> None:
+        """Something happened that one should know of."""
+
 
 class Trainer:
-    """A run: model, optimizer, schedule, data, and the folder that keeps them."""
+    """A run: model, optimizer, schedule, data, and the folder that keeps them; of several processes, one's part of it."""
 
     def __init__(
         self,
@@ -96,32 +101,60 @@ class Trainer:
         *,
         transform: Transform | None = None,
         teacher: TrainedModel | None = None,
+        group: Processes = ALONE,
+        signals: Signals | None = None,
     ):
         self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
+        self.group, self.signals = group, signals or Signals()
         t = settings.training
         self.device = pick_device(t.device)
-        self.model = model.to(self.device)
-        choose_parts(self.model, settings)
-        self.forward = torch.compile(self.model) if t.compile else self.model
+        self._place(model)
         self.optimizers = create_optimizers(self.model, settings.optimizer)
         self.task = _task(settings, data)
         self.teacher = None if teacher is None else Teacher(teacher, data, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
-        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
         d = settings.data
         labelled = partial(ImageDataset, classes=len(data.classes), multi_label=data.multi_label)
         training = labelled(self.few(data.split("train")), preparation, settings.augmentation, t.seed, transform=transform)
-        validation = labelled(self.validation, preparation)
-        self.train_loader = EpochLoader(training, t.batch_size, shuffle=True, workers=d.workers, balance=d.balance == "sampling")
-        self.val_loader = EpochLoader(validation, t.batch_size, shuffle=False, workers=d.workers)
-        steps = len(self.train_loader)
-        self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / steps))
-        self.total = self.epochs * steps
-        self.warmup = warmup_steps(settings.schedule, epoch=steps, total=self.total)
+        loader = partial(EpochLoader, batch_size=t.batch_size, workers=d.workers, part=(group.rank, group.count))
+        self.train_loader = loader(training, shuffle=True, balance=d.balance == "sampling")
+        self.val_loader = loader(labelled(self.validation, preparation), shuffle=False)
+        self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
+        self.total = self.epochs * self.steps
+        self.warmup = warmup_steps(settings.schedule, epoch=self.steps, total=self.total)
         self.done = 0
         self.sums = Sums()
         self.rows: list[Row] = []
         self.best: Row | None = None
+        self.not_finite = 0
+        self.saved: tuple[int, int] | None = None
+        self.saved_at, self.saving = time.monotonic(), 0.0
+        self.observer = Observer()
+        if group.rank:
+            torch.manual_seed(_seed(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
+
+    def _place(self, model: ViT) -> None:
+        """Put the model where it computes, with its average and whatever several processes need around it."""
+        t = self.settings.training
+        self.model = model.to(self.device)
+        choose_parts(self.model, self.settings)
+        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
+        self.forward: Callable[..., Any] = self.model
+        if self.group.count > 1 and t.parallel == "fsdp":
+            if t.precision == "fp16":
+                hint = "take bf16, or --parallel ddp"
+                raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
+            for one in (self.model, self.evaluated) if self.average else (self.model,):
+                parallel.shard(one, self.group, self.device)
+        elif self.group.count > 1:
+            self.forward = parallel.with_averaged_gradients(self.model, self.device)
+        if t.compile:
+            self.forward = torch.compile(self.forward)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return len(self.train_loader)
 
     def few(self, items: list[Item]) -> list[Item]:
         """In a fast run for developers two batches at random; else all."""
@@ -136,86 +169,137 @@ class Trainer:
         return self.few(self.data.splits["val"] or self.data.split("train"))
 
     @property
-    def evaluated(self) -> nn.Module:
+    def evaluated(self) -> ViT:
         """The weights that are evaluated and kept: the average, where there is one."""
-        return self.average.module if self.average is not None else self.model
+        model = self.model if self.average is None else self.average.module
+        assert isinstance(model, ViT)
+        return model
 
     def run(self, observer: Observer | None = None) -> None:
         """Train to the end, from wherever the state stands.
 
         Raises:
             DivergedError: the loss or the gradient is not finite; the last state saved stands.
+            DataError: an image cannot be read; the state before it is saved.
             InterruptedRunError: after Ctrl-C or SIGTERM, when the state is saved.
         """
-        observer = observer or Observer()
-        observer.start(self.epochs, self.total, self.done)
-        self.track = open_tracker(self.settings.training.track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
-        with remembered_signals() as signals:
-            while self.done < self.total:
-                self._epoch(self.done // len(self.train_loader), observer, signals)
+        self.observer = observer or Observer()
+        self.observer.start(self.epochs, self.total, self.done)
+        track = self.settings.training.track if self.group.first else "none"
+        self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
+        while len(self.rows) < self.epochs:
+            self._epoch(len(self.rows))
+        self._save_model("last")
 
     def finish(self) -> None:
         """Say that everything is done, the report included."""
         self.folder.write_status("finished", **self._progress())
 
-    def _epoch(self, epoch: int, observer: Observer, signals: Signals) -> None:
+    def _epoch(self, epoch: int) -> None:
         start_training(self.model, self.settings)
         start = time.perf_counter()
-        for pixels, labels in self.train_loader.epoch(epoch, skip=self.done % len(self.train_loader)):
-            loss, correct = self._step(pixels.to(self.device), labels.to(self.device))
+        for pixels, labels in self._batches(epoch):
+            self._step(pixels.to(self.device), labels.to(self.device))
             self.done += 1
-            self.sums.loss += loss * len(labels)
-            self.sums.correct += correct
-            self.sums.images += len(labels)
             self.sums.seconds += time.perf_counter() - start
             start = time.perf_counter()
-            observer.step(epoch, self.sums)
-            if self.done % len(self.train_loader) == 0:
-                break  # the epoch's end saves in any case
-            if signals.received is not None:
-                self.save()
-                self.stop(signals.received)
-            every = self.settings.training.checkpoint_every_steps
-            if every and self.done % every == 0:
-                self.save()
-        self._end_epoch(epoch, observer)
-        if signals.received is not None:
-            self.stop(signals.received)
+            self.observer.step(epoch, self.sums)
+        self._end_epoch(epoch)
+        cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
+        if any(self.group.most(cheap, self._is_due(), len(self.rows) == self.epochs)):
+            self.save()
 
-    def _step(self, pixels: Tensor, labels: Tensor) -> tuple[float, int]:
-        """One step of the optimizer on a batch; mean loss and number of right guesses."""
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """What is left of an epoch; between two batches is the time to save and to stop."""
+        made = self.done - epoch * self.steps
+        batches = self.train_loader.epoch(epoch, skip=made)
+        for _ in range(made, self.steps):
+            batch, failure = None, None
+            try:
+                batch = next(batches)
+            except VitrailError as error:
+                failure = error
+            self._pause(failure)
+            assert batch is not None
+            yield batch
+
+    def _pause(self, failure: VitrailError | None = None) -> None:
+        """Save where it is time to; stop, all processes together, where one was told to or cannot go on."""
+        number, failed, due = self.group.most(self.signals.received, failure is not None, self._is_due())
+        if (failed and self.done) or number or due:
+            self.save()
+        if failed:
+            self.group.raise_together(failure)
+        if number:
+            self.stop(number)
+
+    def _is_due(self) -> bool:
+        t = self.settings.training
+        by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
+        by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
+        return bool(by_steps or by_time)
+
+    def _step(self, pixels: Tensor, labels: Tensor) -> None:
+        """One step of the optimizer on this process's part of a batch."""
         t = self.settings.training
         factor = learning_rate_factor(self.settings.schedule, self.done, warmup=self.warmup, total=self.total)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * factor
-        mean_loss, correct = 0.0, 0
-        for part, targets in zip(pixels.chunk(t.accumulate), labels.chunk(t.accumulate), strict=True):
-            with self._precision(), self._patches_dropped():
+        batch = self.done % self.steps
+        size, own = self.train_loader.size(batch), len(self.train_loader.places(batch))
+        parts = max(1, min(t.accumulate, size // self.group.count))
+        sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
+        for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
+            count = len(part) if own else 0
+            with parallel.synchronized(self.forward, i == parts - 1), self._precision(), self._patches_dropped():
                 answers = self.forward(self.preparation.normalize(part), separate=self.teacher is not None)
                 told = None if self.teacher is None else self.teacher(part)
-                loss = self.task.loss(answers, targets, told) * (len(part) / len(pixels))
-            self.scaler.scale(loss).backward()
-            mean_loss += loss.item()
-            correct += self.task.right(answers, targets)
-        self._require_finite(mean_loss, "loss")
-        self._apply_gradient()
-        return mean_loss, correct
+                loss = self.task.loss(answers, targets, told)
+                self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
+            sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
+        loss_sum, right, images = self.group.total(sums).tolist()
+        self._apply_gradient(loss_sum / images)
+        if math.isfinite(loss_sum):
+            self.sums.loss += loss_sum
+            self.sums.correct += int(right)
+            self.sums.images += int(images)
 
-    def _apply_gradient(self) -> None:
+    def _apply_gradient(self, loss: float) -> None:
+        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip)
-        if not self.scaler.is_enabled():  # with a scaler such a step is left out, and its scale falls
-            self._require_finite(norm.item(), "gradient")
+        norm = parallel.one_number(nn.utils.clip_grad_norm_(self.model.parameters(), clip))
+        finite = math.isfinite(loss) and bool(norm.isfinite())
         for optimizer in self.optimizers:
-            if norm.isfinite():  # the scaler's own look is at one optimizer's part, and all step or none
+            if finite:
                 self.scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
-        self.scaler.update()
-        if self.average is not None:
+        if self.average is not None and finite:
             self.average.update_parameters(self.model)
+        overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale will fall
+        self.scaler.update()
+        if finite:
+            self.not_finite = 0
+        elif not overflow:
+            self._left_out(f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm.item()}")
+
+    def _left_out(self, what: str) -> None:
+        """A step was not made; the third in a row is the last."""
+        self.not_finite += 1
+        if self.not_finite == PATIENCE:
+            self._diverged(f"{what}, and was not finite in {PATIENCE} steps in a row")
+        told = f"step {self.done + 1} is left out: {what}"
+        self.folder.log(told)
+        self.observer.note(told)
+
+    def _diverged(self, what: str) -> None:
+        raise DivergedError(
+            f"training diverged: {what}",
+            where=f"step {self.done + 1} of {self.total}",
+            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
+        )
 
     @contextlib.contextmanager
     def _patches_dropped(self) -> Iterator[None]:
@@ -232,26 +316,21 @@ class Trainer:
         precision = self.settings.training.precision
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
 
-    def _require_finite(self, value: float, what: str) -> None:
-        if not math.isfinite(value):
-            raise DivergedError(
-                f"training diverged: the {what} is {value}",
-                where=f"step {self.done + 1} of {self.total}",
-                hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
-            )
-
-    def _require_finite_tensors(self, tensors: Tensors, what: str) -> None:
+    def _require_finite(self, tensors: Tensors, what: str) -> None:
         """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
-            self._require_finite(math.inf, what)
+            self._diverged(f"the largest {what} is inf")
 
-    def _end_epoch(self, epoch: int, observer: Observer) -> None:
-        observer.begin("evaluating val", len(self.val_loader.dataset))
+    def _end_epoch(self, epoch: int) -> None:
+        self.observer.begin("evaluating val", len(self.val_loader.dataset))
+        self._looked_at(0)
         validation = evaluate_batches(
-            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=observer.advance
+            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=self._looked_at, group=self.group
         )
-        self._require_finite(validation.loss, "validation loss")
-        self._require_finite_tensors(self.evaluated.state_dict(), "largest weight")
+        if not math.isfinite(validation.loss):
+            self._diverged(f"the validation loss is {validation.loss}")
+        weights = parallel.whole(self.evaluated.state_dict())
+        self._require_finite(weights, "weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
         row |= {f"val_{name}": value for name, value in validation.scores().items() if name not in ("images", "top5")}
@@ -261,106 +340,162 @@ class Trainer:
         self.folder.write_rows(self.rows)
         if self.best is None or _rank(row) >= _rank(self.best):
             self.best = row
-            self._save_model("best")
-        self.save()
+            self._save_model("best", weights)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
         self.track(row)
-        observer.epoch(row)
+        self.observer.epoch(row)
+
+    def _looked_at(self, images: int) -> None:
+        """So many more images are evaluated; one may stop in the middle of it."""
+        self.observer.advance(images)
+        (number,) = self.group.most(self.signals.received)
+        if number:
+            self.save()
+            self.stop(number)
 
     def _learning_rate(self) -> float:
         """That of the last step, for what `layer_decay` and `layers` leave as it is."""
         factor = learning_rate_factor(self.settings.schedule, self.done - 1, warmup=self.warmup, total=self.total)
         return self.settings.optimizer.lr * factor
 
-    def _save_model(self, name: str) -> None:
+    def _save_model(self, name: str, weights: Tensors | None = None) -> None:
         """A complete model folder; with adapters they are merged into it, and beside it as PEFT keeps them."""
-        model, settings = self.evaluated, self.settings
-        assert isinstance(model, ViT)
+        settings, weights = self.settings, weights or parallel.whole(self.evaluated.state_dict())
+        if not self.group.first:
+            return
+        model = empty_model(settings.model.config)
+        choose_parts(model, settings)
+        model.load_state_dict(weights, assign=True)
         low_rank = settings.training.tune == "lora"
         complete = merge(model) if low_rank else model
         trained = TrainedModel(complete, self.data.classes, self.preparation, self.data.multi_label)
-        with whole_folder(self.folder.path / name) as draft:
+        size = sum(tensor.nbytes for tensor in weights.values())
+        folder = self.folder.path / name
+        with self._room_for(size), whole_folder(folder) as draft:
             save_model(draft, trained, card=_card(settings, self.data, self.rows[-1], self.epochs))
             if low_rank:
                 save_adapter(draft / "adapter", model, settings.lora, whole=list(heads(model)), base=settings.start)
 
+    def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
+        return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
+
     def save(self) -> None:
-        """Keep the whole state: a checkpoint, the folder ``last`` at an epoch's end, and ``status.json``."""
-        tensors = {
-            "model": self.model.state_dict(),
-            "optimizer": optimizer_tensors(self.optimizers),
-            "random": {"torch": torch.get_rng_state()},
-        }
-        if self.device.type == "cuda":
-            tensors["random"]["cuda"] = torch.cuda.get_rng_state()
-        if self.average is not None:
-            tensors["average"] = self.average.state_dict()
+        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
+        begin, place = time.monotonic(), (self.done, len(self.rows))
+        if self.saved == place:
+            return
+        tensors, state = self._state()
         for name, group in tensors.items():
-            self._require_finite_tensors(group, f"largest value of the {name}'s state")
+            self._require_finite(group, f"value of the {name}'s state")
+        if self.group.first:
+            folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+            save_checkpoint(folder, tensors, state, resume=self.folder.resume_command)
+        self.folder.write_status("running", **self._progress())
+        self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
+
+    def _state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """Everything that decides how the run goes on: tensors, and what JSON can hold."""
+        tensors = {
+            "model": parallel.whole(self.model.state_dict()),
+            "optimizer": parallel.optimizer_tensors(self.optimizers),
+            "random": {
+                f"{rank}.{kind}": state
+                for rank, states in enumerate(self.group.gathered(self._random_states()))
+                for kind, state in states.items()
+            },
+        }
+        if self.average is not None:
+            tensors["average"] = parallel.whole(self.average.state_dict())
         state = {
             "done": self.done,
             "sums": asdict(self.sums),
             "rows": self.rows,
             "best": self.best,
-            "classes": self.data.classes,
-            "multi_label": self.data.multi_label,
+            "not_finite": self.not_finite,
             "scaler": self.scaler.state_dict(),
+            "data": fingerprint(self.data),
+            "settings": self.settings.model_dump(mode="json"),
         }
-        checkpoints = self.folder.path / "checkpoints"
-        newest = checkpoints / f"step-{self.done:09d}"
-        save_checkpoint(newest, tensors, state)
-        for old in checkpoints.glob("step-*"):
-            if old != newest:
-                shutil.rmtree(old, ignore_errors=True)
-        if self.rows and self.rows[-1]["step"] == self.done:
-            self._save_model("last")
-        self.folder.write_status("running", **self._progress())
+        return tensors, state
 
-    def restore(self) -> None:
-        """Take the newest checkpoint's state, so that `run` goes on as if it had never stopped."""
-        checkpoint = latest_checkpoint(self.folder.path)
-        tensors, state = load_checkpoint(checkpoint)
-        self._require_same_labels(state)
-        try:
-            self._take(tensors, state)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    def _random_states(self) -> Tensors:
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
+        return states
+
+    def restore(self, observer: Observer | None = None) -> None:
+        """Take the newest complete checkpoint's state, so that `run` goes on as if it had never stopped.
+
+        A damaged one is passed over, which the observer is told. Without any the run begins anew, unless all are damaged.
+
+        Raises:
+            ModelFileError: no checkpoint is whole, or it is of another model.
+            ConfigError, DataError: settings or images are not those that the run was begun with.
+        """
+        found = self.group.told([folder.name for folder in checkpoints(self.folder.path)])
+        for name in found:
+            folder = self.folder.path / "checkpoints" / name
+            try:
+                with self.group.together():
+                    tensors, state = load_checkpoint(folder)
+            except ModelFileError as error:
+                told = f"{name} is passed over: {error.what}"
+                self.folder.log(told)
+                (observer or Observer()).note(told)
+                continue
+            self._take(tensors, state, folder)
+            return
+        if found:
             raise ModelFileError(
-                f"the checkpoint is damaged, or of other settings: {' '.join(str(error).split())[:200]}",
-                where=checkpoint,
-                hint="bring the run back as it was, or train anew",
-            ) from None
-        self.folder.write_rows(self.rows)
-
-    def _require_same_labels(self, state: dict[str, Any]) -> None:
-        if (state.get("classes"), state.get("multi_label")) != (self.data.classes, self.data.multi_label):
-            raise DataError(
-                "the classes of the data are not those that the run was started with",
-                where=self.data.source,
-                hint="bring the data back as it was, or train anew",
+                "no checkpoint is whole", where=self.folder.path / "checkpoints", hint="train anew into another folder"
             )
 
-    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any]) -> None:
-        self.model.load_state_dict(tensors["model"])
-        load_optimizer_tensors(self.optimizers, tensors["optimizer"])
-        if self.average is not None:
-            self.average.load_state_dict(tensors["average"])
-        if self.scaler.is_enabled():
-            self.scaler.load_state_dict(state["scaler"])
-        torch.set_rng_state(tensors["random"]["torch"])
-        if "cuda" in tensors["random"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random"]["cuda"])
-        self.done, self.sums = state["done"], Sums(**state["sums"])
-        self.rows, self.best = state["rows"], state["best"]
+    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> None:
+        try:
+            require_same_settings(RunSettings.read(state["settings"]), self.settings)
+            require_same_data(state["data"], self.data)
+            parallel.load_whole(self.model, tensors["model"])
+            parallel.load_optimizer_tensors(self.optimizers, tensors["optimizer"])
+            if self.average is not None:
+                parallel.load_whole(self.average, tensors["average"])
+            if self.scaler.is_enabled():
+                self.scaler.load_state_dict(state["scaler"])
+            self.done, self.sums, self.not_finite = state["done"], Sums(**state["sums"]), state["not_finite"]
+            self.rows, self.best = state["rows"], state["best"]
+            self._take_random_states(tensors["random"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"the checkpoint is of another model: {' '.join(str(error).split())[:200]}",
+                where=folder,
+                hint="bring the run back as it was, or train anew",
+            ) from None
+        self.saved = (self.done, len(self.rows))
+        self.folder.write_rows(self.rows)
 
-    def stop(self, signal: int) -> None:
+    def _take_random_states(self, states: Tensors) -> None:
+        """Those of this process; one that the checkpoint does not know begins its own."""
+        rank, kind = self.group.rank, self.device.type
+        if f"{rank}.cpu" not in states:
+            torch.manual_seed(_seed(self.settings.training.seed, self.done, rank))
+            return
+        torch.set_rng_state(states[f"{rank}.cpu"])
+        if kind != "cpu" and f"{rank}.{kind}" in states:
+            torch.get_device_module(self.device).set_rng_state(states[f"{rank}.{kind}"])
+
+    def stop(self, number: int) -> None:
         """Leave the run as it was last saved; raises `InterruptedRunError`."""
         self.folder.write_status("interrupted", **self._progress())
-        self.folder.log(f"stopped by signal {signal} after step {self.done}")
-        raise InterruptedRunError(signal, self.folder.path, self.folder.resume_command)
+        self.folder.log(f"stopped by signal {number} after step {self.done}")
+        raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
 
     def _progress(self) -> dict[str, Any]:
-        epoch = self.done // len(self.train_loader)
-        return {"epoch": epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+        return {"epoch": len(self.rows), "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+
+
+def _seed(seed: int, step: int, rank: int) -> int:
+    """Of what is random in one of several processes from a step on."""
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _task(settings: RunSettings, data: ImageData) -> Task:

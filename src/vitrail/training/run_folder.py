@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,33 +17,54 @@ from typing import Any
 
 from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import path_of, write_json, write_text
+from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
+from vitrail.training.checkpoint import recover_checkpoints
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
 from vitrail.weights.tensor_files import read_json
 
-CONFIG, STATUS, SPLITS = "config.yaml", "status.json", "splits.json"
+CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
 class RunFolder:
-    """Reads and writes the files of a run that are not models, pictures or checkpoints."""
+    """Reads and writes the files of a run that are not models, pictures or checkpoints.
 
-    def __init__(self, path: Path, made: list[Path] | None = None):
-        self.path = path
+    Of several processes one ``writes``; in the others nothing comes of it.
+    """
+
+    def __init__(self, path: Path, made: list[Path] | None = None, *, writes: bool = True):
+        self.path, self.writes = path, writes
         self.made = made or []
 
     @classmethod
-    def create(cls, path: Path, settings: RunSettings, assignment: dict[str, str] | None) -> "RunFolder":
-        """Make the folder with its configuration, environment and splits; call `require_free` before any work."""
+    def create(
+        cls,
+        path: Path,
+        settings: RunSettings,
+        assignment: dict[str, str] | None,
+        bad_images: dict[str, str] | None = None,
+        **texts: str,
+    ) -> "RunFolder":
+        """Make the folder, whole or not at all; call `require_free` before any work.
+
+        It has the run's configuration, environment and status, how images were dealt to splits, which were left out and
+        why, and further ``texts`` by the names of their files.
+        """
         made = [p for p in (path, *path.parents) if not p.exists()]
         run = cls(path, made)
         try:
-            for folder in ("plots", "checkpoints"):
-                (path / folder).mkdir(parents=True)
-            write_text(path / CONFIG, to_yaml(settings))
-            write_json(path / "env.json", environment())
-            if assignment is not None:
-                write_json(path / SPLITS, assignment)
+            with whole_folder(path) as draft:
+                for folder in ("plots", "checkpoints"):
+                    (draft / folder).mkdir(parents=True)
+                write_text(draft / CONFIG, to_yaml(settings))
+                write_json(draft / "env.json", environment())
+                if assignment is not None:
+                    write_json(draft / SPLITS, assignment)
+                if bad_images:
+                    write_json(draft / BAD_IMAGES, bad_images)
+                for name, text in texts.items():
+                    write_text(draft / name, text)
+                write_json(draft / STATUS, run.status("running", epoch=0))
         except BaseException as error:
             run.remove()
             if isinstance(error, OSError):
@@ -50,6 +72,17 @@ class RunFolder:
                 raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
             raise
         return run
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep any other process from working on this run, until the end or this process's death."""
+        return locked(self.path) if self.writes else nullcontext()
+
+    def recover(self) -> None:
+        """Clear away what was half written when the run was killed."""
+        if self.writes:
+            for name in ("best", "last", CONFIG, STATUS, "metrics.jsonl", "metrics.csv"):
+                recover_folder(self.path / name)
+            recover_checkpoints(self.path)
 
     def remove(self) -> None:
         """Undo `create`: everything in the folder, and the folders that it made."""
@@ -83,6 +116,12 @@ class RunFolder:
         return assignment
 
     @property
+    def bad_images(self) -> dict[str, str]:
+        """The images that the run leaves out, by name, and why."""
+        file = self.path / BAD_IMAGES
+        return read_json(file) if file.exists() else {}
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """The metrics of every epoch."""
         file = self.path / "metrics.jsonl"
@@ -90,6 +129,8 @@ class RunFolder:
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """All epochs' metrics, as JSON lines and as CSV."""
+        if not self.writes:
+            return
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         table = io.StringIO()
         writer = csv.DictWriter(table, rows[0] if rows else [], lineterminator="\n")
@@ -99,8 +140,13 @@ class RunFolder:
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
+        if self.writes:
+            write_json(self.path / STATUS, self.status(state, **values))
+
+    def status(self, state: str, **values: Any) -> dict[str, Any]:
+        """What stands in status.json."""
         resume = None if state == "finished" else self.resume_command
-        write_json(self.path / STATUS, {"state": state, "time": now(), "resume": resume, **values})
+        return {"state": state, "time": now(), "resume": resume, **values}
 
     @property
     def resume_command(self) -> str:
@@ -109,6 +155,8 @@ class RunFolder:
 
     def log(self, message: str) -> None:
         """Append a line to train.log."""
+        if not self.writes:
+            return
         with (self.path / "train.log").open("a", encoding="utf-8") as file:
             file.write(f"{now()}  {message}\n")
 

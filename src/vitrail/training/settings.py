@@ -40,6 +40,9 @@ class DataSettings(Settings):
     """Share of the resized image's side that is kept when its centre is cut out; that of the model to start from, else 1."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare images; the result does not depend on it."""
+    bad_images: Literal["stop", "skip"] = "stop"
+    """What an image that cannot be read does: end the run, or, found when every image is read before the first step, stay
+    out of it, as long as it is no more than 1 in 100."""
     balance: Literal["none", "sampling", "loss"] = "none"
     """Rare classes weigh as much as frequent ones: drawn as often, or with a larger loss."""
 
@@ -140,6 +143,10 @@ class TrainingSettings(Settings):
     """Fixes weights, order and augmentation."""
     checkpoint_every_steps: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints beside those at the end of each epoch; 0 for none."""
+    checkpoint_every_seconds: NotNegative = 300
+    """Longest time without a checkpoint; 0 for any."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """What processes that torchrun starts have: each the whole model, or each a share of its parameters."""
     track: Literal["none", "tensorboard"] = "none"
     """Where metrics go beside the run's own files."""
     fast_dev_run: bool = False
@@ -274,6 +281,9 @@ SHORT_NAMES = {
     "image_size": "model.image_size",
     "precision": "training.precision",
     "checkpoint_every_steps": "training.checkpoint_every_steps",
+    "checkpoint_every_seconds": "training.checkpoint_every_seconds",
+    "parallel": "training.parallel",
+    "bad_images": "data.bad_images",
     "fast_dev_run": "training.fast_dev_run",
     "balance": "data.balance",
     "track": "training.track",

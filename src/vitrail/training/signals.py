@@ -11,20 +11,20 @@ from vitrail.errors import VitrailError
 
 
 class InterruptedRunError(VitrailError):
-    """A run that was asked to stop and has saved its state. Exit code 130 (Ctrl-C) or 143 (SIGTERM)."""
+    """A run that was asked to stop. Exit code 130 (Ctrl-C) or 143 (SIGTERM)."""
 
-    def __init__(self, number: int, folder: Path, resume: str):
-        super().__init__("interrupted; everything is saved", where=folder, hint=resume)
+    def __init__(self, number: int, folder: Path, resume: str, *, what: str = "interrupted; everything is saved"):
+        super().__init__(what, where=folder, hint=resume)
         self.exit_code = 128 + number  # type: ignore[misc]
 
 
 class Signals:
     """Remembers the first signal; the second one stops at once."""
 
-    received: int | None = None
+    received: int = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self.received:
             raise KeyboardInterrupt
         self.received = number
 

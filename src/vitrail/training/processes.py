@@ -1,0 +1,94 @@
+"""The processes that work on a run together: one, or as many as torchrun started, on one machine or on several."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vitrail.errors import VitrailError
+
+T = TypeVar("T")
+
+
+class Processes:
+    """One of ``count`` processes, and how it speaks with the others. They all call the same methods in the same order."""
+
+    def __init__(self, rank: int = 0, count: int = 1):
+        self.rank, self.count = rank, count
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes and prints."""
+        return self.rank == 0
+
+    def part(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's share of some things; all shares in order are all of them."""
+        return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes, in each of them."""
+        if self.count > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.SUM)
+        return values
+
+    def most(self, *values: int) -> list[int]:
+        """The largest of each number over all processes."""
+        if self.count == 1:
+            return list(values)
+        numbers = torch.tensor(values)
+        dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
+        return numbers.tolist()
+
+    def told(self, value: T) -> T:
+        """What the first process has."""
+        box = [value]
+        if self.count > 1:
+            dist.broadcast_object_list(box)
+        return box[0]
+
+    def gathered(self, value: T) -> list[T]:
+        """What each process has, in order."""
+        values: list[Any] = [value]
+        if self.count > 1:
+            values = [None] * self.count
+            dist.all_gather_object(values, value)
+        return values
+
+    def raise_together(self, error: VitrailError | None) -> None:
+        """Raise in every process what any of them has met, so that none is left waiting for another."""
+        if any(self.most(error is not None)):
+            raise next(error for error in self.gathered(error) if error is not None)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """An error of ours inside, in whichever process, is raised in all of them."""
+        failure = None
+        try:
+            yield
+        except VitrailError as error:
+            failure = error
+        self.raise_together(failure)
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def open_processes() -> Iterator[Processes]:
+    """Join the processes that torchrun started, or be the only one.
+
+    CPU tensors go over gloo, those of a GPU, of which each process of a machine takes its own, over NCCL.
+    """
+    count = int(os.environ.get("WORLD_SIZE", 1))
+    if count == 1 or dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    yield Processes(dist.get_rank(), dist.get_world_size())
+    dist.destroy_process_group()  # after an error it would wait for processes that are no more

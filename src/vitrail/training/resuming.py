@@ -1,0 +1,68 @@
+"""What a run that goes on must have in common with the one that was begun."""
+
+import hashlib
+import json
+from typing import Any
+
+from vitrail.data.sources import ImageData
+from vitrail.errors import ConfigError, DataError
+from vitrail.training.settings import RunSettings
+
+FREE = {
+    "data.source",
+    "data.workers",
+    "training.checkpoint_every_seconds",
+    "training.checkpoint_every_steps",
+    "training.device",
+    "training.parallel",
+    "training.track",
+}
+"""Settings that do not decide what the weights become, or, as the device does, by their last bits alone."""
+
+
+def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
+    """Refuse to go on with settings that would make other weights, by listing them all."""
+    old, new = _flat(begun.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    changed = [f"{k} was {old.get(k)}, now {new.get(k)}" for k in {**old, **new} if k not in FREE and old.get(k) != new.get(k)]
+    if changed:
+        raise ConfigError(
+            f"the run was begun with other settings: {'; '.join(changed)}",
+            where="settings",
+            hint="resume it without them, or train anew; what may change is " + ", ".join(sorted(FREE)),
+        )
+
+
+def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{path}{name}.") if isinstance(value, dict) else {f"{path}{name}": value}
+    return flat
+
+
+def fingerprint(data: ImageData) -> dict[str, Any]:
+    """What of a data set decides the course of a run, to be told again: JSON-able."""
+    images = {split: [(item.name, item.label) for item in items] for split, items in data.splits.items()}
+    return {
+        "classes": data.classes,
+        "multi_label": data.multi_label,
+        "images": {split: len(items) for split, items in data.splits.items()},
+        "sha256": hashlib.sha256(json.dumps(images).encode()).hexdigest(),
+    }
+
+
+def require_same_data(begun: dict[str, Any], data: ImageData) -> None:
+    """Refuse to go on with other images, other labels or other classes than the run was begun with."""
+    now = fingerprint(data)
+    if now == begun:
+        return
+    if (begun["classes"], begun["multi_label"]) != (now["classes"], now["multi_label"]):
+        what = "the classes of the data are not those that the run was started with"
+    elif begun["images"] != now["images"]:
+        what = f"the run was started with other images: {_counts(begun['images'])}, now {_counts(now['images'])}"
+    else:
+        what = "the run was started with other images: as many, but with other names or labels"
+    raise DataError(what, where=data.source, hint="bring the data back as it was, or train anew")
+
+
+def _counts(images: dict[str, int]) -> str:
+    return ", ".join(f"{split} {count:,}" for split, count in images.items())
