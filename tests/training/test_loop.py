@@ -206,7 +206,7 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
     cross_entropy, seen = F.cross_entropy, []
 
     def breaking(*args, **kwargs):
-        if trainer.done >= 3 and torch.is_grad_enabled():
+        if trainer.done >= 3 and "label_smoothing" in kwargs:  # no evaluation
             seen.append(weights(trainer))
             return cross_entropy(*args, **kwargs) * math.nan
         return cross_entropy(*args, **kwargs)
