@@ -174,12 +174,13 @@ def evaluate(
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.training.processes`.
     """
-    trained = model if isinstance(model, TrainedModel) else open_model(model)
-    _require_classes(trained)
-    source, own_splits = _open_for(model, data)
-    chosen = split or (source.evaluation_split if own_splits else "all")
-    index = match_classes(source.classes, trained.labels, where=source.source)
-    items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
+    with group.together():
+        trained = model if isinstance(model, TrainedModel) else open_model(model)
+        _require_classes(trained)
+        source, own_splits = _open_for(model, data)
+        chosen = split or (source.evaluation_split if own_splits else "all")
+        index = match_classes(source.classes, trained.labels, where=source.source)
+        items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
     if on_start:
         on_start(len(items))
     part = (group.rank, group.count)

@@ -76,13 +76,19 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if debug:
             traceback.print_exc()
-        problem(error.strerror or str(error), error.filename or "system", "check the path, its permissions and the free space")
+        problem(
+            error.strerror or str(error),
+            error.filename or "system",
+            "check the path, its permissions and the free space",
+            foreseen=False,
+        )
         sys.exit(1)
     except MemoryError:
-        problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch")
+        problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch", foreseen=False)
         sys.exit(1)
     except Exception as error:
         if debug:
             traceback.print_exc()
-        problem(f"{type(error).__name__}: {error}", "an unforeseen error in Vitrail", "run it again with --debug and report it")
+        where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
+        problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
         sys.exit(1)

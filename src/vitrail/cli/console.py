@@ -46,15 +46,20 @@ def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def problem(what: str, where: object = None, hint: str | None = None) -> None:
-    """An error: what, where, what to do, a line each."""
+def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
+    """An error: what, where, what to do, a line each.
+
+    Of several processes, one on every machine tells what was foreseen, which all of them meet, and each what was not.
+    """
+    if foreseen and os.environ.get("LOCAL_RANK", "0") != "0":
+        return
     lines = [f"error: {' '.join(what.split())}"]
     if where is not None:
         lines.append(f"where: {shorten(str(where), 300, placeholder='…')}")
     if hint is not None:
         hint = f"{program()} {hint.removeprefix('vitrail ')}" if hint.startswith("vitrail ") else hint
         lines.append(f"what to do: {hint}")
-    note("\n".join(lines))
+    print("\n".join(lines), file=sys.stderr)
 
 
 def program() -> str:

@@ -16,7 +16,7 @@ def evaluate(
     workers: Whole = 0,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure a model on labelled images.
+    """Measure a model on labelled images; under torchrun each process looks at its share of them.
 
     Classes are matched to the model's labels by name; a whole number is the index of a label.
 
@@ -38,12 +38,20 @@ def evaluate(
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting
+    from vitrail.training.processes import open_processes
 
     require_positive(**{"--batch-size": batch_size})
     require_not_negative(**{"--workers": workers})
-    with counting("evaluating") as progress:
+    with open_processes() as group, counting("evaluating") as progress:
         evaluation, chosen = api.evaluate(
-            model, data, split=split, batch_size=batch_size, workers=workers, on_start=progress.start, on_batch=progress.advance
+            model,
+            data,
+            split=split,
+            batch_size=batch_size,
+            workers=workers,
+            on_start=progress.start,
+            on_batch=progress.advance,
+            group=group,
         )
     scores = {**evaluation.scores(), "split": chosen}
     if json:

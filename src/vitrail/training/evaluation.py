@@ -83,7 +83,7 @@ def evaluate_batches(
     was_training = model.training
     model.eval()
     every_logits, every_label = [], []
-    for number, (pixels, labels) in enumerate(loader.epoch()):
+    for number, (pixels, labels) in enumerate(group.in_step(loader.epoch(), len(loader))):
         places, size = loader.places(number), loader.size(number)
         logits = model(preparation.normalize(pixels.to(device))).float().cpu()
         every_logits.append(_at(places, logits, size))

@@ -29,7 +29,7 @@ def shard(model: ViT, group: Processes, device: torch.device) -> None:
 def with_averaged_gradients(model: nn.Module, device: torch.device) -> nn.Module:
     """The model as it is called in training where every process has all of it: gradients are averaged as they come."""
     devices = [torch.cuda.current_device()] if device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+    return DistributedDataParallel(model, device_ids=devices)
 
 
 def synchronized(model: object, now: bool) -> AbstractContextManager[Any]:

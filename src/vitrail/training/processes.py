@@ -73,6 +73,13 @@ class Processes:
             failure = error
         self.raise_together(failure)
 
+    def in_step(self, batches: Iterator[T], count: int) -> Iterator[T]:
+        """So many of the things that each process has, one in every process at a time."""
+        for _ in range(count):
+            with self.together():
+                batch = next(batches)
+            yield batch
+
 
 ALONE = Processes()
 

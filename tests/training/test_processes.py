@@ -1,0 +1,179 @@
+"""Several processes make of a run what one makes of it, read their own shares, stop together, and go on in other numbers."""
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from together import CASES
+
+from vitrail import api
+from vitrail.errors import ConfigError, DataError
+from vitrail.training.checkpoint import checkpoints
+from vitrail.training.processes import Processes
+
+KINDS = ("ddp", "fsdp")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> dict:
+    """What `together` found in two processes started by torchrun."""
+    folder = tmp_path_factory.mktemp("together")
+    script = Path(__file__).with_name("together.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*torchrun, str(script), str(folder)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_train_as_one_does(results, kind, case):
+    """After twenty steps of plain gradient descent, whose parameters differ no more than their gradients did."""
+    found = results[f"{kind} {case}"]
+    assert found["steps"] >= 20
+    assert found["weights"] <= 1e-6 and found["metrics"] <= 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("optimizer", "weights", "metrics"), [("adamw", 1e-6, 1e-6), ("muon", 1e-3, 1e-4)])
+def test_two_processes_train_as_one_does_with_every_optimizer(results, kind, optimizer, weights, metrics):
+    """Muon computes in 16 bits and makes small singular values large, so that what rounding leaves is seen in single weights."""
+    found = results[f"{kind} {optimizer}"]
+    assert found["weights"] <= weights and found["metrics"] <= metrics
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_to_one_of_two_processes_stops_both_and_the_resumed_run_is_the_unbroken_one_to_the_bit(results, kind):
+    found = results[f"{kind} resumed by 2"]
+    assert (found["code"], found["at"], found["weights"]) == (143, 5, 0.0)
+    assert found["kept"] == ["step-000000006", "step-000000005"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_process_goes_on_with_the_checkpoint_of_two(results, kind):
+    found = results[f"{kind} resumed by 1"]
+    assert (found["at"], found["done"]) == (5, 6)
+    assert 0 < found["weights"] < 0.01  # other dropout in the last step
+
+
+def test_an_image_that_one_process_cannot_read_stops_both_with_everything_saved(results):
+    assert results["unreadable"] == ["a.png 2 ['step-000000002']"] * 2
+
+
+# the commands, without torchrun itself, which makes no difference to them
+
+
+@pytest.fixture
+def launch() -> Callable[..., list[subprocess.Popen]]:
+    """``launch("train", …)``: the command in two processes that know of each other."""
+    started: list[subprocess.Popen] = []
+
+    def start(*words: object) -> list[subprocess.Popen]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        for rank in range(2):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            environment = {**os.environ, **{name: str(value) for name, value in place.items()}, "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, "-m", "vitrail", *map(str, words)]
+            pipe = subprocess.PIPE
+            started.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
+        return started[-2:]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def ended(processes) -> tuple[list[int], list[str], list[str]]:
+    """Exit codes and what was printed."""
+    said = [process.communicate(timeout=120) for process in processes]
+    return [process.returncode for process in processes], [out for out, _ in said], [err for _, err in said]
+
+
+def test_two_processes_evaluate_and_predict_as_one_does_and_the_first_prints(launch, run, pictures):
+    one, other = launch("evaluate", run.folder, "--data", pictures, "--batch-size", 5, "--json"), None
+    codes, outs, _ = ended(one)
+    assert codes == [0, 0] and outs[1] == ""
+    evaluation, split = api.evaluate(run.folder, pictures)
+    assert json.loads(outs[0]) == {**{k: pytest.approx(v) for k, v in evaluation.scores().items()}, "split": split}
+    other = launch("predict", run.folder, pictures, "--json", "--top", 2)
+    codes, outs, _ = ended(other)
+    assert codes == [0, 0] and outs[1] == ""
+    answers = json.loads(outs[0])
+    expected = api.predict(run.folder, [answer["image"] for answer in answers], top=2)
+    assert [answer["image"] for answer in answers] == sorted(str(p) for p in pictures.rglob("*.png"))
+    assert [[p["label"] for p in a["predictions"]] for a in answers] == [[label for label, _ in one] for one in expected]
+
+
+def test_two_terminated_processes_leave_with_143_and_one_finishes_their_run(launch, pictures, tmp_path, tiny):
+    settings = [word for name, value in tiny.items() for word in (f"--{name}", value)]
+    folder = tmp_path / "run"
+    processes = launch("train", *settings, "--data", pictures, "--out", folder, "--epochs", 100_000)
+    waited = time.monotonic()
+    while not (folder / "metrics.jsonl").exists() and time.monotonic() < waited + 60:
+        time.sleep(0.05)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    codes, outs, errs = ended(processes)
+    assert codes == [143, 143] and outs == ["", ""]
+    assert f"resume {folder}" in errs[0] and not errs[1]
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "interrupted" and checkpoints(folder)[0].name == f"step-{status['step']:09d}"
+    epochs = [int(row["epoch"]) for row in csv.DictReader((folder / "metrics.csv").open())]
+    assert epochs == list(range(1, status["epoch"] + 1))
+
+
+def test_a_wrong_setting_is_told_once(launch, pictures, tmp_path):
+    codes, _, errs = ended(launch("train", "--data", pictures, "--out", tmp_path / "run", "--lr", -1))
+    assert codes == [2, 2] and "lr" in errs[0] and errs[1] == ""
+
+
+def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, pictures, tmp_path, tiny):
+    settings = [word for name, value in tiny.items() for word in (f"--{name}", value)]
+    words = [*settings, "--data", pictures, "--optimizer.name", "sgd", "--model.dropout", 0, "--augmentation.policy", "none"]
+    codes, _, errs = ended(launch("train", *words, "--parallel", "fsdp", "--out", tmp_path / "two"))
+    assert codes == [0, 0], errs
+    vitrail_alone = [sys.executable, "-m", "vitrail", "train", *map(str, words), "--out", str(tmp_path / "one")]
+    subprocess.run(vitrail_alone, check=True, capture_output=True, timeout=120)
+    one, two = (load_file(tmp_path / name / "last/model.safetensors") for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], atol=1e-5, rtol=0)
+    assert re.findall(r"rank|process", (tmp_path / "two/train.log").read_text()) == []
+
+
+# alone
+
+
+def test_alone_everything_is_ones_own():
+    group = Processes()
+    assert group.first and group.part([1, 2, 3]) == [1, 2, 3] and group.most(1, 2) == [1, 2]
+    assert group.told("a") == "a" and group.gathered("a") == ["a"]
+    with pytest.raises(DataError, match="gone"), group.together():
+        raise DataError("gone")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shares_in_order_are_everything(count):
+    items = list(range(10))
+    assert [x for rank in range(count) for x in Processes(rank, count).part(items)] == items
+
+
+def test_fp16_does_not_go_with_shared_parameters(make_trainer):
+    from vitrail.training.loop import Trainer
+
+    one = make_trainer()
+    settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))
+    with pytest.raises(ConfigError, match="fp16"):
+        Trainer(settings, one.model, one.preparation, one.data, one.folder, group=Processes(0, 2))

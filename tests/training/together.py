@@ -1,0 +1,148 @@
+"""Run by two processes side by side: what they make of a run together, beside what one makes of it alone.
+
+``python together.py FOLDER`` with the environment that torchrun gives; the first process writes FOLDER/results.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from shades import TINY, shades_data
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import DataError
+from vitrail.models.vit import ViT
+from vitrail.training.checkpoint import checkpoints
+from vitrail.training.loop import Observer, Trainer
+from vitrail.training.processes import ALONE, Processes, open_processes
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings, merge, nested
+from vitrail.training.signals import InterruptedRunError
+
+SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
+TWENTY_STEPS = {"training.epochs": 7, "training.batch_size": 8}
+CASES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "average": {"training.ema": 0.9},
+    "accumulated": {"training.accumulate": 3},
+    "a last batch of one image": {"training.batch_size": 7},
+    "mixed": {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2},
+    "balanced": {"data.balance": "loss"},
+    "low rank": {"training.tune": "lora"},
+    "head alone": {"training.tune": "head"},
+    "workers": {"data.workers": 1},
+}
+KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
+"""The gradient of the keys' bias is 0, a softmax being what it is, and Adam makes whole steps of what rounding leaves of it."""
+RANDOM = {"model.dropout": 0.1, "model.patch_dropout": 0.25, "model.stochastic_depth": 0.2, "training.ema": 0.9}
+
+
+class Stopping(Observer):
+    """A signal comes to one of the processes, in its fifth step."""
+
+    def __init__(self, trainer: Trainer, rank: int):
+        self.trainer, self.rank = trainer, rank
+
+    def step(self, epoch: int, sums: Any) -> None:
+        if self.trainer.done == 5 and self.trainer.group.rank == self.rank:
+            self.trainer.signals.received = 15
+
+
+def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
+    resolved = RunSettings.read(merge(TINY, nested(settings)))
+    if new and group.first:
+        RunFolder.create(folder, resolved, None)
+    group.most(0)
+    torch.manual_seed(resolved.training.seed)
+    preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
+    run = RunFolder(folder, writes=group.first)
+    return Trainer(resolved, ViT(resolved.model.config), preparation, shades_data(), run, group=group)
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return trainer._state()[0]["model"]
+
+
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+def rows(trainer: Trainer) -> list[dict[str, float]]:
+    return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in trainer.rows]
+
+
+def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict[str, float]:
+    """Largest difference of a parameter and of a metric after twenty steps."""
+    alone = make(folder / f"alone-{group.rank}", ALONE, **settings)
+    alone.run()
+    expected = weights(alone)
+    together = make(folder / "together", group, **settings)
+    together.run()
+    metrics = max(abs(a[k] - b[k]) for a, b in zip(rows(alone), rows(together), strict=True) for k in a)
+    return {"weights": difference(expected, weights(together)), "metrics": metrics, "steps": together.done}
+
+
+def interrupted(folder: Path, group: Processes, kind: str, count: int) -> dict[str, Any]:
+    """A run whose second process gets a signal, resumed by as many processes, beside one that went on."""
+    settings = {**RANDOM, "training.parallel": kind}
+    unbroken = make(folder / "unbroken", group, **settings)
+    unbroken.run()
+    broken, code = make(folder / "broken", group, **settings), 0
+    try:
+        broken.run(Stopping(broken, rank=1))
+    except InterruptedRunError as error:
+        code = error.exit_code
+    expected = weights(unbroken)
+    if count == 1 and not group.first:
+        return {}
+    resumed = make(folder / "broken", group if count == 2 else ALONE, new=False, **settings)
+    resumed.restore()
+    at = resumed.done
+    resumed.run()
+    kept = [p.name for p in checkpoints(folder / "broken")]
+    return {"code": code, "at": at, "weights": difference(expected, weights(resumed)), "done": resumed.done, "kept": kept}
+
+
+def unreadable(folder: Path, group: Processes) -> str:
+    """What both processes say of an image that only the second one meets."""
+    trainer = make(folder / "unreadable", group)
+    loader = trainer.train_loader
+    read = loader.dataset.batch
+
+    def batch(keys: Any, own: Any) -> Any:
+        if trainer.done == 2 and group.rank == 1:
+            raise DataError("cannot read the image", where="a.png")
+        return read(keys, own)
+
+    loader.dataset.batch = batch
+    try:
+        trainer.run()
+    except DataError as error:
+        return f"{error.where} {trainer.done} {[p.name for p in checkpoints(folder / 'unreadable')]}"
+    return "nothing"
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    with open_processes() as group:
+        for kind in ("ddp", "fsdp"):
+            for name, changes in CASES.items():
+                settings = {**SGD, **TWENTY_STEPS, **changes, "training.parallel": kind}
+                results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
+            for name in ("adamw", "muon"):
+                settings = {**TWENTY_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
+                results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
+            for count in (2, 1):
+                results[f"{kind} resumed by {count}"] = interrupted(folder / f"{kind} {count}", group, kind, count)
+                group.most(0)
+        said = group.gathered(unreadable(folder, group))
+    if group.first:
+        (folder / "results.json").write_text(json.dumps({**results, "unreadable": said}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
