@@ -20,6 +20,7 @@ from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
 from vitrail.files import path_of
 from vitrail.models.vit import ViT
 from vitrail.study.cost import cost
+from vitrail.training.batch_size import largest_batch_size
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Observer, Trainer
@@ -94,6 +95,7 @@ def train(
                 resolved = resolved.changed(transform=repr(transform)[:1000])
             _require_transform(resolved, transform)
         bad = _check_images(source, resolved, observer, group)
+        resolved = _with_batch_size(resolved, source, teacher, observer, group)
         run = _create(folder, resolved, source, bad, group)
         with _at_work(run) as signals:
             torch.manual_seed(resolved.training.seed)
@@ -404,6 +406,27 @@ def _check_images(source: ImageData, settings: RunSettings, observer: Observer, 
     return {name: error.what for name, error in found}
 
 
+def _with_batch_size(
+    settings: RunSettings, source: ImageData, teacher: TrainedModel | None, observer: Observer, group: Processes
+) -> RunSettings:
+    """The settings with a number for the batch size, which each process finds for its share of the batch."""
+    if settings.training.batch_size != "auto":
+        return settings
+    preparation, nowhere = preparation_of(settings), RunFolder(Path(), writes=False)
+
+    def with_batch(size: int) -> RunSettings:
+        return settings.changed(training=settings.training.changed(batch_size=size))
+
+    def make(size: int) -> Trainer:
+        return Trainer(with_batch(size), ViT(settings.model.config), preparation, source, nowhere, teacher=teacher)
+
+    with group.together():
+        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
+    (smallest,) = group.most(-share)
+    observer.note(f"batch size {-smallest * group.count}")
+    return with_batch(-smallest * group.count)
+
+
 def _without(source: ImageData, bad: Container[str]) -> ImageData:
     """The data without some images, by name."""
     splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
@@ -456,7 +479,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     def look(name: str, items: list[Item]) -> Evaluation:
         """The model's answers to some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
-        size, workers = trainer.settings.training.batch_size, trainer.settings.data.workers
+        size, workers = trainer.settings.training.batch, trainer.settings.data.workers
         part = (group.rank, group.count)
         loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers, part=part)
         model, device = trained.model.to(trainer.device), trainer.device

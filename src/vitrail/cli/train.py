@@ -21,7 +21,7 @@ def train(
     tune: str | None = None,
     teacher: str | None = None,
     epochs: Whole | None = None,
-    batch_size: Whole | None = None,
+    batch_size: Annotated[str | None, Parameter(name=["--batch-size", "--batch"])] = None,
     lr: float | None = None,
     seed: Whole | None = None,
     image_size: str | None = None,
@@ -61,7 +61,7 @@ def train(
     epochs
         Passes over the training images.
     batch_size
-        Images per step.
+        Images per step, all processes together; auto finds the largest number that fits into memory, by trying.
     lr
         Learning rate at the top of the schedule.
     seed
@@ -89,10 +89,10 @@ def train(
     """
     flags = {
         "data": data, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
-        "batch_size": batch_size, "lr": lr, "seed": seed, "image_size": None if image_size is None else number(image_size),
-        "precision": precision, "checkpoint_every_steps": checkpoint_every_steps,
-        "checkpoint_every_seconds": checkpoint_every_seconds, "parallel": parallel, "bad_images": bad_images,
-        "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
+        "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
+        "image_size": None if image_size is None else number(image_size), "precision": precision,
+        "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
+        "parallel": parallel, "bad_images": bad_images, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value is not None}
     run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)

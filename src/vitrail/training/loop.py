@@ -116,7 +116,7 @@ class Trainer:
         d = settings.data
         labelled = partial(ImageDataset, classes=len(data.classes), multi_label=data.multi_label)
         training = labelled(self.few(data.split("train")), preparation, settings.augmentation, t.seed, transform=transform)
-        loader = partial(EpochLoader, batch_size=t.batch_size, workers=d.workers, part=(group.rank, group.count))
+        loader = partial(EpochLoader, batch_size=t.batch, workers=d.workers, part=(group.rank, group.count))
         self.train_loader = loader(training, shuffle=True, balance=d.balance == "sampling")
         self.val_loader = loader(labelled(self.validation, preparation), shuffle=False)
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
@@ -161,7 +161,7 @@ class Trainer:
         t = self.settings.training
         if not t.fast_dev_run:
             return items
-        return [items[i] for i in sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch_size])]
+        return [items[i] for i in sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch])]
 
     @property
     def validation(self) -> list[Item]:

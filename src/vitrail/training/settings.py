@@ -123,8 +123,8 @@ class TrainingSettings(Settings):
     """Passes over the training images."""
     min_steps: Annotated[int, Field(ge=0)] = 0
     """At least so many steps: few images get more epochs; 0 for none. Where ``epochs`` is given over it, that counts alone."""
-    batch_size: Positive = 128
-    """Images per step of the optimizer."""
+    batch_size: Positive | Literal["auto"] = 128
+    """Images per step of the optimizer, all processes together; auto finds the largest that fits into memory."""
     tune: Literal["all", "head", "lora"] = "all"
     """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
     accumulate: Positive = 1
@@ -151,6 +151,12 @@ class TrainingSettings(Settings):
     """Where metrics go beside the run's own files."""
     fast_dev_run: bool = False
     """Two batches, one epoch: does everything work?"""
+
+    @property
+    def batch(self) -> int:
+        """The batch size, which a run knows before its first step."""
+        assert self.batch_size != "auto"
+        return self.batch_size
 
 
 class Expected(Settings):

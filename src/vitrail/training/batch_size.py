@@ -1,0 +1,111 @@
+"""The largest batch that fits into memory, found by training on it."""
+
+import gc
+import resource
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from vitrail.errors import ConfigError
+from vitrail.training.loop import Trainer
+
+SHARE = 0.8
+"""Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
+
+
+def largest_batch_size(make: Callable[[int], Trainer], most: int, *, tell: Callable[[str], None]) -> int:
+    """The largest batch whose training steps fit, of ``most`` images at most, within an eighth.
+
+    Two whole steps are made with each size that is tried: forward, backward, and the optimizer, whose state is there from
+    the second on. Sizes are doubled as long as twice the memory would still fit; one between follows.
+
+    Args:
+        make: a trainer for batches of a size. None of what it learns is kept.
+        most: images in a batch, at most.
+        tell: told of every size that was tried.
+
+    Raises:
+        ConfigError: not even one image fits.
+    """
+    gc.collect()
+    base, limit = _used(), _used() + SHARE * _free()
+    peaks: dict[int, float] = {}
+
+    def fits(size: int) -> bool:
+        peak = _peak_of(make, size)
+        if peak is not None:
+            peaks[size] = peak
+            tell(f"a batch of {size:,} takes {(peak - base) / 2**30:.2f} GiB of {(limit - base) / 2**30:.2f}")
+        return peak is not None and peak <= limit
+
+    size = 1
+    if not fits(size):
+        raise ConfigError(
+            "not even one image fits into memory", where="training.batch_size", hint="take a smaller model or image"
+        )
+    while size < most and base + 2 * (peaks[size] - base) <= limit and fits(min(2 * size, most)):
+        size = min(2 * size, most)
+    for eighths in (7, 6, 5, 4, 3, 2, 1):
+        between = min(size + size * eighths // 8, most)
+        per_image = (peaks[size] - base) / size
+        if between > size and peaks[size] + (between - size) * per_image <= limit and fits(between):
+            return between
+    return size
+
+
+def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
+    """Bytes at the peak of two training steps; None where they do not fit."""
+    try:
+        _train_on(make(size), size)
+        return _peak()
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):
+            raise
+        return None
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _train_on(trainer: Trainer, size: int) -> None:
+    """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
+    trainer.done = trainer.total - 1
+    shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=trainer.device)
+    labels = torch.zeros(size, dtype=torch.long, device=trainer.device)
+    if trainer.train_loader.dataset.has_shares:
+        labels = torch.zeros(size, len(trainer.data.classes), device=trainer.device)
+    for _ in range(2):
+        trainer._step(pixels, labels)
+
+
+def _peak() -> float:
+    """The most bytes that this process has ever held: on a GPU, if there is one, else in main memory."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_reserved())
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+def _used() -> float:
+    return float(torch.cuda.memory_reserved()) if torch.cuda.is_available() else _peak()
+
+
+def _free() -> float:
+    """Bytes that are free on the GPU, or in main memory within what the system allows this process."""
+    if torch.cuda.is_available():
+        return float(torch.cuda.mem_get_info()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 2.0**31
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # where there is no limit of a container
+        free = min(free, float((group / "memory.max").read_text()) - float((group / "memory.current").read_text()))
+    return free
