@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types install clean
+.PHONY: help demo test lint types soak install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
+	@echo "make soak    kill, damage and starve runs by the hundred, and print what became of them (an hour)"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: .venv/.core
@@ -22,6 +23,9 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	@$(BIN)/mypy
+
+soak: .venv/.dev
+	@$(BIN)/python tests/training/reliability.py
 
 install: .venv/.core
 

@@ -96,17 +96,19 @@ def train(
             _require_transform(resolved, transform)
         bad = _check_images(source, resolved, observer, group)
         resolved = _with_batch_size(resolved, source, teacher, observer, group)
-        run = _create(folder, resolved, source, bad, group)
-        with _at_work(run) as signals:
-            torch.manual_seed(resolved.training.seed)
-            model = _start_model(resolved, start, source.classes)
-            data_left, preparation = _without(source, bad), preparation_of(resolved)
-            trainer = Trainer(
-                resolved, model, preparation, data_left, run, transform=transform, teacher=teacher, group=group, signals=signals
-            )
-            if trainer.epochs > resolved.training.epochs:
-                run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
-            return _finish(trainer, observer)
+        with remembered_signals() as signals:
+            group.most(0)  # each hears signals before there is anything to lose
+            run = _create(folder, resolved, source, bad, group)
+            with _at_work(run, signals):
+                torch.manual_seed(resolved.training.seed)
+                model = _start_model(resolved, start, source.classes)
+                left, preparation = _without(source, bad), preparation_of(resolved)
+                trainer = Trainer(
+                    resolved, model, preparation, left, run, transform=transform, teacher=teacher, group=group, signals=signals
+                )
+                if trainer.epochs > resolved.training.epochs:
+                    run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
+                return _finish(trainer, observer)
 
 
 def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None, **settings: Any) -> Run:
@@ -128,9 +130,9 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     resolved = RunSettings.read(merge(begun.model_dump(mode="json"), named))
     require_same_settings(begun, resolved)
     _require_transform(resolved, transform)
-    with open_processes() as group:
+    with open_processes() as group, remembered_signals() as signals:
         run.writes = group.first
-        with _at_work(run) as signals:
+        with _at_work(run, signals):
             with group.together():
                 run.recover()
                 source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
@@ -448,15 +450,16 @@ def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[st
 
 
 @contextmanager
-def _at_work(run: RunFolder) -> Iterator[Signals]:
-    """Work on a run alone, hear signals, and write down what becomes of it where it does not end well."""
-    with run.locked(), remembered_signals() as signals:
+def _at_work(run: RunFolder, signals: Signals) -> Iterator[None]:
+    """Work on a run alone, and write down what becomes of it where it does not end well."""
+    with run.locked():
         try:
-            yield signals
+            yield
         except BaseException as error:
-            stopped = isinstance(error, KeyboardInterrupt) and signals.received
+            # a second signal, or another process that left on the same one before this one could agree with it
+            stopped = bool(signals.received) and isinstance(error, KeyboardInterrupt | RuntimeError)
             with suppress(OSError):  # of a full disk, say; the error itself matters more
-                _fail(run, error, stopped=bool(stopped))
+                _fail(run, error, stopped=stopped)
             if stopped:
                 what = "stopped at once; the last checkpoint stands"
                 raise InterruptedRunError(signals.received, run.path, run.resume_command, what=what) from None

@@ -62,9 +62,11 @@ def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
 
 @contextmanager
 def _explained(source: Source) -> Iterator[None]:
-    """Whatever goes wrong inside is a `DataError` that names the file."""
+    """Whatever goes wrong inside is a `DataError` that names the file; what Pillow only warns of is let pass."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            yield
     except DataError as error:
         raise DataError(error.what, where=_name(source), hint=error.hint) from None
     except Exception as error:  # Pillow raises many kinds for damaged files
@@ -122,9 +124,7 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
 
 
 def _open(file: IO[bytes]) -> Image.Image:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is our own
-        return Image.open(file, formats=FORMATS)
+    return Image.open(file, formats=FORMATS)
 
 
 def _reason(error: Exception) -> str:

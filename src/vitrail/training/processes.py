@@ -1,6 +1,7 @@
 """The processes that work on a run together: one, or as many as torchrun started, on one machine or on several."""
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -96,6 +97,24 @@ def open_processes() -> Iterator[Processes]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    _meet("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     yield Processes(dist.get_rank(), dist.get_world_size())
     dist.destroy_process_group()  # after an error it would wait for processes that are no more
+
+
+def _meet(backend: str) -> None:
+    """Wait for the other processes, in a thread: this one would hear no signal until they are all there."""
+    failures: list[BaseException] = []
+
+    def meet() -> None:
+        try:
+            dist.init_process_group(backend)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=meet, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,222 @@
+"""What goes wrong around a run: workers that die, images that cannot be read, two processes in one folder, a full disk."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitrail
+from vitrail import api
+from vitrail.data.items import Item
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError, DataError, DiskFullError
+from vitrail.files import locked
+from vitrail.training.checkpoint import checkpoints
+from vitrail.training.loop import Observer
+
+
+class Told(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+class Deadly:
+    """An image at which the process that reads it is killed, as for want of memory."""
+
+    name = "deadly.png"
+
+    def open(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_names_the_image_it_was_at(workers):
+    good = np.zeros((8, 8, 3), np.uint8)
+    items = [Item(f"{i}.png", good, 0) for i in range(6)]
+    items[4] = Item("deadly.png", Deadly(), 0)
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=workers)
+    with pytest.raises(DataError, match="was killed") as caught:
+        list(loader.epoch())
+    assert "deadly.png" in caught.value.where and "data.workers" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_workers_leave_a_signal_to_the_process_they_work_for(number):
+    items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(8)]
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=2)
+    batches = loader.epoch()
+    next(batches)
+    for worker in loader._loader._iterator._workers:
+        os.kill(worker.pid, number)
+    assert len(list(batches)) == 7
+
+
+# images that cannot be read
+
+
+@pytest.fixture
+def some_bad(pictures, tmp_path) -> Path:
+    """The pictures, in ten copies, and of these 240 two that cannot be read: one has no head, one has lost its end."""
+    folder = tmp_path / "pictures"
+    for name in ("red", "green", "blue"):
+        (folder / name).mkdir(parents=True)
+        for file in (pictures / name).iterdir():
+            for copy in range(10):
+                shutil.copy(file, folder / name / f"{copy}-{file.name}")
+    (folder / "red" / "0-0.png").write_text("no picture")
+    whole = (folder / "green" / "0-1.png").read_bytes()
+    (folder / "green" / "0-1.png").write_bytes(whole[: len(whole) // 2])
+    return folder
+
+
+def test_images_that_cannot_be_read_are_left_out_where_one_says_so_and_listed(some_bad, tmp_path, tiny):
+    told = Told()
+    run = vitrail.train(some_bad, tmp_path / "run", observer=told, bad_images="skip", **tiny)
+    listed = json.loads((run.folder / "bad_images.json").read_text())
+    assert set(listed) == {"red/0-0.png", "green/0-1.png"} and all(listed.values())
+    assert any("2 of 240 images cannot be read" in note for note in told.notes)
+    state = json.loads((checkpoints(run.folder)[0] / "state.json").read_text())
+    assert sum(state["data"]["images"].values()) == 238
+
+
+def test_a_run_that_leaves_images_out_is_resumed_without_them(some_bad, tmp_path, tiny, monkeypatch):
+    class Stopping(Observer):
+        def epoch(self, row):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(vitrail.VitrailError, match="interrupted"):
+        vitrail.train(some_bad, tmp_path / "run", observer=Stopping(), bad_images="skip", **tiny)
+    assert vitrail.resume(tmp_path / "run").scores["images"] > 0
+
+
+def test_they_stop_a_run_where_one_does_not_say_so(some_bad, tmp_path, tiny):
+    with pytest.raises(DataError) as caught:
+        vitrail.train(some_bad, tmp_path / "run", **tiny)
+    assert "0-0.png" in str(caught.value.where) and "--bad-images skip" in caught.value.hint
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_than_one_in_a_hundred_are_too_many(some_bad, tmp_path, tiny):
+    for number in (2, 3):
+        (some_bad / "blue" / f"0-{number}.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"4 of 240 images cannot be read, more than 1%"):
+        vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mended(pictures, tmp_path, tiny):
+    folder = shutil.copytree(pictures, tmp_path / "pictures")
+    file = folder / "red" / "3.png"
+    whole = file.read_bytes()
+
+    class Breaking(Observer):
+        def epoch(self, row):
+            file.write_bytes(whole[:-30])
+
+    # read again in every epoch, as images are that do not fit into memory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitrail.data.loader.KEPT_BYTES", 0)
+        with pytest.raises(DataError) as caught:
+            vitrail.train(folder, tmp_path / "run", observer=Breaking(), **tiny)
+    assert "3.png" in str(caught.value.where)
+    status = json.loads((tmp_path / "run/status.json").read_text())
+    assert status["state"] == "failed" and "resume" in status["resume"]
+    file.write_bytes(whole)
+    assert vitrail.resume(tmp_path / "run").scores["images"] > 0
+
+
+# one run, one process
+
+
+def test_a_run_that_somebody_works_on_is_not_resumed_by_another(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    code = f"import vitrail\nvitrail.resume({str(folder)!r})"
+    with locked(folder):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "another process is at work" in done.stderr
+    assert not (folder / ".lock").exists()
+
+
+def test_a_lock_goes_with_the_process_that_died(tmp_path):
+    code = f"""
+import os, pathlib, signal
+from vitrail.files import locked
+with locked(pathlib.Path({str(tmp_path)!r})):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert (tmp_path / ".lock").exists()
+    with locked(tmp_path):
+        pass
+
+
+# what may be changed when a run goes on
+
+
+def test_settings_that_do_not_decide_the_weights_may_change_and_others_are_refused(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    api.resume(folder, **{"data.workers": 1, "checkpoint_every_steps": 5})
+    with pytest.raises(ConfigError) as caught:
+        api.resume(folder, lr=0.5, **{"model.dropout": 0.3})
+    assert "optimizer.lr was 0.01, now 0.5" in caught.value.what and "model.dropout" in caught.value.what
+    with pytest.raises(ConfigError, match="unknown setting"):
+        api.resume(folder, **{"training.epoch": 3})
+
+
+def test_a_changed_configuration_file_is_refused_too(run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("lr: 0.01", "lr: 0.02"))
+    with pytest.raises(ConfigError, match=r"optimizer.lr was 0.01, now 0.02"):
+        api.resume(folder)
+
+
+def test_data_may_have_moved(pictures, tmp_path, tiny):
+    folder = shutil.copytree(pictures, tmp_path / "here")
+    run = vitrail.train(folder, tmp_path / "run", **tiny)
+    folder.rename(tmp_path / "there")
+    resumed = api.resume(run.folder, data=str(tmp_path / "there"))
+    assert resumed.scores == run.scores
+
+
+# a full disk
+
+
+def test_a_disk_that_is_full_while_a_run_saves_leaves_what_was_saved_before_and_the_message(
+    pictures, tmp_path, tiny, monkeypatch
+):
+    usage = shutil.disk_usage
+
+    class Filling(Observer):
+        def epoch(self, row):
+            full = type("Usage", (), {"free": 12})
+            monkeypatch.setattr("vitrail.files.shutil.disk_usage", lambda path: full)
+
+    settings = {**tiny, "training.checkpoint_every_steps": 1}
+    with pytest.raises(DiskFullError, match=r"12 are free") as caught:
+        vitrail.train(pictures, tmp_path / "run", observer=Filling(), **settings)
+    assert caught.value.exit_code == 1 and "resume" in caught.value.hint
+    monkeypatch.setattr("vitrail.files.shutil.disk_usage", usage)
+    assert checkpoints(tmp_path / "run")
+    assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "failed"
+    assert vitrail.resume(tmp_path / "run").scores["images"] > 0
+
+
+def test_pixels_of_a_picture_without_end_are_not_written(tmp_path):
+    """A file of another kind under the name of an image is told by its content."""
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    assert Preparation.standard((4, 4), 3).pixels(tmp_path / "a.jpg").shape == (3, 4, 4)
