@@ -21,7 +21,7 @@ from vitrail.files import path_of
 from vitrail.models.vit import ViT
 from vitrail.study.cost import cost
 from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.checkpoint import checkpoints
+from vitrail.training.checkpoint import checkpoints, has_kept
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Observer, Trainer
 from vitrail.training.processes import ALONE, Processes, open_processes
@@ -144,7 +144,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
                     )
                 source = _without(source, run.bad_images)
                 teacher, start = _teacher(resolved), None
-                if resolved.start is not None and not checkpoints(run.path):
+                if resolved.start is not None and not has_kept(run.path):
                     start = open_model(resolved.start)
             torch.manual_seed(resolved.training.seed)
             model, preparation = _start_model(resolved, start, source.classes), preparation_of(resolved)

@@ -90,7 +90,7 @@ def flush(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk and not only on their way to it."""
     if os.name == "nt" and path.is_dir():
         return  # Windows opens no folders
-    number = os.open(path, os.O_RDONLY)
+    number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(number)
     finally:

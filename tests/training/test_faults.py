@@ -138,6 +138,23 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
     assert vitrail.resume(tmp_path / "run").scores["images"] > 0
 
 
+def test_an_image_that_an_evaluation_cannot_read_leaves_the_epoch_before_it_saved(make_trainer, monkeypatch):
+    trainer = make_trainer()
+    read, told = trainer.val_loader.dataset.batch, Told()
+
+    def batch(keys, own):
+        if trainer.done == 6:
+            raise DataError("cannot read the image", where="a.png")
+        return read(keys, own)
+
+    trainer.val_loader.dataset.batch = batch
+    with pytest.raises(DataError, match=r"a\.png"):
+        trainer.run(told)
+    resumed = make_trainer.reopen(trainer)
+    resumed.restore()
+    assert (resumed.done, len(resumed.rows)) == (6, 1)
+
+
 # one run, one process
 
 
@@ -161,6 +178,21 @@ with locked(pathlib.Path({str(tmp_path)!r})):
     assert (tmp_path / ".lock").exists()
     with locked(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("left", ["nothing", "a checkpoint without its mark"])
+def test_a_fine_tuned_run_killed_before_its_first_checkpoint_begins_with_the_same_model(run, pictures, tmp_path, left):
+    settings = {"start": str(run.folder), "epochs": 1, "model.patch_dropout": 0, "training.batch_size": 8}
+    tuned = vitrail.train(pictures, tmp_path / "tuned", **settings)
+    killed = shutil.copytree(tuned.folder, tmp_path / "killed")
+    first, *_ = checkpoints(killed)
+    for folder in checkpoints(killed):
+        if left == "nothing" or folder != first:
+            shutil.rmtree(folder)
+    if left != "nothing":
+        (first / "SHA256SUMS").unlink()
+    vitrail.resume(killed)
+    assert (killed / "last/model.safetensors").read_bytes() == (tuned.folder / "last/model.safetensors").read_bytes()
 
 
 # what may be changed when a run goes on
@@ -215,8 +247,7 @@ def test_a_disk_that_is_full_while_a_run_saves_leaves_what_was_saved_before_and_
     assert vitrail.resume(tmp_path / "run").scores["images"] > 0
 
 
-def test_pixels_of_a_picture_without_end_are_not_written(tmp_path):
-    """A file of another kind under the name of an image is told by its content."""
+def test_an_image_is_told_by_its_content_not_by_its_name(tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     (tmp_path / "a.png").rename(tmp_path / "a.jpg")
     assert Preparation.standard((4, 4), 3).pixels(tmp_path / "a.jpg").shape == (3, 4, 4)

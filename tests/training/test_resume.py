@@ -258,6 +258,18 @@ def test_a_run_of_which_no_checkpoint_is_whole_is_refused(make_trainer):
         make_trainer.reopen(trainer).restore()
 
 
+def test_a_run_killed_over_its_first_checkpoint_begins_anew(make_trainer):
+    unbroken, trainer, told = make_trainer.finished("unbroken", **RICH), make_trainer("killed", **RICH), Told()
+    with pytest.raises(InterruptedRunError):
+        trainer.run(Stopping(trainer, 2))
+    (checkpoints(trainer.folder.path)[0] / "SHA256SUMS").unlink()
+    resumed = make_trainer.reopen(trainer)
+    resumed.restore(told)
+    assert resumed.done == 0 and "not complete" in told.notes[0]
+    resumed.run()
+    assert outcome(resumed) == outcome(unbroken)
+
+
 def test_changed_settings_are_refused_by_listing_them(make_trainer):
     trainer = make_trainer()
     trainer.run()

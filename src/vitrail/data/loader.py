@@ -1,9 +1,10 @@
 """Images to batches: the same batches whatever the number of workers."""
 
+import multiprocessing
 import os
-import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import RawArray
@@ -240,25 +241,33 @@ class EpochLoader:
 
     def _batches(self) -> Iterator[Batch | VitrailError]:
         try:
-            batches = iter(self._loader)
-            if self._loader.num_workers and threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's own would raise in the middle of anything
-            yield from batches
-        except RuntimeError as error:
-            dead = re.search(r"worker \(pid(?:\(s\))? ([0-9, ]+)\)", str(error))
-            if dead is None:
-                raise
-            raise self._died([int(number) for number in dead[1].split(",")]) from None
+            yield from self._iterator()
+        except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
+            time.sleep(0.1)  # until the system knows of it
+            self._require_alive(error)
+            raise
 
-    def _died(self, processes: list[int]) -> DataError:
-        """What to say of workers that are no more: the images they were at are what is known of it."""
-        pairs = list(zip(self.dataset.reading[::2], self.dataset.reading[1::2], strict=True))
-        names = [self.dataset.items[number].name for process, number in pairs if process in processes]
-        return DataError(
-            "a process that prepares images was killed",
-            where=", ".join(names) or "before its first image",
-            hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
-        )
+    def _iterator(self) -> Iterator[Any]:
+        """That of torch's loader, without its handler of SIGCHLD, which would raise in the middle of anything."""
+        heard = self._loader.num_workers and hasattr(signal, "SIGCHLD")
+        if not heard or threading.current_thread() is not threading.main_thread():
+            return iter(self._loader)
+        before = signal.getsignal(signal.SIGCHLD)
+        iterator = iter(self._loader)
+        signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
+        return iterator
+
+    def _require_alive(self, error: Exception) -> None:
+        """Say of workers that are no more which images they were at, which is all that is known of it."""
+        reading = list(self.dataset.reading or ())
+        alive = {process.pid for process in multiprocessing.active_children()}
+        dead = [number for process, number in zip(reading[::2], reading[1::2], strict=True) if process and process not in alive]
+        if dead or "exited unexpectedly" in str(error):
+            raise DataError(
+                "a process that prepares images was killed",
+                where=", ".join(self.dataset.items[number].name for number in dead) or "before its first image",
+                hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
+            ) from None
 
 
 class _Following:

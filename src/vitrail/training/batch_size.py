@@ -1,7 +1,6 @@
 """The largest batch that fits into memory, found by training on it."""
 
 import gc
-import resource
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -89,6 +88,8 @@ def _peak() -> float:
     """The most bytes that this process has ever held: on a GPU, if there is one, else in main memory."""
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_reserved())
+    import resource  # Windows has none
+
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -80,6 +80,12 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
 
 
+def has_kept(run: Path) -> bool:
+    """Whether a run has ever finished a checkpoint: one alone without its mark is the first, that it was killed over."""
+    found = checkpoints(run)
+    return len(found) > 1 or any((folder / SUMS).exists() for folder in found)
+
+
 def recover_checkpoints(run: Path) -> None:
     """Clear away what a run that was killed had half written."""
     folder = run / "checkpoints"

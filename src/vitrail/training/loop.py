@@ -19,13 +19,13 @@ from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import ConfigError, DivergedError, ModelFileError, VitrailError
+from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.files import room_for, whole_folder
 from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
-from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
-from vitrail.training.evaluation import evaluate_batches, pick_device
+from vitrail.training.checkpoint import Tensors, checkpoints, has_kept, load_checkpoint, save_checkpoint
+from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.optimizer import create_optimizers
 from vitrail.training.processes import ALONE, Processes
 from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
@@ -139,7 +139,7 @@ class Trainer:
         self.model = model.to(self.device)
         choose_parts(self.model, self.settings)
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
-        self.forward: Callable[..., Any] = self.model
+        self.shared: nn.Module = self.model
         if self.group.count > 1 and t.parallel == "fsdp":
             if t.precision == "fp16":
                 hint = "take bf16, or --parallel ddp"
@@ -147,9 +147,8 @@ class Trainer:
             for one in (self.model, self.evaluated) if self.average else (self.model,):
                 parallel.shard(one, self.group, self.device)
         elif self.group.count > 1:
-            self.forward = parallel.with_averaged_gradients(self.model, self.device)
-        if t.compile:
-            self.forward = torch.compile(self.forward)
+            self.shared = parallel.with_averaged_gradients(self.model, self.device)
+        self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
 
     @property
     def steps(self) -> int:
@@ -252,7 +251,7 @@ class Trainer:
         sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
         for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
             count = len(part) if own else 0
-            with parallel.synchronized(self.forward, i == parts - 1), self._precision(), self._patches_dropped():
+            with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped():
                 answers = self.forward(self.preparation.normalize(part), separate=self.teacher is not None)
                 told = None if self.teacher is None else self.teacher(part)
                 loss = self.task.loss(answers, targets, told)
@@ -324,9 +323,7 @@ class Trainer:
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
         self._looked_at(0)
-        validation = evaluate_batches(
-            self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=self._looked_at, group=self.group
-        )
+        validation = self._validation()
         if not math.isfinite(validation.loss):
             self._diverged(f"the validation loss is {validation.loss}")
         weights = parallel.whole(self.evaluated.state_dict())
@@ -344,6 +341,16 @@ class Trainer:
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
         self.track(row)
         self.observer.epoch(row)
+
+    def _validation(self) -> Evaluation:
+        """The answers to the validation images; where one cannot be read, the epoch before it is saved."""
+        try:
+            return evaluate_batches(
+                self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=self._looked_at, group=self.group
+            )
+        except DataError:
+            self.save()
+            raise
 
     def _looked_at(self, images: int) -> None:
         """So many more images are evaluated; one may stop in the middle of it."""
@@ -427,7 +434,7 @@ class Trainer:
     def restore(self, observer: Observer | None = None) -> None:
         """Take the newest complete checkpoint's state, so that `run` goes on as if it had never stopped.
 
-        A damaged one is passed over, which the observer is told. Without any the run begins anew, unless all are damaged.
+        A damaged one is passed over, which the observer is told. Where none was ever finished the run begins anew.
 
         Raises:
             ModelFileError: no checkpoint is whole, or it is of another model.
@@ -446,7 +453,7 @@ class Trainer:
                 continue
             self._take(tensors, state, folder)
             return
-        if found:
+        if self.group.told(has_kept(self.folder.path)):
             raise ModelFileError(
                 "no checkpoint is whole", where=self.folder.path / "checkpoints", hint="train anew into another folder"
             )

@@ -32,7 +32,7 @@ def with_averaged_gradients(model: nn.Module, device: torch.device) -> nn.Module
     return DistributedDataParallel(model, device_ids=devices)
 
 
-def synchronized(model: object, now: bool) -> AbstractContextManager[Any]:
+def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
     """Whether the gradients of what runs inside are averaged over the processes now, or with later ones."""
     if isinstance(model, DistributedDataParallel):
         return nullcontext() if now else model.no_sync()

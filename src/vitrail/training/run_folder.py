@@ -53,7 +53,8 @@ class RunFolder:
         made = [p for p in (path, *path.parents) if not p.exists()]
         run = cls(path, made)
         try:
-            with whole_folder(path) as draft:
+            # an empty folder that is there may be the place of a disk, which cannot be renamed
+            with nullcontext(path) if path.is_dir() else whole_folder(path) as draft:
                 for folder in ("plots", "checkpoints"):
                     (draft / folder).mkdir(parents=True)
                 write_text(draft / CONFIG, to_yaml(settings))
