@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -99,6 +100,9 @@ def open_processes() -> Iterator[Processes]:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     _meet("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     yield Processes(dist.get_rank(), dist.get_world_size())
+    # A thread of gloo still lets go of what the last exchange held, for which it needs Python. Were the group destroyed
+    # meanwhile, by this thread, which Python waits for, the two would wait for each other.
+    time.sleep(0.2)
     dist.destroy_process_group()  # after an error it would wait for processes that are no more
 
 
