@@ -219,7 +219,7 @@ def wrong_words(words: list[str]) -> list[str]:
     known = flags_of(found[command]) | GLOBAL_FLAGS
     wrong = []
     for flag in (word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)):
-        if command in ("train", "show") and "." in flag:
+        if command in ("train", "resume", "show") and "." in flag:
             if not is_setting(flag.removeprefix("--")):
                 wrong.append(f"there is no setting {flag}")
         elif flag not in known:

@@ -211,8 +211,8 @@ def test_a_run_is_not_resumed_on_data_with_other_classes(pictures, tmp_path):
 def test_several_labels_that_diverge_end_with_exit_code_5_and_leave_nothing(several, tmp_path, monkeypatch):
     step = Trainer._apply_gradient
 
-    def ruined(self):
-        step(self)
+    def ruined(self, loss):
+        step(self, loss)
         torch.nn.init.constant_(self.model.head.linear.bias, float("nan"))
 
     monkeypatch.setattr(Trainer, "_apply_gradient", ruined)

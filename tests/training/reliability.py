@@ -355,7 +355,7 @@ def disk_full_at(share: float, run: Path, size: int = 30_000, *, mount: bool = F
     with small_disk(run, 4 * whole + 2**21, wanted=mount) as small:
         save_step(run, 1, size)
         code = f"""
-import resource, shutil, signal, sys
+import resource, shutil, signal, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from reliability import save_step
@@ -365,6 +365,7 @@ if {small}:
     free = shutil.disk_usage(run).free - int({share} * {whole}) // 4096 * 4096
     (run / "other").write_bytes(bytes(max(0, free)))
 else:
+    tempfile.gettempdir()  # it tries by writing, and something imported later may ask
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int({share} * {whole} / 2), resource.RLIM_INFINITY))
 usage = shutil.disk_usage

@@ -44,6 +44,7 @@ class Wanted:
 KEPT_BYTES = 2**30
 """Memory for the pictures of a data set, in all workers together."""
 UNCHANGED = Augmentation(horizontal_flip=0)
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class ImageDataset(Dataset[Batch]):
@@ -252,10 +253,12 @@ class EpochLoader:
         heard = self._loader.num_workers and hasattr(signal, "SIGCHLD")
         if not heard or threading.current_thread() is not threading.main_thread():
             return iter(self._loader)
-        before = signal.getsignal(signal.SIGCHLD)
-        iterator = iter(self._loader)
-        signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
-        return iterator
+        before, open_to = signal.getsignal(signal.SIGCHLD), signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        try:
+            return iter(self._loader)  # workers begin deaf, as this thread is here, until they are `_patient`
+        finally:
+            signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
 
     def _require_alive(self, error: Exception) -> None:
         """Say of workers that are no more which images they were at, which is all that is known of it."""
@@ -295,3 +298,5 @@ def _patient(worker: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, once)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
