@@ -14,9 +14,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from vitrail import api, open_data
+from vitrail import open_data
 from vitrail.data.loader import Batch, EpochLoader, ImageDataset
 from vitrail.models.vit import ViT
+from vitrail.training import preparing
 from vitrail.training.loop import Trainer
 from vitrail.training.run_folder import RunFolder
 
@@ -44,13 +45,13 @@ def learn(trainer: Trainer, batches: list[Batch]) -> None:
 
 def main(source: str, recipe: str = "cifar10") -> None:
     """Measure and print."""
-    settings, _ = api.resolve_run(recipe, None, {"data": {"source": source}})
+    settings, _ = preparing.resolve_run(recipe, None, {"data": {"source": source}})
     data = open_data(settings.data.source)
     settings = settings.changed(model=settings.model.changed(num_classes=len(data.classes)))
     data.splits["train"][:] = data.splits["train"][:: max(1, len(data.splits["train"]) // IMAGES)]
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", settings, None)
-        trainer = Trainer(settings, ViT(settings.model.config), api.preparation_of(settings), data, run)
+        trainer = Trainer(settings, ViT(settings.model.config), preparing.preparation_of(settings), data, run)
         count = len(data.splits["train"])
 
         first, later, training = [], [], []

@@ -12,12 +12,12 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
-from vitrail.api import preparation_of, resolve_run
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.study import figures
 from vitrail.training import run_folder
-from vitrail.training.loop import Observer
+from vitrail.training.observer import Observer
+from vitrail.training.preparing import preparation_of, resolve_run
 from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.training.settings import nested
 from vitrail.training.signals import InterruptedRunError
@@ -289,7 +289,7 @@ def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute
         opened.append(reference)
         return run.trained if reference == "org/colours@v1" else open_model(reference)
 
-    monkeypatch.setattr("vitrail.api.open_model", fetched)
+    monkeypatch.setattr("vitrail.training.preparing.open_model", fetched)
     monkeypatch.chdir(run.folder.parent)
     settings = {"start": "org/colours@v1", "teacher": run.folder.name, "tune": "head", "fast_dev_run": True}
     tuned = vitrail.train(pictures, tmp_path / "run", **settings)

@@ -13,6 +13,7 @@ from PIL import Image
 import vitrail
 from vitrail import ConfigError, DataError
 from vitrail.errors import DivergedError
+from vitrail.training.learner import Learner
 from vitrail.training.loop import Trainer
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
@@ -134,7 +135,7 @@ def test_the_loss_weighs_every_class_the_same(uneven, tmp_path, monkeypatch):
 
     def noting(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        weights.append((self.task.weights, self.data.counts("train")))
+        weights.append((self.learner.task.weights, self.data.counts("train")))
 
     monkeypatch.setattr(Trainer, "__init__", noting)
     vitrail.train(uneven, tmp_path / "run", **TINY, balance="loss")
@@ -209,13 +210,14 @@ def test_a_run_is_not_resumed_on_data_with_other_classes(pictures, tmp_path):
 
 
 def test_several_labels_that_diverge_end_with_exit_code_5_and_leave_nothing(several, tmp_path, monkeypatch):
-    step = Trainer._apply_gradient
+    step = Learner._apply_gradient
 
     def ruined(self, loss):
-        step(self, loss)
+        failure = step(self, loss)
         torch.nn.init.constant_(self.model.head.linear.bias, float("nan"))
+        return failure
 
-    monkeypatch.setattr(Trainer, "_apply_gradient", ruined)
+    monkeypatch.setattr(Learner, "_apply_gradient", ruined)
     with pytest.raises(DivergedError, match="validation loss") as error:
         vitrail.train(several / "labels.csv", tmp_path / "run", **{**TINY, "batch_size": 64, "epochs": 1})
     assert error.value.exit_code == 5

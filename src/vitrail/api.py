@@ -1,9 +1,7 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-import os
-from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +9,37 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitrail.data.decode import check_head, decode
 from vitrail.data.loader import EpochLoader, ImageDataset
-from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item, Label, match_classes, open_data
 from vitrail.data.transform import Transform
-from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.files import path_of
-from vitrail.models.vit import ViT
 from vitrail.study.cost import cost
-from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.checkpoint import checkpoints, has_kept
+from vitrail.training.checkpoint import has_kept
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
-from vitrail.training.loop import Observer, Trainer
+from vitrail.training.loop import Trainer
+from vitrail.training.observer import Observer
+from vitrail.training.preparing import (
+    check_images,
+    complete,
+    open_teacher,
+    preparation_of,
+    require_transform,
+    resolve_run,
+    start_model,
+    with_batch_size,
+    without,
+)
 from vitrail.training.processes import ALONE, Processes, open_processes
-from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import BAD_IMAGES, RunFolder, default_folder, environment, is_run, require_free
-from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
-from vitrail.training.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
+from vitrail.training.settings import RunSettings, check_names, merge, nested
+from vitrail.training.signals import InterruptedRunError, remembered_signals
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
-from vitrail.weights.transfer import transfer
 
 Picture = str | Path | bytes | Image.Image
 OnBatch = Callable[[int], None]
-MOST_BAD = 0.01
-"""Share of the images that may be left out because they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +90,21 @@ def train(
         with group.together():
             folder = group.told(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
-            teacher = _teacher(resolved)
+            teacher = open_teacher(resolved)
             source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
-            resolved = _complete(resolved, source, start)
+            resolved = complete(resolved, source, start)
             if transform is not None:
                 resolved = resolved.changed(transform=repr(transform)[:1000])
-            _require_transform(resolved, transform)
-        bad = _check_images(source, resolved, observer, group)
-        resolved = _with_batch_size(resolved, source, teacher, observer, group)
+            require_transform(resolved, transform)
+        bad = check_images(source, resolved, observer, group)
+        resolved = with_batch_size(resolved, source, teacher, observer, group)
         with remembered_signals() as signals:
             group.most(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
-            with _at_work(run, signals):
+            with run.at_work(signals):
                 torch.manual_seed(resolved.training.seed)
-                model = _start_model(resolved, start, source.classes)
-                left, preparation = _without(source, bad), preparation_of(resolved)
+                model = start_model(resolved, start, source.classes)
+                left, preparation = without(source, bad), preparation_of(resolved)
                 trainer = Trainer(
                     resolved, model, preparation, left, run, transform=transform, teacher=teacher, group=group, signals=signals
                 )
@@ -129,10 +131,10 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     check_names(named)
     resolved = RunSettings.read(merge(begun.model_dump(mode="json"), named))
     require_same_settings(begun, resolved)
-    _require_transform(resolved, transform)
+    require_transform(resolved, transform)
     with open_processes() as group, remembered_signals() as signals:
         run.writes = group.first
-        with _at_work(run, signals):
+        with run.at_work(signals):
             with group.together():
                 run.recover()
                 source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
@@ -142,12 +144,12 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
                         where=resolved.data.source,
                         hint="bring the data back as it was, or train anew",
                     )
-                source = _without(source, run.bad_images)
-                teacher, start = _teacher(resolved), None
+                source = without(source, run.bad_images)
+                teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not has_kept(run.path):
                     start = open_model(resolved.start)
             torch.manual_seed(resolved.training.seed)
-            model, preparation = _start_model(resolved, start, source.classes), preparation_of(resolved)
+            model, preparation = start_model(resolved, start, source.classes), preparation_of(resolved)
             trainer = Trainer(
                 resolved, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals
             )
@@ -266,26 +268,6 @@ def _require_finite(logits: torch.Tensor) -> None:
         )
 
 
-def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
-    """The complete settings of a run, and the model it starts from, if it does."""
-    file = nested(read_yaml(config)) if config else {}
-    check_names(file, path=f"{config}: ")
-    check_names(settings)
-    own = merge(file, settings)
-    data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
-    if not isinstance(reference, str | None):
-        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")
-    if recipe is None and isinstance(model, dict) and "name" in model:
-        base: Values = {}  # a complete recipe of its own
-    else:
-        source = data.get("source") if isinstance(data, dict) else None
-        base = read_recipe(recipe or default_recipe(source, start=reference))
-    start = None if reference is None else open_model(reference)
-    if start is None:
-        return resolve(base, file, settings), None
-    return resolve(base, file, settings, start.model.config).changed(preparation=start.preparation), start
-
-
 def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tuple[ImageData, bool]:
     """The data to evaluate on, and whether its splits mean something for this model."""
     run = RunFolder.open(path_of(model)) if not isinstance(model, TrainedModel) and is_run(path_of(model)) else None
@@ -304,137 +286,6 @@ def _same(a: str, b: str) -> bool:
     return a == b or Path(a).resolve() == Path(b).resolve()
 
 
-def _complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
-    """The settings with what the data decides, and with paths that hold wherever one stands.
-
-    A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
-    """
-    if len(source.classes) < 2:
-        raise DataError(
-            f"only the class {source.classes[0]!r} found; a classifier needs two or more",
-            where=source.source,
-            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
-        )
-    source.split("train")
-    unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
-    if unseen:
-        raise DataError(
-            f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
-            where=source.source,
-            hint="add some, or take the classes out of the other splits",
-        )
-    model = settings.model.changed(num_classes=len(source.classes))
-    if start is not None and start.labels != source.classes and model.head == start.model.config.head:
-        model = model.changed(head="linear")
-    return settings.changed(
-        model=model,
-        data=settings.data.changed(source=source.source),
-        preparation=preparation_of(settings),
-        start=_standing(settings.start),
-        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
-    )
-
-
-def _standing(reference: str | None) -> str | None:
-    """A MODEL by a path that holds wherever one stands; what is no path, a hub id, stays as it is."""
-    if reference is None or not os.path.exists(path_of(reference)):
-        return reference
-    return str(path_of(reference).resolve())
-
-
-def _require_transform(settings: RunSettings, transform: Transform | None) -> None:
-    """A run whose settings speak of a transform needs it, and one that was started without it cannot take one up."""
-    if bool(settings.transform) != (transform is not None):
-        raise ConfigError(
-            f"the run was started with the transform {settings.transform}" if settings.transform else "the run has no transform",
-            where="transform",
-            hint="give in Python what the run was started with: vitrail.resume(RUN, transform=…), or leave it out",
-        )
-
-
-def preparation_of(settings: RunSettings) -> Preparation:
-    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours."""
-    size, channels, crop_ratio = settings.model.image_size, settings.model.channels, settings.data.crop_ratio
-    theirs = settings.preparation
-    if theirs is None or theirs.channels != channels:
-        return Preparation.standard(size, channels, crop_ratio or 1.0)
-    if crop_ratio is None:
-        return theirs.at(size)
-    colours = {"mean": theirs.mean, "std": theirs.std, "resampling": theirs.resampling}
-    return Preparation.standard(size, channels, crop_ratio, **colours)
-
-
-def _teacher(settings: RunSettings) -> TrainedModel | None:
-    reference = settings.distillation.teacher
-    return None if reference is None else open_model(reference)
-
-
-def _start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> ViT:
-    model = ViT(settings.model.config)
-    if start is not None:
-        transfer(start.model, model, keep_head=start.labels == labels)
-    return model
-
-
-def _check_images(source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
-    """Look at every image, so that one that is none stops a run at its beginning, not at its end.
-
-    Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
-    names, with the reason.
-    """
-    skip, items = settings.data.bad_images == "skip", source.split("all")
-    observer.begin("reading images" if skip else "checking images", len(items))
-    damaged: list[tuple[str, DataError]] = []
-    for item in group.part(items):
-        try:
-            decode(item.image) if skip else check_head(item.image)
-        except DataError as error:
-            damaged.append((item.name, error))
-        observer.advance(group.count)
-    found = [one for part in group.gathered(damaged) for one in part]
-    if not found:
-        return {}
-    first = found[0][1]
-    if not skip:
-        more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
-        raise DataError(first.what + more, where=first.where, hint=f"{first.hint}; --bad-images skip leaves up to 1 % out")
-    if len(found) > MOST_BAD * len(items):
-        raise DataError(
-            f"{len(found):,} of {len(items):,} images cannot be read, more than {MOST_BAD:.0%}; the first: {first.what}",
-            where=first.where,
-            hint="vitrail data check lists them",
-        )
-    observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
-    return {name: error.what for name, error in found}
-
-
-def _with_batch_size(
-    settings: RunSettings, source: ImageData, teacher: TrainedModel | None, observer: Observer, group: Processes
-) -> RunSettings:
-    """The settings with a number for the batch size, which each process finds for its share of the batch."""
-    if settings.training.batch_size != "auto":
-        return settings
-    preparation, nowhere = preparation_of(settings), RunFolder(Path(), writes=False)
-
-    def with_batch(size: int) -> RunSettings:
-        return settings.changed(training=settings.training.changed(batch_size=size))
-
-    def make(size: int) -> Trainer:
-        return Trainer(with_batch(size), ViT(settings.model.config), preparation, source, nowhere, teacher=teacher)
-
-    with group.together():
-        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
-    (smallest,) = group.most(-share)
-    observer.note(f"batch size {-smallest * group.count}")
-    return with_batch(-smallest * group.count)
-
-
-def _without(source: ImageData, bad: Container[str]) -> ImageData:
-    """The data without some images, by name."""
-    splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
-    return replace(source, splits=splits)
-
-
 def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
     """The run folder, which the first process makes."""
     with group.together():
@@ -447,23 +298,6 @@ def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[st
         if not source.splits["val"]:
             run.log("no validation images: the training images stand in for them")
         return run
-
-
-@contextmanager
-def _at_work(run: RunFolder, signals: Signals) -> Iterator[None]:
-    """Work on a run alone, and write down what becomes of it where it does not end well."""
-    with run.locked():
-        try:
-            yield
-        except BaseException as error:
-            # a second signal, or another process that left on the same one before this one could agree with it
-            stopped = bool(signals.received) and isinstance(error, KeyboardInterrupt | RuntimeError)
-            with suppress(OSError):  # of a full disk, say; the error itself matters more
-                _fail(run, error, stopped=stopped)
-            if stopped:
-                what = "stopped at once; the last checkpoint stands"
-                raise InterruptedRunError(signals.received, run.path, run.resume_command, what=what) from None
-            raise
 
 
 def _finish(trainer: Trainer, observer: Observer) -> Run:
@@ -528,15 +362,3 @@ def _report(
         scores=result.scores(),
         validation=None if validation is None else (validation.labels.numpy(), validation.probabilities.numpy()),
     )
-
-
-def _fail(run: RunFolder, error: BaseException, *, stopped: bool) -> None:
-    """Leave nothing of a run that failed before it kept anything; else say what became of it."""
-    if not run.writes or isinstance(error, InterruptedRunError):
-        return
-    if not checkpoints(run.path) and not stopped:
-        run.remove()
-        return
-    what = error.what if isinstance(error, VitrailError) else repr(error)
-    run.write_status("interrupted" if stopped else "failed", error=what)
-    run.log(f"failed: {what}")

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from vitrail import api
 from vitrail.data.sources import open_data
 from vitrail.models.registry import NAMES, model_config
 from vitrail.study.cost import cost
+from vitrail.training import preparing
 from vitrail.training.recipes import recipe_names
 
 NUMBER = int | float
@@ -211,8 +211,8 @@ def test_a_printed_recipe_is_a_configuration_file(vitrail, name, tmp_path, pictu
     file = tmp_path / "recipe.yaml"
     file.write_text(vitrail("recipes", name).out)
     more = {"data": {"source": str(pictures)}} | ({"model": {"name": "ViT-S/16"}} if name == "finetune" else {})
-    settings, _ = api.resolve_run(None if name != "finetune" else name, file, more)
-    named, _ = api.resolve_run(name, None, more)
+    settings, _ = preparing.resolve_run(None if name != "finetune" else name, file, more)
+    named, _ = preparing.resolve_run(name, None, more)
     assert settings == named
 
 

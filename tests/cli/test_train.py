@@ -12,6 +12,7 @@ import yaml
 
 from vitrail import api
 from vitrail.cli.train import dotted_settings
+from vitrail.training import preparing
 from vitrail.training.settings import SHORT_NAMES, RunSettings, nested
 
 # flags to settings
@@ -23,7 +24,7 @@ def settings_of(vitrail, monkeypatch, pictures, tmp_path):
     seen = {}
 
     def note_down(out=None, *, recipe=None, config=None, observer=None, **settings):
-        seen["settings"], seen["start"] = api.resolve_run(recipe, config, nested(settings))
+        seen["settings"], seen["start"] = preparing.resolve_run(recipe, config, nested(settings))
         return SimpleNamespace(folder=tmp_path, split="test", scores={"top1": 0.0, "loss": 0.0, "images": 0})
 
     def settings_of(*words) -> RunSettings:
@@ -218,7 +219,7 @@ def test_training_goes_on_from_an_earlier_run(vitrail, run, pictures, tmp_path, 
 
 def test_the_demo_trains_on_the_digits_and_tells_what_to_do_next(vitrail, tmp_path, monkeypatch):
     quick = {"training": {"fast_dev_run": True}, "model": {"depth": 1, "dim": 16}}
-    monkeypatch.setattr("vitrail.api.read_recipe", lambda name: _merged(api.merge, name, quick))
+    monkeypatch.setattr("vitrail.training.preparing.read_recipe", lambda name: _merged(preparing.merge, name, quick))
     answer = vitrail("demo", "--out", tmp_path / "demo", "--seed", "3")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("test accuracy ")
@@ -254,7 +255,7 @@ def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags
 
 
 def test_resume_finishes_a_run(vitrail, pictures, tiny_flags, tmp_path):
-    from vitrail.training.loop import Observer
+    from vitrail.training.observer import Observer
 
     class Impatient(Observer):
         def step(self, epoch, sums):

@@ -229,16 +229,16 @@ def test_adapters_are_not_put_upon_adapters(tmp_path):
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_with_adapters_trains_them_and_the_head_alone(make_trainer, optimizer):
     trainer = make_trainer(**LORA, **{"optimizer.name": optimizer, "training.ema": 0.5, "training.epochs": 6})
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    before = {name: value.clone() for name, value in trainer.learner.model.state_dict().items()}
     trainer.run()
-    changed = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {name for name, value in trainer.learner.model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {name for name in before if "lora_" in name or name.startswith("head.")}
     assert trainer.rows[-1]["train_loss"] < 0.9 * trainer.rows[0]["train_loss"]
 
 
 def test_what_a_run_with_adapters_keeps_is_a_complete_model_and_an_adapter_for_peft(make_trainer):
     trainer = make_trainer(**LORA, **{"training.ema": 0.5, "training.epochs": 3})
-    base = copy.deepcopy(trainer.model)
+    base = copy.deepcopy(trainer.learner.model)
     for name, layer in adapters(base).items():
         plain = nn.Linear(layer.in_features, layer.out_features)
         plain.weight, plain.bias = layer.weight, layer.bias
@@ -249,5 +249,5 @@ def test_what_a_run_with_adapters_keeps_is_a_complete_model_and_an_adapter_for_p
         kept = open_model(trainer.folder.path / folder).model.eval()
         theirs = PeftModel.from_pretrained(copy.deepcopy(base), trainer.folder.path / folder / "adapter").eval()
         torch.testing.assert_close(theirs(images), kept(images), rtol=0, atol=1e-6)
-    torch.testing.assert_close(kept(images), trainer.average.module.eval()(images), rtol=0, atol=1e-6)
+    torch.testing.assert_close(kept(images), trainer.learner.average.module.eval()(images), rtol=0, atol=1e-6)
     assert not torch.allclose(kept(images), base.eval()(images), atol=1e-3)

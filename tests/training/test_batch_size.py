@@ -60,11 +60,11 @@ def test_two_whole_steps_are_made_on_whole_images(make_trainer, changes):
     falling = {"schedule.patch_dropout": "falling", "model.patch_dropout": 0.9}
     trainer = make_trainer(**falling, **changes)
     seen = []
-    trainer.model.blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
-    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.learner.model.blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.shape))
+    before = {name: value.clone() for name, value in trainer.learner.model.state_dict().items()}
     assert batch_size._peak_of(lambda size: trainer, 5) > 0
     assert len(seen) == 2 and all(shape[0] == 5 for shape in seen)
     tokens = 1 + 4
     assert all(shape[1] >= tokens - 1 for shape in seen)
-    assert any(not torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
-    assert trainer.optimizers[0].state
+    assert any(not torch.equal(value, before[name]) for name, value in trainer.learner.model.state_dict().items())
+    assert trainer.learner.optimizers[0].state

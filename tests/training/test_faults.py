@@ -20,7 +20,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Observer
+from vitrail.training.observer import Observer
 
 
 class Told(Observer):

@@ -15,7 +15,8 @@ from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.errors import DivergedError
 from vitrail.models.vit import last_linear
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Observer, Sums, Trainer
+from vitrail.training.loop import Trainer
+from vitrail.training.observer import Observer, Sums
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.weights.reference import load_model
 
@@ -28,7 +29,7 @@ RICH = {
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    return {name: value.clone() for name, value in trainer.learner.model.state_dict().items()}
 
 
 def digest(trainer: Trainer, name: str) -> str:
@@ -48,7 +49,7 @@ def closest(one: dict, other: dict, tolerance: float) -> None:
 
 def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float = 0.0):
     """The same steps written out with torch alone; yields the model and the loss after each of them."""
-    settings, model = trainer.settings, copy.deepcopy(trainer.model)
+    settings, model = trainer.settings, copy.deepcopy(trainer.learner.model)
     matrices = [p for name, p in model.named_parameters() if p.ndim > 1 and "weight" in name]
     others = [p for p in model.parameters() if not any(p is m for m in matrices)]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}])
@@ -86,11 +87,11 @@ def test_an_epoch_is_that_of_a_loop_written_by_hand(make_trainer, clip, smoothin
 
 def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
     trainer = make_trainer(**{"optimizer.clip_norm": 0.05, "training.epochs": 1})
-    (optimizer,) = trainer.optimizers
+    (optimizer,) = trainer.learner.optimizers
     norms, step = [], optimizer.step
 
     def noting(*args, **kwargs):
-        norms.append(torch.stack([p.grad.norm() for p in trainer.model.parameters()]).norm().item())
+        norms.append(torch.stack([p.grad.norm() for p in trainer.learner.model.parameters()]).norm().item())
         return step(*args, **kwargs)
 
     monkeypatch.setattr(optimizer, "step", noting)
@@ -102,8 +103,8 @@ def test_clipping_bounds_the_gradient(make_trainer, monkeypatch):
 def test_accumulation_gives_the_weights_of_whole_batches(make_trainer, parts):
     whole, cut = make_trainer("whole"), make_trainer("cut", **{"training.accumulate": parts})
     for trainer in (whole, cut):
-        trainer.optimizers = [
-            torch.optim.SGD([{"params": list(trainer.model.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9)
+        trainer.learner.optimizers = [
+            torch.optim.SGD([{"params": list(trainer.learner.model.parameters()), "initial_lr": 0.1}], lr=0.1, momentum=0.9)
         ]
         trainer.run()
     closest(weights(whole), weights(cut), 1e-6)
@@ -119,7 +120,7 @@ def test_the_average_is_that_computed_by_hand(make_trainer):
         def step(self, epoch, sums):
             made = trainer.done - 1
             decay = min(0.5, (1 + made) / (10 + made)) if made else 0.0
-            for name, value in trainer.model.state_dict().items():
+            for name, value in trainer.learner.model.state_dict().items():
                 average[name].mul_(decay).add_(value, alpha=1 - decay)
 
     trainer.run(Averaging())
@@ -132,8 +133,8 @@ def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
     trainer = make_trainer(**{"training.ema": 0.9})
     trainer.run()
     kept = load_model(trainer.folder.path / "last").model.state_dict()
-    closest(kept, trainer.average.module.state_dict(), 0)
-    assert any(not torch.equal(kept[name], value) for name, value in trainer.model.state_dict().items())
+    closest(kept, trainer.learner.average.module.state_dict(), 0)
+    assert any(not torch.equal(kept[name], value) for name, value in trainer.learner.model.state_dict().items())
 
 
 def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
@@ -166,7 +167,7 @@ def test_the_loss_falls_with_every_precision_and_optimizer(make_trainer, precisi
 def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, precision):
     kinds = set()
     half = make_trainer("half", **{"training.precision": precision, "training.epochs": 1})
-    linear = next(m for m in half.model.blocks.modules() if isinstance(m, torch.nn.Linear))
+    linear = next(m for m in half.learner.model.blocks.modules() if isinstance(m, torch.nn.Linear))
     linear.register_forward_hook(lambda module, given, result: kinds.add(result.dtype) if module.training else None)
     half.run()
     full = make_trainer.finished("full", **{"training.epochs": 1})
@@ -178,7 +179,7 @@ def test_a_compiled_model_trains_as_the_plain_one(make_trainer):
     changes = {"training.batch_size": 11, "training.epochs": 1, "model.depth": 1, "optimizer.name": "sgd"}
     plain = make_trainer.finished("plain", **changes)
     compiled = make_trainer.finished("compiled", **changes, **{"training.compile": True})
-    assert compiled.forward is not compiled.model
+    assert compiled.learner.forward is not compiled.learner.model
     closest(weights(plain), weights(compiled), 1e-6)
     assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], abs=1e-5)
     assert load_model(compiled.folder.path / "best").labels == ["dark", "grey", "bright"]
@@ -222,7 +223,7 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
 def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
     trainer = make_trainer()
     before = weights(trainer)
-    last_linear(trainer.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
+    last_linear(trainer.learner.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(DivergedError, match="the gradient's norm is"):
         trainer.run()
     closest(weights(trainer), before, 0)
@@ -239,13 +240,13 @@ def test_fp16_steps_over_a_gradient_that_overflows(make_trainer, optimizer, clip
         calls.append(1)
         return gradient * math.inf if len(calls) == 1 else gradient
 
-    scale, before = trainer.scaler.get_scale(), weights(trainer)
-    last_linear(trainer.model.head).weight.register_hook(overflowing)
+    scale, before = trainer.learner.scaler.get_scale(), weights(trainer)
+    last_linear(trainer.learner.model.head).weight.register_hook(overflowing)
     pixels, labels = next(iter(trainer.train_loader.epoch(0)))
     trainer._step(pixels, labels)
     closest(weights(trainer), before, 0)  # no part of the model moves, whichever optimizer it belongs to
     trainer.run()
-    assert trainer.scaler.get_scale() < scale
+    assert trainer.learner.scaler.get_scale() < scale
     assert finite_everywhere(trainer.folder.path)
 
 

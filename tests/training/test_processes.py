@@ -117,7 +117,7 @@ def test_two_processes_evaluate_and_predict_as_one_does_and_the_first_prints(lau
     assert [[p["label"] for p in a["predictions"]] for a in answers] == [[label for label, _ in one] for one in expected]
 
 
-def test_two_terminated_processes_leave_with_143_and_one_finishes_their_run(launch, pictures, tmp_path, tiny):
+def test_two_terminated_processes_leave_with_143_and_everything_saved(launch, pictures, tmp_path, tiny):
     settings = [word for name, value in tiny.items() for word in (f"--{name}", value)]
     folder = tmp_path / "run"
     processes = launch("train", *settings, "--data", pictures, "--out", folder, "--epochs", 100_000)
@@ -176,4 +176,4 @@ def test_fp16_does_not_go_with_shared_parameters(make_trainer):
     one = make_trainer()
     settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))
     with pytest.raises(ConfigError, match="fp16"):
-        Trainer(settings, one.model, one.preparation, one.data, one.folder, group=Processes(0, 2))
+        Trainer(settings, one.learner.model, one.preparation, one.data, one.folder, group=Processes(0, 2))

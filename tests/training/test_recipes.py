@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from vitrail import api
 from vitrail.errors import ConfigError
 from vitrail.models.registry import model_config
+from vitrail.training import preparing
 from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
 from vitrail.training.settings import nested, read_yaml, resolve, to_yaml
 
@@ -73,13 +73,13 @@ def test_the_digits_have_a_recipe_of_their_own():
     assert default_recipe("photos") == default_recipe(None) == "scratch"
     assert default_recipe("cifar10:cifar-10-python.tar.gz") == "cifar10"
     assert default_recipe("digits", start="runs/photos") == "finetune"
-    settings, _ = api.resolve_run(None, None, {"data": {"source": "digits"}})
+    settings, _ = preparing.resolve_run(None, None, {"data": {"source": "digits"}})
     assert settings == resolve(read_recipe("digits"), {}, {})
     assert settings.augmentation.horizontal_flip == 0
 
 
 def test_a_recipe_that_names_its_data_needs_none():
-    settings, _ = api.resolve_run("digits", None, {})
+    settings, _ = preparing.resolve_run("digits", None, {})
     assert settings.data.source == "digits"
 
 
@@ -129,8 +129,8 @@ def test_a_number_of_epochs_means_that_number(file, flags, expected):
 def test_a_file_stands_alone_unless_a_recipe_is_named_as_well(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("model:\n  name: ViT-Ti/16\ndata:\n  source: somewhere\n")
-    alone, _ = api.resolve_run(None, file, {})
-    both, _ = api.resolve_run("digits", file, {})
+    alone, _ = preparing.resolve_run(None, file, {})
+    both, _ = preparing.resolve_run("digits", file, {})
     assert (alone.model.dim, alone.training.epochs) == (192, 30)
     assert (both.model.dim, both.training.epochs) == (192, read_recipe("digits")["training"]["epochs"])
     assert both.data.source == "somewhere"
@@ -153,7 +153,7 @@ def test_the_yaml_of_settings_gives_the_same_settings_back(name, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(to_yaml(settings), encoding="utf-8")
     assert resolve({}, read_yaml(file), {}) == settings
-    assert api.resolve_run(None, file, {})[0] == settings
+    assert preparing.resolve_run(None, file, {})[0] == settings
 
 
 def test_names_short_and_dotted_make_one_tree():

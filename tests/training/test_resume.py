@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.training import loop
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Observer
+from vitrail.training.observer import Observer
 from vitrail.training.signals import InterruptedRunError, remembered_signals
 
 CLOCK = ("seconds", "images_per_second")
@@ -302,7 +302,7 @@ class Poison:
     """A task whose loss is not finite in some steps."""
 
     def __init__(self, trainer, steps, value=float("nan")):
-        self.trainer, self.task, self.steps, self.value = trainer, trainer.task, steps, value
+        self.trainer, self.task, self.steps, self.value = trainer, trainer.learner.task, steps, value
         self.right = self.task.right
 
     def loss(self, answers, targets, told):
@@ -313,11 +313,11 @@ class Poison:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_step_that_is_not_finite_is_left_out_and_the_run_goes_on(make_trainer, value):
     trainer, told = make_trainer(**RICH), Told()
-    trainer.task, before = Poison(trainer, {1, 2, 5}, value), {}
+    trainer.learner.task, before = Poison(trainer, {1, 2, 5}, value), {}
 
     class Watching(Told):
         def step(self, epoch, sums):
-            weights = {k: v.clone() for k, v in trainer.evaluated.state_dict().items()}
+            weights = {k: v.clone() for k, v in trainer.learner.evaluated.state_dict().items()}
             moved = any(not torch.equal(weights[k], before[k]) for k in weights) if before else True
             assert moved == (trainer.done - 1 not in {1, 2, 5})
             before.update(weights)
@@ -330,23 +330,23 @@ def test_a_step_that_is_not_finite_is_left_out_and_the_run_goes_on(make_trainer,
 
 def test_three_such_steps_in_a_row_end_the_run_and_the_last_checkpoint_stands(make_trainer):
     trainer = make_trainer(**RICH)
-    trainer.task = Poison(trainer, {3, 4, 5})
+    trainer.learner.task = Poison(trainer, {3, 4, 5})
     with pytest.raises(DivergedError, match="3 steps in a row") as caught:
         trainer.run()
     assert caught.value.exit_code == 5 and "step 6 of 9" in str(caught.value)
     resumed = make_trainer.reopen(trainer)
     resumed.restore()
-    assert resumed.done == 3 and all(value.isfinite().all() for value in resumed.model.state_dict().values())
+    assert resumed.done == 3 and all(value.isfinite().all() for value in resumed.learner.model.state_dict().values())
 
 
 def test_steps_left_out_are_counted_over_an_interruption(make_trainer):
     trainer = make_trainer(**RICH)
-    trainer.task = Poison(trainer, {3, 4})
+    trainer.learner.task = Poison(trainer, {3, 4})
     with pytest.raises(InterruptedRunError):
         trainer.run(Stopping(trainer, 5))
     resumed = make_trainer.reopen(trainer)
     resumed.restore()
-    resumed.task = Poison(resumed, {5})
+    resumed.learner.task = Poison(resumed, {5})
     with pytest.raises(DivergedError):
         resumed.run()
 

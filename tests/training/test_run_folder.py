@@ -12,7 +12,7 @@ import yaml
 from vitrail import api
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DivergedError, ModelFileError
-from vitrail.training.loop import Observer
+from vitrail.training.observer import Observer
 from vitrail.training.run_folder import RunFolder, name_of, require_free
 from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model

@@ -89,7 +89,7 @@ def test_a_run_of_one_step_has_a_rate(name):
 
 def test_a_run_uses_the_schedule_step_by_step(make_trainer):
     trainer = make_trainer(**{"schedule.warmup_epochs": 1, "schedule.name": "linear", "optimizer.lr": 0.5})
-    (optimizer,) = trainer.optimizers
+    (optimizer,) = trainer.learner.optimizers
     used, step = [], optimizer.step
 
     def noting(*args, **kwargs):
@@ -103,7 +103,7 @@ def test_a_run_uses_the_schedule_step_by_step(make_trainer):
 
 
 def test_warmup_takes_at_most_half_of_a_run(make_trainer):
-    assert make_trainer(**{"schedule.warmup_epochs": 50, "training.epochs": 4}).warmup == 6
+    assert make_trainer(**{"schedule.warmup_epochs": 50, "training.epochs": 4}).learner.warmup == 6
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_warmup_is_told_in_epochs_and_as_a_share_of_the_run(settings, epoch, tot
 @pytest.mark.parametrize(("least", "epochs"), [(0, 2), (6, 2), (7, 3), (30, 10)])
 def test_few_images_get_as_many_epochs_as_make_the_least_number_of_steps(make_trainer, least, epochs):
     trainer = make_trainer(**{"training.min_steps": least, "schedule.warmup_epochs": 0, "schedule.warmup_share": 0.1})
-    assert (trainer.epochs, trainer.total, trainer.warmup) == (epochs, 3 * epochs, round(0.3 * epochs))
+    assert (trainer.epochs, trainer.total, trainer.learner.warmup) == (epochs, 3 * epochs, round(0.3 * epochs))
     trainer.run()
     assert trainer.done == 3 * epochs
     assert trainer.rows[-1]["epoch"] == epochs
@@ -147,7 +147,7 @@ def test_patch_dropout_stays_or_falls_along_a_line():
 def tokens_of(trainer) -> list[int]:
     """How many tokens the blocks saw in every step."""
     seen = []
-    trainer.model.blocks[0].register_forward_hook(
+    trainer.learner.model.blocks[0].register_forward_hook(
         lambda module, given, result: seen.append(result.shape[1]) if module.training else None
     )
     trainer.run()
@@ -159,7 +159,7 @@ def test_a_run_sees_more_and_more_of_its_images(make_trainer):
     falling = make_trainer("falling", **few, **{"schedule.patch_dropout": "falling"})
     assert tokens_of(falling) == [1 + 4, 1 + 7, 1 + 10, 1 + 13]  # of 16 patches 1 - 0.75 (1 - step / 4)
     assert tokens_of(make_trainer("constant", **few)) == [1 + 4] * 4
-    assert falling.model.config.patch_dropout == 0.75  # as it is kept
+    assert falling.learner.model.config.patch_dropout == 0.75  # as it is kept
 
 
 def test_the_parts_of_a_batch_leave_out_as_many_patches(make_trainer):

@@ -13,7 +13,7 @@ from vitrail.data.sources import ImageData
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
-from vitrail.training.loop import Observer
+from vitrail.training.observer import Observer
 from vitrail.training.settings import nested, resolve
 from vitrail.training.teacher import Teacher
 from vitrail.weights.folder import TrainedModel
@@ -119,7 +119,7 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     settings = {"distillation.kind": kind, "model.distillation_token": token, "training.epochs": 1, "training.batch_size": 22}
     trained = teacher_model(image_size=(12, 12), channels=3)
     trainer = make_trainer(teacher=trained, **settings)
-    model, ((given, labels),) = copy.deepcopy(trainer.model), list(trainer.train_loader.epoch(0))
+    model, ((given, labels),) = copy.deepcopy(trainer.learner.model), list(trainer.train_loader.epoch(0))
     answers = model(trainer.preparation.normalize(given), separate=True)
     own, token_logits = answers if token else (answers, answers)
     told = Teacher(trained, trainer.data, CPU)(given)
@@ -130,12 +130,12 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     loss = 0.5 * F.cross_entropy(own, labels) + 0.5 * second
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    (optimizer,) = trainer.optimizers
+    (optimizer,) = trainer.learner.optimizers
     gradients = {}
     step = optimizer.step
 
     def noting(*args, **kwargs):
-        gradients.update({name: p.grad.clone() for name, p in trainer.model.named_parameters()})
+        gradients.update({name: p.grad.clone() for name, p in trainer.learner.model.named_parameters()})
         return step(*args, **kwargs)
 
     optimizer.step = noting
@@ -169,17 +169,21 @@ def test_a_run_with_a_teacher_is_decided_by_its_seed_and_can_be_resumed(make_tra
     resumed.restore()
     assert 0 < resumed.done < resumed.total
     resumed.run()
-    assert all(torch.equal(value, unbroken.model.state_dict()[name]) for name, value in resumed.model.state_dict().items())
+    assert all(
+        torch.equal(value, unbroken.learner.model.state_dict()[name])
+        for name, value in resumed.learner.model.state_dict().items()
+    )
     other = make_trainer("other", teacher=teacher_model(seed=8), **settings)
     other.run()
-    assert not torch.equal(other.model.class_token, unbroken.model.class_token)
+    assert not torch.equal(other.learner.model.class_token, unbroken.learner.model.class_token)
 
 
 def test_a_student_comes_to_answer_as_its_teacher(make_trainer, shades):
     teacher = make_trainer("teacher", **{"training.epochs": 15, "optimizer.lr": 0.02})
     teacher.run()
-    trained = TrainedModel(teacher.model, LABELS, teacher.preparation)
-    wrong = TrainedModel(teacher.model, ["grey", "bright", "dark"], teacher.preparation)  # calls everything by another name
+    trained = TrainedModel(teacher.learner.model, LABELS, teacher.preparation)
+    # the same model, which calls everything by another name
+    wrong = TrainedModel(teacher.learner.model, ["grey", "bright", "dark"], teacher.preparation)
     share = {}
     for name, model in (("right", trained), ("wrong", wrong)):
         settings = {"distillation.weight": 1, "distillation.kind": "soft", "training.epochs": 15, "optimizer.lr": 0.02}

@@ -20,33 +20,36 @@ def state(model) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("fields", [{}, {"model.head": "mlp"}, {"model.distillation_token": True}], ids=str)
 def test_a_probe_changes_the_head_and_nothing_else(make_trainer, fields):
     trainer = make_trainer(**PROBE, **fields, **{"training.ema": 0.9, "model.pool": "class"})
-    before = state(trainer.model)
+    before = state(trainer.learner.model)
     trainer.run()
-    changed = {name for name, value in trainer.model.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {name for name, value in trainer.learner.model.state_dict().items() if not torch.equal(value, before[name])}
     heads = {name for name in before if name.startswith(("head.", "head_distillation."))}
     assert changed == heads
-    kept = trainer.average.module.state_dict()
+    kept = trainer.learner.average.module.state_dict()
     assert {name for name, value in kept.items() if not torch.equal(value, before[name])} == heads
 
 
 def test_a_probe_computes_no_gradient_below_the_head(make_trainer):
     trainer, seen = make_trainer(**PROBE), []
-    trainer.model.norm.register_forward_hook(lambda module, given, result: seen.append(result.requires_grad))
+    trainer.learner.model.norm.register_forward_hook(lambda module, given, result: seen.append(result.requires_grad))
     trainer.run()
     assert seen and not any(seen)
-    assert {name for name, p in trainer.model.named_parameters() if p.requires_grad} == {"head.linear.weight", "head.linear.bias"}
+    assert {name for name, p in trainer.learner.model.named_parameters() if p.requires_grad} == {
+        "head.linear.weight",
+        "head.linear.bias",
+    }
 
 
 def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(make_trainer):
     trainer = make_trainer(**PROBE, **NOISY)
     layer = nn.Linear(16, 3)
-    layer.load_state_dict(trainer.model.head.linear.state_dict())
+    layer.load_state_dict(trainer.learner.model.head.linear.state_dict())
     optimizer = torch.optim.AdamW([{"params": [layer.weight], "weight_decay": 0.05}, {"params": [layer.bias], "weight_decay": 0}])
-    trainer.model.eval()
+    trainer.learner.model.eval()
     for step in range(trainer.total):
         pixels, labels = list(trainer.train_loader.epoch(step // 3))[step % 3]
         with torch.no_grad():
-            vectors = trainer.model.encode(trainer.preparation.normalize(pixels))[:, 0]
+            vectors = trainer.learner.model.encode(trainer.preparation.normalize(pixels))[:, 0]
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * learning_rate_factor(trainer.settings.schedule, step, warmup=0, total=trainer.total)
         optimizer.zero_grad()
@@ -55,13 +58,13 @@ def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(
         optimizer.step()
     trainer.run()
     for name, value in layer.state_dict().items():
-        torch.testing.assert_close(trainer.model.head.linear.state_dict()[name], value, rtol=0, atol=1e-6)
+        torch.testing.assert_close(trainer.learner.model.head.linear.state_dict()[name], value, rtol=0, atol=1e-6)
 
 
 def test_dropout_in_the_head_of_a_probe_is_at_work(make_trainer):
     trainer, modes = make_trainer(**PROBE, **{"model.head_dropout": 0.5, "model.dropout": 0.5}), set()
-    trainer.model.head.dropout.register_forward_hook(lambda module, *_: modes.add(("head", module.training)))
-    trainer.model.dropout.register_forward_hook(lambda module, *_: modes.add(("tokens", module.training)))
+    trainer.learner.model.head.dropout.register_forward_hook(lambda module, *_: modes.add(("head", module.training)))
+    trainer.learner.model.dropout.register_forward_hook(lambda module, *_: modes.add(("tokens", module.training)))
     trainer.run()
     assert modes == {("head", True), ("head", False), ("tokens", False)}  # the head's is off in validation
 

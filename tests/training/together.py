@@ -15,7 +15,8 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.models.vit import ViT
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Observer, Trainer
+from vitrail.training.loop import Trainer
+from vitrail.training.observer import Observer
 from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings, merge, nested

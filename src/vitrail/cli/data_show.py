@@ -48,12 +48,12 @@ def show(
     seed
         Picks the images and fixes the augmentation, as in training. Default: the recipe's.
     """
-    from vitrail import api
     from vitrail.checks import require_at_most, require_positive
     from vitrail.data.loader import ImageDataset
     from vitrail.data.sources import open_data
     from vitrail.study.figures import save
     from vitrail.study.samples import augmentation_sheet, pick_items
+    from vitrail.training import preparing
     from vitrail.training.settings import nested
 
     if data.startswith("-"):
@@ -63,11 +63,11 @@ def show(
     _require_free(out)
     flags = {"data": data, "start": start, "seed": seed}
     given = {name: value for name, value in flags.items() if value is not None}
-    run, _ = api.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
+    run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
     source = open_data(run.data.source, split_seed=run.data.split_seed)
     dataset = ImageDataset(
         source.split(split),
-        api.preparation_of(run),
+        preparing.preparation_of(run),
         run.augmentation,
         run.training.seed,
         classes=len(source.classes),

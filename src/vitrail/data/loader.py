@@ -240,6 +240,16 @@ class EpochLoader:
                     del batch  # else its traceback would hold it, and with it the workers
             yield batch
 
+    def close(self) -> None:
+        """End the workers; another epoch would start new ones.
+
+        Without it they end with the loader, which can take seconds where an error's traceback still holds it.
+        """
+        iterator: Any = self._loader._iterator
+        self._loader._iterator = None
+        if iterator is not None:
+            iterator._shutdown_workers()
+
     def _batches(self) -> Iterator[Batch | VitrailError]:
         try:
             yield from self._iterator()
@@ -266,6 +276,7 @@ class EpochLoader:
         alive = {process.pid for process in multiprocessing.active_children()}
         dead = [number for process, number in zip(reading[::2], reading[1::2], strict=True) if process and process not in alive]
         if dead or "exited unexpectedly" in str(error):
+            self.close()
             raise DataError(
                 "a process that prepares images was killed",
                 where=", ".join(self.dataset.items[number].name for number in dead) or "before its first image",

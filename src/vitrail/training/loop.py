@@ -3,34 +3,34 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import Tensor
 
 from vitrail.data.loader import Batch, EpochLoader, ImageDataset
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
+from vitrail.errors import DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.files import room_for, whole_folder
 from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import Tensors, checkpoints, has_kept, load_checkpoint, save_checkpoint
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
-from vitrail.training.optimizer import create_optimizers
+from vitrail.training.learner import Learner
+from vitrail.training.observer import Observer, Row, Sums
 from vitrail.training.processes import ALONE, Processes
 from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
 from vitrail.training.run_folder import RunFolder, name_of
-from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
+from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings, differences
 from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.training.task import Task, class_weights
@@ -45,47 +45,6 @@ PATIENCE = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-Row = dict[str, Any]
-
-
-@dataclass
-class Sums:
-    """What an epoch has added up so far."""
-
-    loss: float = 0.0
-    correct: int = 0
-    images: int = 0
-    seconds: float = 0.0
-
-    @property
-    def means(self) -> dict[str, float]:
-        """Per image, and images per second."""
-        images = max(1, self.images)
-        rate = self.images / self.seconds if self.seconds else 0.0
-        return {"loss": self.loss / images, "top1": self.correct / images, "images_per_second": rate}
-
-
-class Observer:
-    """Told how a run goes; this one keeps silent."""
-
-    def start(self, epochs: int, steps: int, done: int) -> None:
-        """The run has so many epochs and steps; ``done`` of the steps were made before."""
-
-    def step(self, epoch: int, sums: Sums) -> None:
-        """A step was made; ``sums`` are the epoch's so far."""
-
-    def begin(self, what: str, images: int) -> None:
-        """A pass over so many images begins, beside the training itself."""
-
-    def advance(self, images: int) -> None:
-        """So many more of them are done."""
-
-    def epoch(self, row: Row) -> None:
-        """An epoch ended with these metrics."""
-
-    def note(self, text: str) -> None:
-        """Something happened that one should know of."""
 
 
 class Trainer:
@@ -106,14 +65,7 @@ class Trainer:
     ):
         self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
         self.group, self.signals = group, signals or Signals()
-        t = settings.training
-        self.device = pick_device(t.device)
-        self._place(model)
-        self.optimizers = create_optimizers(self.model, settings.optimizer)
-        self.task = _task(settings, data)
-        self.teacher = None if teacher is None else Teacher(teacher, data, self.device)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
-        d = settings.data
+        t, d = settings.training, settings.data
         labelled = partial(ImageDataset, classes=len(data.classes), multi_label=data.multi_label)
         training = labelled(self.few(data.split("train")), preparation, settings.augmentation, t.seed, transform=transform)
         loader = partial(EpochLoader, batch_size=t.batch, workers=d.workers, part=(group.rank, group.count))
@@ -121,7 +73,17 @@ class Trainer:
         self.val_loader = loader(labelled(self.validation, preparation), shuffle=False)
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
         self.total = self.epochs * self.steps
-        self.warmup = warmup_steps(settings.schedule, epoch=self.steps, total=self.total)
+        self.learner = Learner(
+            settings,
+            model,
+            preparation,
+            _task(settings, data),
+            total=self.total,
+            warmup=warmup_steps(settings.schedule, epoch=self.steps, total=self.total),
+            teacher=None if teacher is None else Teacher(teacher, data, pick_device(t.device)),
+            group=group,
+        )
+        self.device = self.learner.device
         self.done = 0
         self.sums = Sums()
         self.rows: list[Row] = []
@@ -132,23 +94,6 @@ class Trainer:
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(_seed(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
-
-    def _place(self, model: ViT) -> None:
-        """Put the model where it computes, with its average and whatever several processes need around it."""
-        t = self.settings.training
-        self.model = model.to(self.device)
-        choose_parts(self.model, self.settings)
-        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
-        self.shared: nn.Module = self.model
-        if self.group.count > 1 and t.parallel == "fsdp":
-            if t.precision == "fp16":
-                hint = "take bf16, or --parallel ddp"
-                raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
-            for one in (self.model, self.evaluated) if self.average else (self.model,):
-                parallel.shard(one, self.group, self.device)
-        elif self.group.count > 1:
-            self.shared = parallel.with_averaged_gradients(self.model, self.device)
-        self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
 
     @property
     def steps(self) -> int:
@@ -167,13 +112,6 @@ class Trainer:
         """The images that decide which epoch is kept: those for training, where there are none for it."""
         return self.few(self.data.splits["val"] or self.data.split("train"))
 
-    @property
-    def evaluated(self) -> ViT:
-        """The weights that are evaluated and kept: the average, where there is one."""
-        model = self.model if self.average is None else self.average.module
-        assert isinstance(model, ViT)
-        return model
-
     def run(self, observer: Observer | None = None) -> None:
         """Train to the end, from wherever the state stands.
 
@@ -186,8 +124,12 @@ class Trainer:
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
         self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
-        while len(self.rows) < self.epochs:
-            self._epoch(len(self.rows))
+        try:
+            while len(self.rows) < self.epochs:
+                self._epoch(len(self.rows))
+        finally:
+            self.train_loader.close()
+            self.val_loader.close()
         self._save_model("last")
 
     def finish(self) -> None:
@@ -195,7 +137,7 @@ class Trainer:
         self.folder.write_status("finished", **self._progress())
 
     def _epoch(self, epoch: int) -> None:
-        start_training(self.model, self.settings)
+        start_training(self.learner.model, self.settings)
         start = time.perf_counter()
         for pixels, labels in self._batches(epoch):
             self._step(pixels.to(self.device), labels.to(self.device))
@@ -239,50 +181,16 @@ class Trainer:
         return bool(by_steps or by_time)
 
     def _step(self, pixels: Tensor, labels: Tensor) -> None:
-        """One step of the optimizer on this process's part of a batch."""
-        t = self.settings.training
-        factor = learning_rate_factor(self.settings.schedule, self.done, warmup=self.warmup, total=self.total)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * factor
+        """Learn from this process's part of the next batch."""
         batch = self.done % self.steps
         size, own = self.train_loader.size(batch), len(self.train_loader.places(batch))
-        parts = max(1, min(t.accumulate, size // self.group.count))
-        sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
-        for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
-            count = len(part) if own else 0
-            with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped():
-                answers = self.forward(self.preparation.normalize(part), separate=self.teacher is not None)
-                told = None if self.teacher is None else self.teacher(part)
-                loss = self.task.loss(answers, targets, told)
-                self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
-            sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
-        loss_sum, right, images = self.group.total(sums).tolist()
-        self._apply_gradient(loss_sum / images)
-        if math.isfinite(loss_sum):
-            self.sums.loss += loss_sum
-            self.sums.correct += int(right)
-            self.sums.images += int(images)
-
-    def _apply_gradient(self, loss: float) -> None:
-        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are."""
-        for optimizer in self.optimizers:
-            self.scaler.unscale_(optimizer)
-        clip = self.settings.optimizer.clip_norm or math.inf
-        norm = parallel.one_number(nn.utils.clip_grad_norm_(self.model.parameters(), clip))
-        finite = math.isfinite(loss) and bool(norm.isfinite())
-        for optimizer in self.optimizers:
-            if finite:
-                self.scaler.step(optimizer)
-            optimizer.zero_grad(set_to_none=True)
-        if self.average is not None and finite:
-            self.average.update_parameters(self.model)
-        overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale will fall
-        self.scaler.update()
-        if finite:
+        step = self.learner.step(pixels, labels, done=self.done, size=size, own=own)
+        if step.failure is None:
             self.not_finite = 0
-        elif not overflow:
-            self._left_out(f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm.item()}")
+        else:
+            self._left_out(step.failure)
+        if math.isfinite(step.loss):
+            self.sums.add(step.loss, step.right, step.images)
 
     def _left_out(self, what: str) -> None:
         """A step was not made; the third in a row is the last."""
@@ -300,21 +208,6 @@ class Trainer:
             hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
         )
 
-    @contextlib.contextmanager
-    def _patches_dropped(self) -> Iterator[None]:
-        """The model with this step's patch dropout, which it reads off its configuration."""
-        config = self.model.config
-        share = patch_dropout_at(self.settings.schedule, config.patch_dropout, self.done, total=self.total)
-        self.model.config = config.changed(patch_dropout=share)
-        try:
-            yield
-        finally:
-            self.model.config = config
-
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        precision = self.settings.training.precision
-        return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
-
     def _require_finite(self, tensors: Tensors, what: str) -> None:
         """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
         if not all(tensor.isfinite().all() for tensor in tensors.values()):
@@ -326,7 +219,7 @@ class Trainer:
         validation = self._validation()
         if not math.isfinite(validation.loss):
             self._diverged(f"the validation loss is {validation.loss}")
-        weights = parallel.whole(self.evaluated.state_dict())
+        weights = parallel.whole(self.learner.evaluated.state_dict())
         self._require_finite(weights, "weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
@@ -346,7 +239,12 @@ class Trainer:
         """The answers to the validation images; where one cannot be read, the epoch before it is saved."""
         try:
             return evaluate_batches(
-                self.evaluated, self.val_loader, self.preparation, device=self.device, on_batch=self._looked_at, group=self.group
+                self.learner.evaluated,
+                self.val_loader,
+                self.preparation,
+                device=self.device,
+                on_batch=self._looked_at,
+                group=self.group,
             )
         except DataError:
             self.save()
@@ -362,12 +260,11 @@ class Trainer:
 
     def _learning_rate(self) -> float:
         """That of the last step, for what `layer_decay` and `layers` leave as it is."""
-        factor = learning_rate_factor(self.settings.schedule, self.done - 1, warmup=self.warmup, total=self.total)
-        return self.settings.optimizer.lr * factor
+        return self.settings.optimizer.lr * self.learner.rate(self.done - 1)
 
     def _save_model(self, name: str, weights: Tensors | None = None) -> None:
         """A complete model folder; with adapters they are merged into it, and beside it as PEFT keeps them."""
-        settings, weights = self.settings, weights or parallel.whole(self.evaluated.state_dict())
+        settings, weights = self.settings, weights or parallel.whole(self.learner.evaluated.state_dict())
         if not self.group.first:
             return
         model = empty_model(settings.model.config)
@@ -402,28 +299,19 @@ class Trainer:
 
     def _state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """Everything that decides how the run goes on: tensors, and what JSON can hold."""
-        tensors = {
-            "model": parallel.whole(self.model.state_dict()),
-            "optimizer": parallel.optimizer_tensors(self.optimizers),
-            "random": {
-                f"{rank}.{kind}": state
-                for rank, states in enumerate(self.group.gathered(self._random_states()))
-                for kind, state in states.items()
-            },
-        }
-        if self.average is not None:
-            tensors["average"] = parallel.whole(self.average.state_dict())
+        everyone = enumerate(self.group.gathered(self._random_states()))
+        random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
         state = {
             "done": self.done,
             "sums": asdict(self.sums),
             "rows": self.rows,
             "best": self.best,
             "not_finite": self.not_finite,
-            "scaler": self.scaler.state_dict(),
+            "scaler": self.learner.scaler.state_dict(),
             "data": fingerprint(self.data),
             "settings": self.settings.model_dump(mode="json"),
         }
-        return tensors, state
+        return {**self.learner.tensors(), "random": random}, state
 
     def _random_states(self) -> Tensors:
         states = {"cpu": torch.get_rng_state()}
@@ -462,12 +350,7 @@ class Trainer:
         try:
             require_same_settings(RunSettings.read(state["settings"]), self.settings)
             require_same_data(state["data"], self.data)
-            parallel.load_whole(self.model, tensors["model"])
-            parallel.load_optimizer_tensors(self.optimizers, tensors["optimizer"])
-            if self.average is not None:
-                parallel.load_whole(self.average, tensors["average"])
-            if self.scaler.is_enabled():
-                self.scaler.load_state_dict(state["scaler"])
+            self.learner.load(tensors, state["scaler"])
             self.done, self.sums, self.not_finite = state["done"], Sums(**state["sums"]), state["not_finite"]
             self.rows, self.best = state["rows"], state["best"]
             self._take_random_states(tensors["random"])
@@ -520,16 +403,6 @@ def _task(settings: RunSettings, data: ImageData) -> Task:
 def _rank(row: Row) -> tuple[float, float]:
     """Which epoch is better: more right on validation, then the lower loss."""
     return row["val_map" if "val_map" in row else "val_top1"], -row["val_loss"]
-
-
-def _moving_average(decay: float) -> Any:
-    """Exponential moving average whose decay grows with the steps made, so that the start weighs little."""
-
-    def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
-        weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
-        torch._foreach_lerp_(averages, current, weight)
-
-    return torch.no_grad()(update)
 
 
 def _card(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:

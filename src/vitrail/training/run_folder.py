@@ -9,17 +9,19 @@ import re
 import shlex
 import shutil
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
-from vitrail.training.checkpoint import recover_checkpoints
+from vitrail.training.checkpoint import checkpoints, recover_checkpoints
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
+from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.weights.tensor_files import read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
@@ -77,6 +79,33 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """Keep any other process from working on this run, until the end or this process's death."""
         return locked(self.path) if self.writes else nullcontext()
+
+    @contextmanager
+    def at_work(self, signals: Signals) -> Iterator[None]:
+        """Work on the run alone, and write down what becomes of it where it does not end well."""
+        with self.locked():
+            try:
+                yield
+            except BaseException as error:
+                # a second signal, or another process that left on the same one before this one could agree with it
+                stopped = bool(signals.received) and isinstance(error, KeyboardInterrupt | RuntimeError)
+                with suppress(OSError):  # of a full disk, say; the error itself matters more
+                    self._fail(error, stopped=stopped)
+                if stopped:
+                    what = "stopped at once; the last checkpoint stands"
+                    raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from None
+                raise
+
+    def _fail(self, error: BaseException, *, stopped: bool) -> None:
+        """Leave nothing of a run that failed before it kept anything; else say what became of it."""
+        if not self.writes or isinstance(error, InterruptedRunError):
+            return
+        if not checkpoints(self.path) and not stopped:
+            self.remove()
+            return
+        what = error.what if isinstance(error, VitrailError) else repr(error)
+        self.write_status("interrupted" if stopped else "failed", error=what)
+        self.log(f"failed: {what}")
 
     def recover(self) -> None:
         """Clear away what was half written when the run was killed."""

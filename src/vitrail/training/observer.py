@@ -1,0 +1,52 @@
+"""What a run tells while it goes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+"""An epoch's metrics."""
+
+
+@dataclass
+class Sums:
+    """What an epoch has added up so far."""
+
+    loss: float = 0.0
+    correct: int = 0
+    images: int = 0
+    seconds: float = 0.0
+
+    def add(self, loss: float, right: int, images: int) -> None:
+        """A step's, summed over its images."""
+        self.loss += loss
+        self.correct += right
+        self.images += images
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Per image, and images per second."""
+        images = max(1, self.images)
+        rate = self.images / self.seconds if self.seconds else 0.0
+        return {"loss": self.loss / images, "top1": self.correct / images, "images_per_second": rate}
+
+
+class Observer:
+    """Told how a run goes; this one keeps silent."""
+
+    def start(self, epochs: int, steps: int, done: int) -> None:
+        """The run has so many epochs and steps; ``done`` of the steps were made before."""
+
+    def step(self, epoch: int, sums: Sums) -> None:
+        """A step was made; ``sums`` are the epoch's so far."""
+
+    def begin(self, what: str, images: int) -> None:
+        """A pass over so many images begins, beside the training itself."""
+
+    def advance(self, images: int) -> None:
+        """So many more of them are done."""
+
+    def epoch(self, row: Row) -> None:
+        """An epoch ended with these metrics."""
+
+    def note(self, text: str) -> None:
+        """Something happened that one should know of."""

@@ -1,0 +1,178 @@
+"""What stands between what somebody asks for and the first step of a run: settings, images, model."""
+
+import os
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+
+from vitrail.data.decode import check_head, decode
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import ImageData
+from vitrail.data.transform import Transform
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+from vitrail.models.vit import ViT
+from vitrail.training.batch_size import largest_batch_size
+from vitrail.training.loop import Trainer
+from vitrail.training.observer import Observer
+from vitrail.training.processes import Processes
+from vitrail.training.recipes import default_recipe, read_recipe
+from vitrail.training.run_folder import BAD_IMAGES, RunFolder
+from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.reference import open_model
+from vitrail.weights.transfer import transfer
+
+MOST_BAD = 0.01
+"""Share of the images that may be left out because they cannot be read."""
+
+
+def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
+    """The complete settings of a run, and the model it starts from, if it does."""
+    file = nested(read_yaml(config)) if config else {}
+    check_names(file, path=f"{config}: ")
+    check_names(settings)
+    own = merge(file, settings)
+    data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
+    if not isinstance(reference, str | None):
+        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")
+    if recipe is None and isinstance(model, dict) and "name" in model:
+        base: Values = {}  # a complete recipe of its own
+    else:
+        source = data.get("source") if isinstance(data, dict) else None
+        base = read_recipe(recipe or default_recipe(source, start=reference))
+    start = None if reference is None else open_model(reference)
+    if start is None:
+        return resolve(base, file, settings), None
+    return resolve(base, file, settings, start.model.config).changed(preparation=start.preparation), start
+
+
+def complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
+    """The settings with what the data decides, and with paths that hold wherever one stands.
+
+    A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
+    """
+    if len(source.classes) < 2:
+        raise DataError(
+            f"only the class {source.classes[0]!r} found; a classifier needs two or more",
+            where=source.source,
+            hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
+        )
+    source.split("train")
+    unseen = [name for name, count in zip(source.classes, source.counts("train"), strict=True) if not count]
+    if unseen:
+        raise DataError(
+            f"the classes {', '.join(map(repr, unseen[:8]))} have no training images",
+            where=source.source,
+            hint="add some, or take the classes out of the other splits",
+        )
+    model = settings.model.changed(num_classes=len(source.classes))
+    if start is not None and start.labels != source.classes and model.head == start.model.config.head:
+        model = model.changed(head="linear")
+    return settings.changed(
+        model=model,
+        data=settings.data.changed(source=source.source),
+        preparation=preparation_of(settings),
+        start=_standing(settings.start),
+        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
+    )
+
+
+def _standing(reference: str | None) -> str | None:
+    """A MODEL by a path that holds wherever one stands; what is no path, a hub id, stays as it is."""
+    if reference is None or not os.path.exists(path_of(reference)):
+        return reference
+    return str(path_of(reference).resolve())
+
+
+def require_transform(settings: RunSettings, transform: Transform | None) -> None:
+    """A run whose settings speak of a transform needs it, and one that was started without it cannot take one up."""
+    if bool(settings.transform) != (transform is not None):
+        raise ConfigError(
+            f"the run was started with the transform {settings.transform}" if settings.transform else "the run has no transform",
+            where="transform",
+            hint="give in Python what the run was started with: vitrail.resume(RUN, transform=…), or leave it out",
+        )
+
+
+def preparation_of(settings: RunSettings) -> Preparation:
+    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours."""
+    size, channels, crop_ratio = settings.model.image_size, settings.model.channels, settings.data.crop_ratio
+    theirs = settings.preparation
+    if theirs is None or theirs.channels != channels:
+        return Preparation.standard(size, channels, crop_ratio or 1.0)
+    if crop_ratio is None:
+        return theirs.at(size)
+    colours = {"mean": theirs.mean, "std": theirs.std, "resampling": theirs.resampling}
+    return Preparation.standard(size, channels, crop_ratio, **colours)
+
+
+def open_teacher(settings: RunSettings) -> TrainedModel | None:
+    reference = settings.distillation.teacher
+    return None if reference is None else open_model(reference)
+
+
+def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> ViT:
+    model = ViT(settings.model.config)
+    if start is not None:
+        transfer(start.model, model, keep_head=start.labels == labels)
+    return model
+
+
+def check_images(source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+    """Look at every image, so that one that is none stops a run at its beginning, not at its end.
+
+    Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
+    names, with the reason.
+    """
+    skip, items = settings.data.bad_images == "skip", source.split("all")
+    observer.begin("reading images" if skip else "checking images", len(items))
+    damaged: list[tuple[str, DataError]] = []
+    for item in group.part(items):
+        try:
+            decode(item.image) if skip else check_head(item.image)
+        except DataError as error:
+            damaged.append((item.name, error))
+        observer.advance(group.count)
+    found = [one for part in group.gathered(damaged) for one in part]
+    if not found:
+        return {}
+    first = found[0][1]
+    if not skip:
+        more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
+        raise DataError(first.what + more, where=first.where, hint=f"{first.hint}; --bad-images skip leaves up to 1 % out")
+    if len(found) > MOST_BAD * len(items):
+        raise DataError(
+            f"{len(found):,} of {len(items):,} images cannot be read, more than {MOST_BAD:.0%}; the first: {first.what}",
+            where=first.where,
+            hint="vitrail data check lists them",
+        )
+    observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
+    return {name: error.what for name, error in found}
+
+
+def with_batch_size(
+    settings: RunSettings, source: ImageData, teacher: TrainedModel | None, observer: Observer, group: Processes
+) -> RunSettings:
+    """The settings with a number for the batch size, which each process finds for its share of the batch."""
+    if settings.training.batch_size != "auto":
+        return settings
+    preparation, nowhere = preparation_of(settings), RunFolder(Path(), writes=False)
+
+    def with_batch(size: int) -> RunSettings:
+        return settings.changed(training=settings.training.changed(batch_size=size))
+
+    def make(size: int) -> Trainer:
+        return Trainer(with_batch(size), ViT(settings.model.config), preparation, source, nowhere, teacher=teacher)
+
+    with group.together():
+        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
+    (smallest,) = group.most(-share)
+    observer.note(f"batch size {-smallest * group.count}")
+    return with_batch(-smallest * group.count)
+
+
+def without(source: ImageData, bad: Container[str]) -> ImageData:
+    """The data without some images, by name."""
+    splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
+    return replace(source, splits=splits)
