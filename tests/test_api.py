@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
+from vitrail.api import predict_each
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.study import figures
@@ -109,6 +111,31 @@ def test_predict_answers_for_none_and_for_more_than_a_batch(run, pictures):
     answers = vitrail.predict(run.trained, files, batch_size=7)
     singly = [vitrail.predict(run.trained, file)[0] for file in files]
     assert [a[0][0] for a in answers] == [a[0][0] for a in singly]
+
+
+def test_images_of_the_next_batch_are_read_before_the_answers_to_this_one_are_asked_for(run, pictures, monkeypatch):
+    files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
+    monkeypatch.setattr(Preparation, "pixels", lambda self, source: read.append(source) or pixels(self, source))
+    answers = predict_each(run.trained, files, top=1, batch_size=2)
+    for done in range(3):
+        assert len(next(answers)) == 2
+        until = time.monotonic() + 5
+        while len(read) < min(2 * done + 4, 6) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert sorted(read) == files[: 2 * done + 4]  # and no further
+    assert next(answers, None) is None
+
+
+def test_an_image_that_cannot_be_read_leaves_the_others_their_answers(run, pictures, tmp_path):
+    (tmp_path / "text.jpg").write_text("no picture")
+    files = sorted(pictures.rglob("*.png"))[:4]
+    found = [
+        answer
+        for part in predict_each(run.trained, [*files[:3], tmp_path / "text.jpg", files[3]], top=3, batch_size=2)
+        for answer in part
+    ]
+    assert isinstance(found.pop(3), DataError)
+    assert [answer[0][0] for answer in found] == [vitrail.predict(run.trained, file)[0][0][0] for file in files]
 
 
 def test_predict_refuses_what_is_no_image(run, tmp_path):

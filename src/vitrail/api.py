@@ -1,6 +1,9 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-from collections.abc import Callable, Iterable
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,8 @@ from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
 
 Picture = str | Path | bytes | Image.Image
+Labels = list[tuple[str, float]]
+"""Labels with their probabilities, best first."""
 OnBatch = Callable[[int], None]
 
 
@@ -51,7 +56,7 @@ class Run:
     split: str
     scores: dict[str, float | int]
 
-    def predict(self, images: Picture | Iterable[Picture], *, top: int = 5) -> list[list[tuple[str, float]]]:
+    def predict(self, images: Picture | Iterable[Picture], *, top: int = 5) -> list[Labels]:
         """See `predict`."""
         return predict(self.trained, images, top=top)
 
@@ -213,10 +218,9 @@ def _dataset(items: list[Item], trained: TrainedModel) -> ImageDataset:
     return ImageDataset(items, trained.preparation, classes=len(trained.labels), multi_label=trained.multi_label)
 
 
-@torch.inference_mode()
 def predict(
     model: str | Path | TrainedModel, images: Picture | Iterable[Picture], *, top: int = 5, batch_size: int = 32
-) -> list[list[tuple[str, float]]]:
+) -> list[Labels]:
     """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
 
     Args:
@@ -231,15 +235,48 @@ def predict(
     trained = model if isinstance(model, TrainedModel) else open_model(model)
     pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
     results = []
-    for start in range(0, len(pictures), batch_size):
-        part = [path_of(p) if isinstance(p, str | Path) else p for p in pictures[start : start + batch_size]]
-        pixels = np.stack([trained.preparation.pixels(picture) for picture in part])
-        results += predict_pixels(trained, pixels, top=top)
+    for answers in predict_each(trained, pictures, top=top, batch_size=batch_size):
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+            results.append(answer)
     return results
 
 
+def predict_each(
+    trained: TrainedModel, pictures: Sequence[Picture], *, top: int, batch_size: int
+) -> Iterator[list[Labels | DataError]]:
+    """`predict`, batch by batch, with the error in place of an image that cannot be read.
+
+    While the model looks at a batch, the images of the next one are read.
+    """
+
+    def read(picture: Picture) -> np.ndarray | DataError:
+        try:
+            return trained.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
+        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
+        try:
+            for start in range(0, len(pictures) + batch_size, batch_size):
+                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
+                if start:
+                    yield _labelled(trained, [image.result() for image in ahead.popleft()], top)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _labelled(trained: TrainedModel, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
+    """Images with their labels in place of their pixels."""
+    pixels = [image for image in images if not isinstance(image, DataError)]
+    answers = iter(predict_pixels(trained, np.stack(pixels), top=top) if pixels else ())
+    return [image if isinstance(image, DataError) else next(answers) for image in images]
+
+
 @torch.inference_mode()
-def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> list[list[tuple[str, float]]]:
+def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> list[Labels]:
     """`predict` for prepared pixels: uint8 (B, C, H, W)."""
     _require_classes(trained)
     device = pick_device()

@@ -3,7 +3,9 @@
 import io
 import struct
 import time
+import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -361,3 +363,37 @@ def test_damaged_bytes_give_a_picture_or_a_data_error(format):
         except DataError:
             refused += 1
     assert refused
+
+
+@pytest.mark.parametrize(
+    ("least", "size"), [(None, (400, 300)), (151, (400, 300)), (150, (200, 150)), (75, (100, 75)), (30, (50, 38)), (1, (50, 38))]
+)
+def test_a_jpeg_that_will_be_made_smaller_is_decoded_at_a_half_a_quarter_or_an_eighth(least, size):
+    content = encoded(Image.new("RGB", (400, 300), RED), "JPEG")
+    assert decode(content, least=least).size == size
+    assert decode(content, channels=1, least=least).size == size
+
+
+def test_other_formats_and_pictures_keep_their_size():
+    picture = Image.new("RGB", (400, 300), RED)
+    opened = Image.open(io.BytesIO(encoded(picture, "JPEG")))
+    for source in (encoded(picture, "PNG"), encoded(picture, "WEBP"), np.asarray(picture), picture, opened):
+        assert decode(source, least=30).size == (400, 300)
+
+
+def test_a_smaller_jpeg_is_still_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    assert decode(encoded(Image.new("RGB", (400, 300), RED), "JPEG", exif=exif), least=75).size == (75, 100)
+
+
+def test_many_threads_read_in_silence_and_leave_warnings_as_they_were():
+    palette = Image.new("P", (40, 30))
+    palette.putpalette([0, 0, 0, 10, 20, 30])
+    content = encoded(palette, "PNG", transparency=bytes([0, 128]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(decode, [content] * 200))
+        assert warnings.filters == before and not caught

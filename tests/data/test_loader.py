@@ -296,7 +296,9 @@ def reads(monkeypatch) -> list[str]:
     """The name of every image that is decoded."""
     decoded = []
     whole = Preparation.decode
-    monkeypatch.setattr(Preparation, "decode", lambda self, source: decoded.append(source) or whole(self, source))
+    monkeypatch.setattr(
+        Preparation, "decode", lambda self, source, **options: decoded.append(source) or whole(self, source, **options)
+    )
     return decoded
 
 

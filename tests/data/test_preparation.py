@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitrail.data.decode import MAX_PIXELS
-from vitrail.data.preparation import Preparation
+from vitrail.data.decode import MAX_PIXELS, decode
+from vitrail.data.preparation import Preparation, to_pixels
 from vitrail.errors import DataError, ModelFileError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -53,6 +53,16 @@ def test_one_step_gives_what_resizing_and_then_cropping_gives(width, height, row
     cut = whole[top : top + rows, left : left + columns]
     difference = np.abs(np.asarray(preparation.crop(image), dtype=np.int16) - cut)
     assert difference.max() <= 2 and difference.mean() < 0.5  # each of the two passes rounds to whole levels
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 900), (900, 1200), (2000, 500), (129, 128)])
+@pytest.mark.parametrize("fit", ["cover", "squash"])
+def test_a_large_jpeg_decoded_at_a_smaller_size_gives_the_pixels_of_the_whole_one(width, height, fit):
+    preparation, file = Preparation.standard((32, 32), 3, 0.8, fit=fit), io.BytesIO()
+    smooth(width, height).save(file, "JPEG", quality=95)
+    whole = to_pixels(preparation.crop(decode(file.getvalue()))).astype(int)
+    difference = np.abs(preparation.pixels(file.getvalue()) - whole)
+    assert difference.max() <= 3 and difference.mean() < 0.6
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([1, 3]), st.sampled_from([1.0, 0.875, 0.5]))

@@ -1,16 +1,12 @@
 """``vitrail predict``."""
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, problem, result, result_json
 from vitrail.errors import DataError
-
-Answer = tuple[Path, list[tuple[str, float]]]
 
 
 def predict(
@@ -53,38 +49,25 @@ def predict(
             trained, files = open_model(model), image_files(images)
         with counting("predicting") as progress:
             progress.start(len(files))
-            own = group.part(files)
             found = []
-            for start in range(0, len(own), batch_size):
-                part = own[start : start + batch_size]
-                found.append(_answers(api, trained, part, top))
-                progress.advance(len(part) * group.count)
-        shares = group.gathered(found)
-    answers = [answer for share in shares for batch, _ in share for answer in batch]
-    unreadable = [error for share in shares for _, errors in share for error in errors]
+            for answers in api.predict_each(trained, group.part(files), top=top, batch_size=batch_size):
+                found += answers
+                progress.advance(len(answers) * group.count)
+        answered = zip(files, (answer for share in group.gathered(found) for answer in share), strict=True)
+    readable, unreadable = [], []
+    for file, answer in answered:
+        if isinstance(answer, DataError):
+            unreadable.append(answer)
+        else:
+            readable.append((file, answer))
     if json:
         result_json(
-            [{"image": str(file), "predictions": [{"label": w, "score": s} for w, s in labels]} for file, labels in answers]
+            [{"image": str(file), "predictions": [{"label": w, "score": s} for w, s in labels]} for file, labels in readable]
         )
     else:
-        for file, labels in answers:
+        for file, labels in readable:
             result(f"{file}: " + ", ".join(f"{label} {100 * score:.1f} %" for label, score in labels))
     for failure in unreadable:
         problem(failure.what, failure.where, failure.hint)
     if unreadable:
         sys.exit(DataError.exit_code)
-
-
-def _answers(api: Any, trained: Any, files: Sequence[Path], top: int) -> tuple[list[Answer], list[DataError]]:
-    """Files with their labels, and what is wrong with those that cannot be read."""
-    import numpy as np
-
-    readable, pixels, unreadable = [], [], []
-    for file in files:
-        try:
-            pixels.append(trained.preparation.pixels(file))
-            readable.append(file)
-        except DataError as error:
-            unreadable.append(error)
-    answers = api.predict_pixels(trained, np.stack(pixels), top=top) if readable else []
-    return list(zip(readable, answers, strict=True)), unreadable

@@ -1,5 +1,6 @@
 """Files to pictures, safely: known formats only, the size checked before a pixel is decoded."""
 
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,16 +36,19 @@ Source = Path | bytes | Image.Image | np.ndarray | Stored
 """What can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or what is stored elsewhere."""
 
 
-def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def decode(source: Source, *, channels: int = 3, least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode an image upright, in RGB (``channels`` 3) or grey (``channels`` 1).
 
     The first frame of an animation; turned as its EXIF orientation says; transparency over white; 16 bits to 8.
+
+    ``least`` is for a picture that will be made smaller anyway: a JPEG may come at a half, a quarter or an eighth of its size,
+    which takes a fraction of the time, as long as both its sides keep so many pixels.
 
     Raises:
         DataError: not an image of a known format, damaged, truncated, or larger than ``max_pixels``.
     """
     with _explained(source):
-        return to_mode(_upright(source, max_pixels), "L" if channels == 1 else "RGB")
+        return to_mode(_upright(source, max_pixels, least), "L" if channels == 1 else "RGB")
 
 
 def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str]:
@@ -60,12 +64,35 @@ def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
         _check_size(image, max_pixels)
 
 
+class _Silence:
+    """Inside it Pillow does not warn; many threads may be inside at once, unlike in `warnings.catch_warnings`."""
+
+    def __init__(self) -> None:
+        self._inside, self._lock = 0, threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._caught = warnings.catch_warnings()
+                self._caught.__enter__()
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._caught.__exit__(None, None, None)
+
+
+_SILENCE = _Silence()
+
+
 @contextmanager
 def _explained(source: Source) -> Iterator[None]:
     """Whatever goes wrong inside is a `DataError` that names the file; what Pillow only warns of is let pass."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"PIL\.")
+        with _SILENCE:
             yield
     except DataError as error:
         raise DataError(error.what, where=_name(source), hint=error.hint) from None
@@ -83,10 +110,12 @@ def _name(source: Source) -> object:
     return source if isinstance(source, Path) else source.name
 
 
-def _upright(source: Source, max_pixels: int) -> Image.Image:
+def _upright(source: Source, max_pixels: int, least: int | None = None) -> Image.Image:
     """The picture in the mode it is stored in, turned as its EXIF orientation says."""
     with _opened(source) as image:
         _check_size(image, max_pixels)
+        if least is not None and not isinstance(source, Image.Image):
+            image.draft(None, (least, least))  # for JPEGs alone
         return image if isinstance(source, np.ndarray) else ImageOps.exif_transpose(image)
 
 

@@ -145,7 +145,8 @@ class ImageDataset(Dataset[Batch]):
         preparation, augmentation = self.preparation, self.augmentation
         if self.transform is None and augmentation.crop != "resized":
             return augmentation.changed_pixels(self._remembered(number, preparation.pixels), preparation, random)
-        picture = Image.fromarray(self._remembered(number, lambda source: np.asarray(preparation.decode(source))))
+        share = augmentation.min_area if self.transform is None else None
+        picture = Image.fromarray(self._remembered(number, lambda source: np.asarray(preparation.decode(source, share=share))))
         result = picture if self.transform is None else transformed(self.transform, picture, preparation, random)
         return result if isinstance(result, np.ndarray) else augmentation.pixels(result, preparation, random)
 

@@ -23,6 +23,10 @@ RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,
 }
 
+SPARE = 2
+"""A JPEG is decoded at a smaller size if both its sides are still so many times as long as in the resized image; what that
+changes is seen in the last bits of a pixel."""
+
 
 class Preparation(Settings):
     """How an image becomes a tensor: decode, resize, crop the centre, scale to 0…1, normalise."""
@@ -74,9 +78,14 @@ class Preparation(Settings):
         numbers = (f"{name} {', '.join(f'{v:g}' for v in values)}" for name, values in (("mean", self.mean), ("std", self.std)))
         return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
-    def decode(self, source: Source) -> Image.Image:
-        """The upright picture in the model's colours."""
-        return decode(source, channels=self.channels)
+    def decode(self, source: Source, *, share: float | None = 1.0) -> Image.Image:
+        """The upright picture in the model's colours.
+
+        ``share`` is the smallest share of its area that will be brought to the model's size: a JPEG that has far more pixels
+        than that needs is decoded at a smaller size. None is for all of its pixels.
+        """
+        least = None if share is None else math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
+        return decode(source, channels=self.channels, least=least)
 
     def crop(self, image: Image.Image) -> Image.Image:
         """Resize as `fit` has it, and cut out the centre.
