@@ -66,7 +66,10 @@ class ViT(nn.Module):
         With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
         ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
         """
-        z = self.encode(images)
+        return self.read_out(self.encode(images), separate=separate)
+
+    def read_out(self, z: Tensor, *, separate: bool = False) -> Any:
+        """What `forward` makes of the encoder's tokens (B, prefix + N, D)."""
         pooled = self.pool(z)
         logits = self.head(self.norm(pooled) if self.config.final_norm == "pooled" else pooled)
         if self.head_distillation is None:

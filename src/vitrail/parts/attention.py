@@ -4,6 +4,8 @@ The equations are those of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.1
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +67,36 @@ def attend(
     if bias is not None:
         bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+@dataclass(frozen=True)
+class Group:
+    """``count`` images of ``length`` tokens each that stand behind each other in a longer sequence."""
+
+    count: int
+    length: int
+    bias: Tensor | None = None
+    """Additive, (k, length, length)."""
+
+
+def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Group], *, dropout: float = 0.0) -> Tensor:
+    """`attend` where every image of a sequence sees itself alone: blocks on the diagonal of A, of which no other is computed.
+
+    Args:
+        query, key: (1, k, T, D_h), where T is the tokens of all groups.
+        value: (1, k, T, D_V).
+
+    Returns:
+        (1, k, T, D_V).
+    """
+    found, start = [], 0
+    for group in groups:
+        end = start + group.count * group.length
+        q, k, v = (t[0, :, start:end].unflatten(1, (group.count, -1)) for t in (query, key, value))  # (k, count, length, D_h)
+        bias = None if group.bias is None else group.bias[:, None]
+        found.append(attend(q, k, v, bias=bias, dropout=dropout).flatten(1, 2))
+        start = end
+    return torch.cat(found, dim=1)[None]
 
 
 def _explicit_is_faster(query: Tensor, key: Tensor) -> bool:
@@ -146,6 +178,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
         rotation: Rotation | None = None,
+        groups: Sequence[Group] = (),
     ) -> Tensor:
         """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
@@ -155,13 +188,18 @@ class Attention(nn.Module):
             mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
             bias: additive, broadcastable to (B, k, N_Q, N_X).
             rotation: rotary positions of the tokens; only for self-attention.
+            groups: the images of which ``x`` (1, T, D) holds the tokens, each of which sees itself alone; then without mask
+                and bias.
 
         Returns:
             (B, N_Q, output_dim).
         """
         q, k, v = self.project(x, context, rotation)
         dropout = self.attention_dropout if self.training else 0.0
-        heads = attend(q, k, v, mask=mask, bias=bias, dropout=dropout)  # (B, k, N_Q, D_V)
+        if groups:
+            heads = attend_within(q, k, v, groups, dropout=dropout)
+        else:
+            heads = attend(q, k, v, mask=mask, bias=bias, dropout=dropout)  # (B, k, N_Q, D_V)
         return self.dropout(self.output(heads.transpose(1, 2).flatten(2)))  # (B, N_Q, output_dim)
 
     def project(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.models.config import ViTConfig
-from vitrail.weights.empty import empty_model
+from vitrail.models.empty import empty_model
 
 
 @dataclass(frozen=True)

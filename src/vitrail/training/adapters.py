@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from vitrail.errors import ModelFileError, unknown
 from vitrail.files import whole_folder, write_json
+from vitrail.models.empty import empty_model
 from vitrail.models.vit import ViT
 from vitrail.training.settings import LoraSettings
-from vitrail.weights.empty import empty_model
 from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers, some, write_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

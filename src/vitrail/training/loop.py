@@ -20,6 +20,7 @@ from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.files import room_for, whole_folder
+from vitrail.models.empty import empty_model
 from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
@@ -38,7 +39,6 @@ from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import choose_parts, heads, start_training
 from vitrail.weights.card import model_card
-from vitrail.weights.empty import empty_model
 from vitrail.weights.folder import TrainedModel, save_model
 
 PATIENCE = 3

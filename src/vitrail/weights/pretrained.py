@@ -11,9 +11,9 @@ from torch import Tensor
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.config import ViTConfig
+from vitrail.models.empty import empty_model
 from vitrail.parts.positions import Interpolation
 from vitrail.settings import brief
-from vitrail.weights.empty import empty_model
 from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, distinct, fill
 from vitrail.weights.layout import HALF, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS

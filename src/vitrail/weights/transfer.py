@@ -1,16 +1,17 @@
 """Start a model from another one's weights: fine-tuning, section 3.2 of the paper."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.config import ViTConfig
+from vitrail.models.empty import empty_model
+from vitrail.models.resizing import resized_positions
 from vitrail.models.vit import ViT, last_linear
-from vitrail.parts import Interpolation, adapt_channels, resize_factorised, resize_patches, resize_positions, resize_relative
+from vitrail.parts import Interpolation, adapt_channels, resize_patches
 from vitrail.parts.positions import ANTIALIASED
-from vitrail.weights.empty import empty_model
 from vitrail.weights.tensor_files import some
 from vitrail.weights.translate import TRAINING_ONLY
 
@@ -100,16 +101,9 @@ def _of(name: str, modules: Iterable[str]) -> bool:
 
 def _resized(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation) -> dict[str, Tensor]:
     """The parameters for another grid, patch and number of channels."""
-    old, new, how = source.grid, target.grid, {"interpolation": interpolation}
     first = next(name for name in FIRST if name in ours)
-    changes: dict[str, Callable[[Tensor], Tensor]] = {
-        first: lambda weight: _first(weight, target, resize=source.embedding in FLAT),
-        "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.prefix - source.registers, **how),
-        "position.rows": lambda table: resize_factorised(table, new[0], **how),
-        "position.columns": lambda table: resize_factorised(table, new[1], **how),
-        "relative.table": lambda table: resize_relative(table, old, new, prefix_entries=3 if source.prefix else 0, **how),
-    }
-    return {name: changes[name](tensor) if name in changes else tensor for name, tensor in ours.items()}
+    changed = {first: _first(ours[first], target, resize=source.embedding in FLAT)}
+    return resized_positions(ours, source, target, interpolation) | changed
 
 
 def _first(weight: Tensor, target: ViTConfig, *, resize: bool) -> Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.config import ViTConfig
+from vitrail.models.empty import empty_model
 from vitrail.settings import brief
 from vitrail.weights.architecture import architecture
-from vitrail.weights.empty import empty_model
 from vitrail.weights.layout import Layout, Match, Part, Shape
 from vitrail.weights.tensor_files import some
 

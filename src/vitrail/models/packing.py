@@ -1,0 +1,51 @@
+"""Images of different sizes in one sequence of tokens (NaViT; Dehghani et al. 2023, https://arxiv.org/abs/2307.06304)."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ConfigError
+from vitrail.models.resizing import embed_at
+from vitrail.models.vit import ViT
+from vitrail.parts.attention import Group
+
+
+def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
+    """Logits (B, classes) of images (C, H, W) of any sizes, each as if it had been alone in its batch.
+
+    The tokens of all images stand behind each other in one sequence without padding; an image's tokens attend to each
+    other alone. Positions are interpolated to each image's grid.
+
+    Raises:
+        ConfigError: a side is no multiple of the patch, or the model drops whole branches or patches, as some do in training.
+    """
+    c = model.config
+    if model.training and (c.stochastic_depth or c.patch_dropout):
+        raise ConfigError(
+            "stochastic depth and patch dropout leave parts of a batch out, and a packed sequence has none",
+            where="forward_packed",
+            hint="call model.eval() first, or build the model without them",
+        )
+    same: dict[torch.Size, list[int]] = defaultdict(list)
+    for number, image in enumerate(images):
+        same[image.shape].append(number)
+    tokens, groups, rotations = [], [], []
+    for numbers in same.values():
+        z, attention = embed_at(model, torch.stack([images[number] for number in numbers]))
+        tokens.append(z.flatten(0, 1))
+        groups.append(Group(len(z), z.shape[1], attention.get("bias")))
+        rotations.append([table.repeat(len(z), 1) for table in attention.get("rotation", ())])
+    options: dict[str, Any] = {"groups": groups}
+    if model.rotary is not None:
+        options["rotation"] = tuple(torch.cat(tables) for tables in zip(*rotations, strict=True))
+    x = torch.cat(tokens)[None]  # (1, T, D)
+    for block in model.blocks:
+        x = block(x, **options)
+    x = x if c.final_norm == "pooled" else model.norm(x)
+    parts = x[0].split([group.count * group.length for group in groups])
+    found = torch.cat([model.read_out(part.unflatten(0, (group.count, -1))) for part, group in zip(parts, groups, strict=True)])
+    order = torch.tensor([number for numbers in same.values() for number in numbers], device=found.device)
+    return found[order.argsort()]

@@ -1,0 +1,65 @@
+"""A model for images of another size than its own."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from vitrail.models.config import ViTConfig
+from vitrail.models.empty import empty_model
+from vitrail.models.vit import ViT
+from vitrail.parts import Interpolation, resize_factorised, resize_positions, resize_relative
+from vitrail.parts.positions import ANTIALIASED
+
+
+def resized_positions(
+    tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation = ANTIALIASED
+) -> dict[str, Tensor]:
+    """The parameters of a model of ``source``, those of its positions interpolated to the grid of ``target``."""
+    old, new, how = source.grid, target.grid, {"interpolation": interpolation}
+    changes: dict[str, Callable[[Tensor], Tensor]] = {
+        "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.prefix - source.registers, **how),
+        "position.rows": lambda table: resize_factorised(table, new[0], **how),
+        "position.columns": lambda table: resize_factorised(table, new[1], **how),
+        "relative.table": lambda table: resize_relative(table, old, new, prefix_entries=3 if source.prefix else 0, **how),
+    }
+    return {name: changes[name](tensor) if name in changes else tensor for name, tensor in tensors.items()}
+
+
+def embed_at(model: ViT, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """`ViT.embed` for images (B, C, H, W) whose sides are any multiples of the patch; gradients reach the model's own tables."""
+    size = (images.shape[-2], images.shape[-1])
+    if size == model.config.image_size:
+        return model.embed(images)
+    target = model.config.changed(image_size=size)
+    own = {name: tensor for name, tensor in model.named_parameters() if not name.startswith(_BEHIND)}
+    tensors = resized_positions(own, model.config, target)
+    embedding = _embedding_alone(target, images.device).train(model.training)
+    result: tuple[Tensor, dict[str, Any]] = functional_call(embedding, {f"model.{k}": v for k, v in tensors.items()}, (images,))
+    return result
+
+
+_BEHIND = ("blocks.", "norm.", "pool.", "head.", "head_distillation.")
+"""What comes after the embedding."""
+
+
+class _Embedding(nn.Module):
+    def __init__(self, model: ViT):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        return self.model.embed(images)
+
+
+@lru_cache(maxsize=64)
+def _embedding_alone(config: ViTConfig, device: torch.device) -> _Embedding:
+    """Without parameters, and with its fixed tables where the images are."""
+    model = empty_model(config.changed(depth=1))
+    for module in model.modules():
+        for name, table in module.named_buffers(recurse=False):
+            setattr(module, name, table.to(device))
+    return _Embedding(model)
