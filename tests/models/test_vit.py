@@ -38,6 +38,7 @@ VALUES: dict[str, list[Any]] = {
     "head_dropout": [0.2],
     "patch_dropout": [0.25],
     "stochastic_depth": [0.2],
+    "token_merging": [2],
     "norm_eps": [1e-3],
     "resnet_depths": [(), (1, 2)],
     "resnet_width": [8],
@@ -149,10 +150,11 @@ SAME = [{"embedding": "linear"}]
 
 
 def fingerprint(model: ViT) -> tuple[dict[str, torch.Size], list[float]]:
-    """Every tensor's shape, and the logits of one training step."""
+    """Every tensor's shape, and the logits in training and outside it."""
     torch.manual_seed(1)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    return shapes, model.train()(images_for(model)).flatten().tolist()
+    images = images_for(model)
+    return shapes, [*model.eval()(images).flatten().tolist(), *model.train()(images).flatten().tolist()]
 
 
 def test_every_field_changes_the_model():
@@ -611,3 +613,36 @@ def test_what_cannot_go_together_is_refused(fields):
     with pytest.raises(ConfigError) as error:
         small(**fields)
     assert error.value.hint
+
+
+# token merging
+
+
+@pytest.mark.parametrize("fields", [{}, {"pool": "mean"}, {"pool": "attention"}, {"registers": 2}, {"layer_scale": 0.5}])
+def test_merging_patches_that_are_alike_changes_nothing(fields):
+    """A merged token counts in every softmax as often as the patches in it did."""
+    torch.manual_seed(0)
+    sizes = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 3, "heads": 4, "mlp_dim": 64, "num_classes": 5}
+    plain = ViT(ViTConfig(**sizes, **fields, position="none")).eval()
+    merging = ViT(plain.config.changed(token_merging=4)).eval()
+    merging.load_state_dict(plain.state_dict())
+    images = torch.randn(5, 3, 8, 8).repeat(1, 1, 4, 4)  # sixteen times the same patch
+    torch.testing.assert_close(merging(images), plain(images), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(merging.features(images).patches, plain.features(images).patches, atol=1e-5, rtol=1e-5)
+
+
+def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
+    config = ViTConfig(image_size=32, patch_size=8, dim=32, depth=3, heads=4, mlp_dim=64, num_classes=5, token_merging=4)
+    model, seen = ViT(config).eval(), []
+    for block in model.blocks:
+        block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
+    features = model.features(torch.randn(2, 3, 32, 32))
+    assert seen == [13, 9, 5] and features.patches.shape == (2, 4, 4, 32)
+    model.train()(torch.randn(2, 3, 32, 32))
+    assert seen[3:] == [17] * 3
+
+
+@pytest.mark.parametrize("fields", [{"position": "rotary"}, {"position": "relative"}, {"block": "parallel"}])
+def test_merging_is_refused_where_it_has_no_meaning(fields):
+    with pytest.raises(ValueError, match="token_merging"):
+        ViTConfig(**fields, token_merging=4)

@@ -1,4 +1,4 @@
-"""Patch dropout: which tokens stay, and what positions they take along."""
+"""Patch dropout and token merging: which tokens stay, and what they take along."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitrail.parts import RelativePositionBias, RotaryPosition2d
-from vitrail.parts.token_reduction import keep_bias, keep_rotation, keep_tokens, random_keep
+from vitrail.parts.token_reduction import keep_bias, keep_rotation, keep_tokens, merge_tokens, random_keep
 
 CPU = torch.device("cpu")
 
@@ -56,3 +56,43 @@ def test_a_kept_rotation_is_that_of_the_kept_tokens_for_all_heads():
         assert result.shape == (3, 1, 4, 8)
         for sample in range(3):
             assert torch.equal(result[sample, 0], table[kept[sample]])
+
+
+# merging
+
+
+def merged_one_by_one(x, keys, sizes, count):
+    """What the paper says in words, for one image: token by token, in Python."""
+    x, sizes = x.double(), sizes.double()
+    unit = keys / keys.norm(dim=-1, keepdim=True)
+    offers = []
+    for i in range(0, len(x), 2):
+        scores = [float(unit[i] @ unit[j]) for j in range(1, len(x), 2)]
+        offers.append((max(scores), i, 2 * scores.index(max(scores)) + 1))
+    groups = {i: [i] for i in range(len(x))}
+    for _, i, into in sorted(offers, reverse=True)[: min(count, len(x) // 2)]:
+        groups[into] += groups.pop(i)
+    return {frozenset(g): sum(x[i] * sizes[i] for i in g) / sum(sizes[i] for i in g) for g in groups.values()}
+
+
+@given(tokens=st.integers(2, 15), count=st.integers(1, 9), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_merged_tokens_are_the_means_of_what_went_into_them(tokens, count, seed):
+    torch.manual_seed(seed)
+    x, keys, sizes = torch.randn(3, tokens, 8), torch.randn(3, tokens, 4), torch.randint(1, 5, (3, tokens, 1)).float()
+    merged, new_sizes, place = merge_tokens(x, keys, sizes, count)
+    left = tokens - min(count, tokens // 2)
+    assert merged.shape == (3, left, 8) and new_sizes.shape == (3, left, 1)
+    for i in range(3):
+        expected = merged_one_by_one(x[i], keys[i], sizes[i], count)
+        for new in range(left):
+            members = frozenset((place[i] == new).nonzero().flatten().tolist())
+            torch.testing.assert_close(merged[i, new].double(), expected[members], atol=1e-5, rtol=1e-5)
+            assert new_sizes[i, new] == sizes[i, list(members)].sum()
+
+
+def test_a_token_merges_with_the_one_like_it():
+    keys = torch.tensor([[1.0, 0], [0, 1], [0, 2], [1, 0.1], [-1, -1], [5, 5]])[None]
+    _, sizes, place = merge_tokens(torch.zeros(1, 6, 2), keys, torch.ones(1, 6, 1), 2)
+    assert place[0, 0] == place[0, 3] and place[0, 2] == place[0, 1] and len(set(place[0].tolist())) == 4
+    assert sorted(sizes.flatten().tolist()) == [1, 1, 2, 2]

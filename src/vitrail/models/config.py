@@ -88,6 +88,8 @@ class ViTConfig(Settings):
     """Share of the patches left out of every training image."""
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
+    token_merging: Annotated[int, Field(ge=0, le=2**12)] = 0
+    """Outside training, how many patches every block merges into others like them (ToMe); at most half of what is left."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
     """Epsilon of the encoder's LayerNorms."""
 
@@ -108,6 +110,11 @@ class ViTConfig(Settings):
             raise ValueError("a distillation token goes with the pool 'class' and the head 'linear'")
         if self.final_norm == "pooled" and self.pool == "class+mean":
             raise ValueError("the pool 'class+mean' joins tokens that the last LayerNorm has been on; set final_norm to 'tokens'")
+        if self.token_merging and (self.position in ("relative", "rotary") or self.block == "parallel"):
+            raise ValueError(
+                "token_merging leaves relative and rotary positions without a place, and happens between the two branches of a "
+                "sequential block; take another position or block, or set it to 0"
+            )
         if len(self.resnet_depths) > 8:
             raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
         most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair

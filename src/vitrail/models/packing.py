@@ -20,14 +20,15 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
     other alone. Positions are interpolated to each image's grid.
 
     Raises:
-        ConfigError: a side is no multiple of the patch, or the model drops whole branches or patches, as some do in training.
+        ConfigError: a side is no multiple of the patch, or the model merges tokens, or drops branches or patches
+            in training.
     """
     c = model.config
-    if model.training and (c.stochastic_depth or c.patch_dropout):
+    if c.token_merging or (model.training and (c.stochastic_depth or c.patch_dropout)):
         raise ConfigError(
-            "stochastic depth and patch dropout leave parts of a batch out, and a packed sequence has none",
+            "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence has none",
             where="forward_packed",
-            hint="call model.eval() first, or build the model without them",
+            hint="call model.eval() first, and build the model without token_merging",
         )
     same: dict[torch.Size, list[int]] = defaultdict(list)
     for number, image in enumerate(images):

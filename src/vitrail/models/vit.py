@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +84,21 @@ class ViT(nn.Module):
         The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone.
         """
         z, attention = self.embed(images)
-        for block in self.blocks:
-            z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
+        if self.config.token_merging and not self.training:
+            z = self._merging_blocks(z)
+        else:
+            for block in self.blocks:
+                z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
+
+    def _merging_blocks(self, z: Tensor) -> Tensor:
+        """All blocks, each of which merges tokens; in the end every patch has the token that it went into: (B, prefix + N, D)."""
+        sizes = z.new_ones(*z.shape[:2], 1)
+        place = torch.arange(z.shape[1], device=z.device).expand(len(z), -1)
+        for block in self.blocks:
+            z, sizes, moved = cast(parts.Block, block).merging(z, sizes, self.config.token_merging, prefix=self.config.prefix)
+            place = moved.gather(1, place)
+        return keep_tokens(z, place)
 
     def embed(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).

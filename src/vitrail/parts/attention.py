@@ -194,7 +194,19 @@ class Attention(nn.Module):
         Returns:
             (B, N_Q, output_dim).
         """
-        q, k, v = self.project(x, context, rotation)
+        return self.mix(*self.project(x, context, rotation), mask=mask, bias=bias, groups=groups)
+
+    def mix(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        groups: Sequence[Group] = (),
+    ) -> Tensor:
+        """What `forward` makes of the result of `project`: (B, N_Q, output_dim)."""
         dropout = self.attention_dropout if self.training else 0.0
         if groups:
             heads = attend_within(q, k, v, groups, dropout=dropout)

@@ -1,9 +1,12 @@
 """The skeleton of every model: a residual branch of a token mixer, then a residual branch of an MLP."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+
+from vitrail.parts.attention import Attention
+from vitrail.parts.token_reduction import merge_tokens
 
 
 class DropPath(nn.Module):
@@ -81,6 +84,32 @@ class Block(nn.Module):
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
         x = self.attention(x, **kwargs)  # (B, N, D)  equation (2)
         return self.mlp(x)  #              (B, N, D)  equation (3)
+
+    def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The same with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys; the prefix tokens stay.
+
+        A token counts as often in every softmax as there are patches in it.
+
+        Args:
+            x: (B, prefix + N, D).
+            sizes: (B, prefix + N, 1), how many patches each token stands for.
+            count: patches to be merged away.
+            prefix: tokens before the patches.
+
+        Returns:
+            As `merge_tokens`, with the prefix in front: tokens, sizes, and the place of every old token.
+        """
+        branch, attention = self.attention, cast(Attention, self.attention.layer)
+        q, k, v = attention.project(branch.norm(x))
+        x = x + branch.scale(attention.mix(q, k, v, bias=sizes.log().mT[:, None]))
+        first = slice(None, prefix)
+        merged, new_sizes, place = merge_tokens(x[:, prefix:], k.mean(dim=1)[:, prefix:], sizes[:, prefix:], count)
+        own = torch.arange(prefix, device=x.device).expand(len(x), -1)
+        return (
+            self.mlp(torch.cat([x[:, first], merged], dim=1)),
+            torch.cat([sizes[:, first], new_sizes], dim=1),
+            torch.cat([own, place + prefix], dim=1),
+        )
 
 
 class Parallel(nn.Module):

@@ -15,7 +15,15 @@ from vitrail.parts.positions import ANTIALIASED
 from vitrail.weights.tensor_files import some
 from vitrail.weights.translate import TRAINING_ONLY
 
-MAY_DIFFER = TRAINING_ONLY | {"image_size", "patch_size", "channels", "num_classes", "registers", "distillation_token"}
+MAY_DIFFER = TRAINING_ONLY | {
+    "image_size",
+    "patch_size",
+    "channels",
+    "num_classes",
+    "registers",
+    "distillation_token",
+    "token_merging",
+}
 """Fields for which weights can be made to fit, and those that change none."""
 HEADS = ("head", "head_distillation")
 FLAT = {"conv", "linear"}
