@@ -1,6 +1,8 @@
 """Files and folders appear whole or not at all."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,31 @@ def test_a_folder_appears_at_the_end_with_its_parents(tmp_path):
         (draft / "file").write_text("x")
         assert not folder.exists() and draft.parent == folder.parent and draft.name.startswith(".")
     assert (folder / "file").read_text() == "x" and list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_folder_that_may_not_be_replaced_is_left_alone(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "file").write_text("mine")
+    with pytest.raises(OSError), whole_folder(tmp_path / "model", replace=False) as draft:
+        (draft / "file").write_text("yours")
+    assert [p.name for p in tmp_path.iterdir()] == ["model"] and (tmp_path / "model" / "file").read_text() == "mine"
+
+
+def test_all_of_a_folder_is_on_the_disk_before_it_takes_its_name_and_the_name_before_the_old_one_goes(tmp_path, monkeypatch):
+    events, fsync, rename, rmtree = [], os.fsync, Path.rename, shutil.rmtree
+    (tmp_path / "model").mkdir()
+
+    def name_of(number: int) -> str:
+        return os.path.basename(os.readlink(f"/proc/self/fd/{number}"))
+
+    monkeypatch.setattr(os, "fsync", lambda number: (events.append(name_of(number)), fsync(number)))
+    monkeypatch.setattr(Path, "rename", lambda self, to: (events.append(f"to {to.name}"), rename(self, to)))
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **options: (events.append("gone"), rmtree(path, **options)))
+    with whole_folder(tmp_path / "model") as draft:
+        (draft / "inner").mkdir()
+        (draft / "inner" / "file").write_text("x")
+    assert set(events[:3]) == {"inner", "file", draft.name}
+    assert events[3:6] == [f"to {draft.name}-old", "to model", tmp_path.name] and set(events[6:]) == {"gone"}
 
 
 def test_others_may_read_a_folder(tmp_path):

@@ -18,7 +18,7 @@ from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.files import path_of
 from vitrail.study.cost import cost
-from vitrail.training.checkpoint import has_kept
+from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Trainer
 from vitrail.training.observer import Observer
@@ -106,7 +106,7 @@ def train(
         with remembered_signals() as signals:
             group.most(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
-            with run.at_work(signals):
+            with run.at_work(signals, group):
                 torch.manual_seed(resolved.training.seed)
                 model = start_model(resolved, start, source.classes)
                 left, preparation = without(source, bad), preparation_of(resolved)
@@ -139,7 +139,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals() as signals:
         run.writes = group.first
-        with run.at_work(signals):
+        with run.at_work(signals, group):
             with group.together():
                 run.recover()
                 source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
@@ -151,7 +151,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
                     )
                 source = without(source, run.bad_images)
                 teacher, start = open_teacher(resolved), None
-                if resolved.start is not None and not has_kept(run.path):
+                if resolved.start is not None and not checkpoints(run.path):
                     start = open_model(resolved.start)
             torch.manual_seed(resolved.training.seed)
             model, preparation = start_model(resolved, start, source.classes), preparation_of(resolved)

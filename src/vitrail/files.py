@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vitrail.errors import ConfigError, DiskFullError
 
@@ -44,30 +44,30 @@ def write_bytes(file: Path, content: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
-def write_text_for_good(file: Path, text: str) -> None:
-    """Write a text file whole or not at all, so that even a power cut leaves it."""
-    write_text(file, text)
-    flush(file)
-    flush(file.parent)
-
-
 def write_json(file: Path, values: Any) -> None:
     """Write JSON whole or not at all."""
     write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before."""
+def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
+    """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
+
+    All of it is on the disk before it takes the name, and the name before the old folder goes, so that even a power cut leaves
+    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     old = draft.with_name(f"{draft.name}-old")
     try:
         yield draft
         draft.chmod(0o755)
-        if folder.exists():
+        for path in (*draft.rglob("*"), draft):
+            flush(path)
+        if replace and folder.exists():
             folder.rename(old)
         draft.rename(folder)
+        flush(folder.parent)
     except BaseException:
         if old.exists() and not folder.exists():
             old.rename(folder)
@@ -105,17 +105,28 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows has no such locks
         yield
         return
+    busy = ConfigError("another process is at work in the folder", where=folder, hint="wait for it, or stop it")
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            raise ConfigError("another process is at work in the folder", where=folder, hint="wait for it, or stop it") from None
+            raise busy from None
         except OSError:
             pass  # a file system without locks
+        if not _is_at(folder / LOCK, file):
+            raise busy  # it was let go of and removed between opening and locking, and may be somebody's anew
         try:
             yield
         finally:
             (folder / LOCK).unlink(missing_ok=True)
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

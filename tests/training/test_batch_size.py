@@ -68,3 +68,9 @@ def test_two_whole_steps_are_made_on_whole_images(make_trainer, changes):
     assert all(shape[1] >= tokens - 1 for shape in seen)
     assert any(not torch.equal(value, before[name]) for name, value in trainer.learner.model.state_dict().items())
     assert trainer.learner.optimizers[0].state
+
+
+def test_processes_of_one_machine_share_its_memory(monkeypatch):
+    alone = batch_size._free()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert batch_size._free() == pytest.approx(alone / 4, rel=0.1)

@@ -1,6 +1,7 @@
 """A checkpoint is there whole or not at all, and at every moment there is one."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import torch
 from reliability import disk_full_at
 
 from vitrail.errors import DiskFullError, ModelFileError
-from vitrail.training import checkpoint
 from vitrail.training.checkpoint import checkpoints, load_checkpoint, recover_checkpoints, save_checkpoint
 
 
@@ -50,17 +50,36 @@ def test_nothing_older_goes_before_the_new_one_counts(tmp_path, monkeypatch):
     def dying(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "write_text_for_good", dying)
+    monkeypatch.setattr(Path, "rename", dying)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path, 3)
-    assert [p.name for p in checkpoints(tmp_path)] == [f"step-00000000{n}" for n in (3, 2, 1)]
+    assert names(tmp_path) == ["step-000000001", "step-000000002"]
+    assert load_checkpoint(checkpoints(tmp_path)[0])[1] == {"done": 2}
+
+
+def test_a_checkpoint_of_the_same_step_takes_the_other_ones_place_only_when_it_is_complete(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    seen, rmtree = [], shutil.rmtree
+
+    def looking(folder, **options):
+        if folder.name.endswith("-old"):
+            seen.append(load_checkpoint(checkpoints(tmp_path)[0])[1])
+        rmtree(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", looking)
+    save(tmp_path, 1)
+    assert seen == [{"done": 1}] and names(tmp_path) == ["step-000000001"]
+
+
+def test_a_checkpoint_without_its_mark_does_not_count(tmp_path):
+    save(tmp_path, 1)
+    (checkpoints(tmp_path)[0] / "SHA256SUMS").unlink()
     with pytest.raises(ModelFileError, match="not complete"):
         load_checkpoint(checkpoints(tmp_path)[0])
-    assert load_checkpoint(checkpoints(tmp_path)[1])[1] == {"done": 2}
 
 
 def test_everything_is_on_the_disk_before_the_next_thing_depends_on_it(tmp_path, monkeypatch):
-    """The order of a write that a power cut cannot break: the files, their names, the folder's name, then the mark."""
+    """The order of a write that a power cut cannot break: the files, their names, then the folder's name."""
     events, fsync, rename = [], os.fsync, Path.rename
 
     def path_of(number: int) -> str:
@@ -70,8 +89,9 @@ def test_everything_is_on_the_disk_before_the_next_thing_depends_on_it(tmp_path,
     monkeypatch.setattr(Path, "rename", lambda self, to: (events.append(f"to {to.name}"), rename(self, to)))
     save(tmp_path, 3)
     at = events.index("to step-000000003")
-    assert {"model.safetensors", "random.safetensors", "state.json"} < set(events[:at]) and events[at - 1].startswith(".step-")
-    assert events[at + 1 :] == ["checkpoints", "SHA256SUMS", "step-000000003"]
+    files = {"model.safetensors", "random.safetensors", "state.json", "SHA256SUMS"}
+    assert files < set(events[:at]) and events[at - 1].startswith(".step-")
+    assert events[at + 1 :] == ["checkpoints"]
 
 
 def test_what_could_not_be_written_leaves_nothing(tmp_path):

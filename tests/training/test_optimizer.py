@@ -7,7 +7,7 @@ from torch import nn
 from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
-from vitrail.training.optimizer import create_optimizers, layer_settings, parameter_groups
+from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
 
 BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
@@ -158,7 +158,7 @@ def test_a_name_that_only_begins_alike_is_another_part():
 
 def test_a_learning_rate_of_zero_freezes_a_part():
     model = vit()
-    create_optimizers(model, OptimizerSettings(layers={"embedding": {"lr": 0}, "blocks.0": {"lr": 0}}))
+    freeze(model, OptimizerSettings(layers={"embedding": {"lr": 0}, "blocks.0": {"lr": 0}}))
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     assert frozen == {name for name, _ in model.named_parameters() if name.startswith(("embedding.", "blocks.0."))}
 
@@ -167,12 +167,12 @@ def test_a_learning_rate_of_zero_freezes_a_part():
 def test_a_model_of_which_nothing_is_left_to_train_is_refused(name):
     parts = {name.split(".")[0]: {"lr": 0} for name, _ in vit().named_parameters()}
     with pytest.raises(ConfigError, match="every part of the model is frozen"):
-        create_optimizers(vit(), OptimizerSettings(name=name, layers=parts))
+        freeze(vit(), OptimizerSettings(name=name, layers=parts))
 
 
 def test_a_part_that_the_model_does_not_have_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'embedding'"):
-        create_optimizers(vit(), OptimizerSettings(layers={"embeding": {"lr": 0}}))
+        freeze(vit(), OptimizerSettings(layers={"embeding": {"lr": 0}}))
 
 
 def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():

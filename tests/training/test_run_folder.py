@@ -5,13 +5,14 @@ import hashlib
 import io
 import json
 import os
+import shutil
 
 import pytest
 import yaml
 
 from vitrail import api
 from vitrail.data.sources import open_data
-from vitrail.errors import ConfigError, DivergedError, ModelFileError
+from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.training.observer import Observer
 from vitrail.training.run_folder import RunFolder, name_of, require_free
 from vitrail.training.settings import RunSettings
@@ -138,6 +139,36 @@ class Failing(Observer):
     def step(self, epoch, sums):
         if epoch == self.at:
             raise self.error
+
+
+@pytest.mark.parametrize("there", ["nothing", "an empty folder"])
+def test_of_two_runs_that_want_one_folder_the_second_is_refused_and_the_first_is_left_alone(pictures, tiny, tmp_path, there):
+    """The second one looks while the first has not begun, and comes back when it has."""
+    folder = tmp_path / "run"
+    if there == "an empty folder":
+        folder.mkdir()
+
+    class Overtaken(Observer):
+        def begin(self, what, images):
+            if what == "checking images":
+                api.train(pictures, folder, **tiny)
+
+    with pytest.raises(ConfigError, match="exists"):
+        api.train(pictures, folder, observer=Overtaken(), **tiny)
+    assert RunFolder.open(folder).rows and (folder / "best").is_dir()
+    assert not [file for file in tmp_path.iterdir() if file != folder]
+
+
+def test_a_resumed_run_that_fails_before_its_first_checkpoint_stays(run, pictures, tmp_path):
+    folder, data = shutil.copytree(run.folder, tmp_path / "run"), shutil.copytree(pictures, tmp_path / "pictures")
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(DataError):
+        api.resume(folder, **{"data.source": str(tmp_path / "nowhere")})
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "failed" and "resume" in status["resume"]
+    api.resume(folder, **{"data.source": str(data)})
+    assert json.loads((folder / "status.json").read_text())["state"] == "finished"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("unforeseen"), KeyboardInterrupt(), DivergedError("too fast")], ids=repr)

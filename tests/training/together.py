@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "low rank": {"training.tune": "lora"},
     "head alone": {"training.tune": "head"},
     "workers": {"data.workers": 1},
+    "a frozen part": {"optimizer.layers": {"embedding": {"lr": 0}}},
 }
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
 """The gradient of the keys' bias is 0, a softmax being what it is, and Adam makes whole steps of what rounding leaves of it."""

@@ -305,8 +305,13 @@ def _as_it_is(batch: Any) -> Any:
 def _patient(worker: int) -> None:
     """A terminal's Ctrl-C and a cluster's SIGTERM reach every process; when a worker ends is for the one it works for."""
 
+    first: list[float] = []
+
     def once(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        if first and time.monotonic() - first[0] > 1:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        first.append(time.monotonic())
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, once)

@@ -1,6 +1,7 @@
 """The largest batch that fits into memory, found by training on it."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,6 +58,8 @@ def largest_batch_size(make: Callable[[int], Trainer], most: int, *, tell: Calla
 
 def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
     """Bytes at the peak of two training steps; None where they do not fit."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     try:
         _train_on(make(size), size)
         return _peak()
@@ -74,14 +77,13 @@ def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
 
 def _train_on(trainer: Trainer, size: int) -> None:
     """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
-    trainer.done = trainer.total - 1
     shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=trainer.device)
     labels = torch.zeros(size, dtype=torch.long, device=trainer.device)
     if trainer.train_loader.dataset.has_shares:
         labels = torch.zeros(size, len(trainer.data.classes), device=trainer.device)
     for _ in range(2):
-        trainer._step(pixels, labels)
+        trainer.learner.step(pixels, labels, done=trainer.total - 1, size=size, own=size)
 
 
 def _peak() -> float:
@@ -109,4 +111,4 @@ def _free() -> float:
     group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # where there is no limit of a container
         free = min(free, float((group / "memory.max").read_text()) - float((group / "memory.current").read_text()))
-    return free
+    return free / int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # the others of this machine try at the same time

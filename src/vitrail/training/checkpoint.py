@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.files import flush, recover_folder, room_for, whole_folder, write_json, write_text_for_good
+from vitrail.files import recover_folder, room_for, whole_folder, write_json, write_text
 from vitrail.weights.tensor_files import read_json, read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 
 SUMS = "SHA256SUMS"
-"""The mark of a complete checkpoint, written last. ``sha256sum --check SHA256SUMS`` reads it, too."""
+"""The mark of a complete checkpoint. ``sha256sum --check SHA256SUMS`` reads it, too."""
 KEPT = 2
 """The newest, and the one before it in case that one is damaged."""
 
@@ -22,24 +22,19 @@ KEPT = 2
 def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, Any], *, resume: str) -> None:
     """Write groups of tensors and a JSON-able state, and then let go of the checkpoints before the last.
 
-    Everything is on the disk before the folder takes its name, and the name before the mark that makes it count. Nothing
-    older is removed before that, so that at every moment a complete checkpoint stands.
+    Everything, its checksums too, is on the disk before the folder takes its name, and nothing older is removed before that,
+    so that at every moment a complete checkpoint stands.
 
     Raises:
         DiskFullError: there is no room; the checkpoints that there are stay. ``resume`` is the command that goes on.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     size = sum(tensor.nbytes for group in tensors.values() for tensor in group.values())
-    with room_for(size, folder.parent, hint=f"free some space, then {resume}"):
-        with whole_folder(folder) as draft:
-            for name, group in tensors.items():
-                write_tensors(draft / f"{name}.safetensors", group)
-            write_json(draft / "state.json", state)
-            for file in draft.iterdir():
-                flush(file)
-            flush(draft)
-        flush(folder.parent)
-        write_text_for_good(folder / SUMS, checksums(folder))
+    with room_for(size, folder.parent, hint=f"free some space, then {resume}"), whole_folder(folder) as draft:
+        for name, group in tensors.items():
+            write_tensors(draft / f"{name}.safetensors", group)
+        write_json(draft / "state.json", state)
+        write_text(draft / SUMS, checksums(draft))
     for old in checkpoints(folder.parent.parent)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -78,12 +73,6 @@ def _digest(file: Path) -> str:
 def checkpoints(run: Path) -> list[Path]:
     """All checkpoints of a run folder, the newest first, complete or not."""
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
-
-
-def has_kept(run: Path) -> bool:
-    """Whether a run has ever finished a checkpoint: one alone without its mark is the first, that it was killed over."""
-    found = checkpoints(run)
-    return len(found) > 1 or any((folder / SUMS).exists() for folder in found)
 
 
 def recover_checkpoints(run: Path) -> None:

@@ -16,7 +16,7 @@ from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.evaluation import pick_device
-from vitrail.training.optimizer import create_optimizers
+from vitrail.training.optimizer import create_optimizers, freeze
 from vitrail.training.processes import ALONE, Processes
 from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
@@ -71,6 +71,7 @@ class Learner:
         self.device = pick_device(t.device)
         self.model = model.to(self.device)
         choose_parts(self.model, settings)
+        freeze(self.model, settings.optimizer)  # before DDP, which waits for the gradient of all that has one
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared

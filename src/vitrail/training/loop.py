@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from vitrail.models.empty import empty_model
 from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
-from vitrail.training.checkpoint import Tensors, checkpoints, has_kept, load_checkpoint, save_checkpoint
+from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.learner import Learner
 from vitrail.training.observer import Observer, Row, Sums
@@ -39,7 +40,7 @@ from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import choose_parts, heads, start_training
 from vitrail.weights.card import model_card
-from vitrail.weights.folder import TrainedModel, save_model
+from vitrail.weights.folder import TrainedModel, fill_folder
 
 PATIENCE = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
@@ -123,7 +124,8 @@ class Trainer:
         self.observer = observer or Observer()
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
-        self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
+        with self.group.together():
+            self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
         try:
             while len(self.rows) < self.epochs:
                 self._epoch(len(self.rows))
@@ -227,7 +229,8 @@ class Trainer:
         row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
         self.rows.append(row)
         self.sums = Sums()
-        self.folder.write_rows(self.rows)
+        with self.group.together(), self._room_for(len(self.rows) * 2**10):
+            self.folder.write_rows(self.rows)
         if self.best is None or _rank(row) >= _rank(self.best):
             self.best = row
             self._save_model("best", weights)
@@ -264,9 +267,13 @@ class Trainer:
 
     def _save_model(self, name: str, weights: Tensors | None = None) -> None:
         """A complete model folder; with adapters they are merged into it, and beside it as PEFT keeps them."""
-        settings, weights = self.settings, weights or parallel.whole(self.learner.evaluated.state_dict())
-        if not self.group.first:
-            return
+        weights = weights or parallel.whole(self.learner.evaluated.state_dict())
+        with self.group.together():
+            if self.group.first:
+                self._write_model(name, weights)
+
+    def _write_model(self, name: str, weights: Tensors) -> None:
+        settings = self.settings
         model = empty_model(settings.model.config)
         choose_parts(model, settings)
         model.load_state_dict(weights, assign=True)
@@ -276,7 +283,7 @@ class Trainer:
         size = sum(tensor.nbytes for tensor in weights.values())
         folder = self.folder.path / name
         with self._room_for(size), whole_folder(folder) as draft:
-            save_model(draft, trained, card=_card(settings, self.data, self.rows[-1], self.epochs))
+            fill_folder(draft, trained, card=_card(settings, self.data, self.rows[-1], self.epochs))
             if low_rank:
                 save_adapter(draft / "adapter", model, settings.lora, whole=list(heads(model)), base=settings.start)
 
@@ -291,9 +298,10 @@ class Trainer:
         tensors, state = self._state()
         for name, group in tensors.items():
             self._require_finite(group, f"value of the {name}'s state")
-        if self.group.first:
-            folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
-            save_checkpoint(folder, tensors, state, resume=self.folder.resume_command)
+        with self.group.together():
+            if self.group.first:
+                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+                save_checkpoint(folder, tensors, state, resume=self.folder.resume_command)
         self.folder.write_status("running", **self._progress())
         self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
 
@@ -340,11 +348,18 @@ class Trainer:
                 (observer or Observer()).note(told)
                 continue
             self._take(tensors, state, folder)
+            self._remove_damaged(found[: found.index(name)])
             return
-        if self.group.told(has_kept(self.folder.path)):
+        if found:
             raise ModelFileError(
                 "no checkpoint is whole", where=self.folder.path / "checkpoints", hint="train anew into another folder"
             )
+
+    def _remove_damaged(self, names: list[str]) -> None:
+        """Checkpoints newer than the one taken, which would else count as one of the two to keep."""
+        if self.group.first:
+            for name in names:
+                shutil.rmtree(self.folder.path / "checkpoints" / name, ignore_errors=True)
 
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> None:
         try:
@@ -375,7 +390,8 @@ class Trainer:
 
     def stop(self, number: int) -> None:
         """Leave the run as it was last saved; raises `InterruptedRunError`."""
-        self.folder.write_status("interrupted", **self._progress())
+        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
+            self.folder.write_status("interrupted", **self._progress())
         self.folder.log(f"stopped by signal {number} after step {self.done}")
         raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
 

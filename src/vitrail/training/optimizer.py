@@ -83,7 +83,6 @@ def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Opt
     that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982); convolutions, the layers around the
     blocks and all vectors are AdamW's.
     """
-    freeze(model, settings)
     groups = parameter_groups(model, settings)
     if settings.name == "sgd":
         return [torch.optim.SGD(groups, momentum=settings.momentum)]

@@ -1,6 +1,7 @@
 """The folder of a run: what stands in it, and that nothing in it is ever overwritten by another run."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
 from vitrail.training.checkpoint import checkpoints, recover_checkpoints
+from vitrail.training.processes import Processes
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
 from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.weights.tensor_files import read_json
@@ -34,9 +36,10 @@ class RunFolder:
     Of several processes one ``writes``; in the others nothing comes of it.
     """
 
-    def __init__(self, path: Path, made: list[Path] | None = None, *, writes: bool = True):
+    def __init__(self, path: Path, *, writes: bool = True):
         self.path, self.writes = path, writes
-        self.made = made or []
+        self.made: list[Path] | None = None
+        """Of a new run, the folders that were made for it: its own, unless it was there, and those above."""
 
     @classmethod
     def create(
@@ -52,13 +55,13 @@ class RunFolder:
         It has the run's configuration, environment and status, how images were dealt to splits, which were left out and
         why, and further ``texts`` by the names of their files.
         """
-        made = [p for p in (path, *path.parents) if not p.exists()]
-        run = cls(path, made)
+        run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
         try:
             # an empty folder that is there may be the place of a disk, which cannot be renamed
-            with nullcontext(path) if path.is_dir() else whole_folder(path) as draft:
+            with nullcontext(path) if path.is_dir() else whole_folder(path, replace=False) as draft:
                 for folder in ("plots", "checkpoints"):
-                    (draft / folder).mkdir(parents=True)
+                    (draft / folder).mkdir()  # where another run has come first, this or the renaming fails
+                run.made = missing
                 write_text(draft / CONFIG, to_yaml(settings))
                 write_json(draft / "env.json", environment())
                 if assignment is not None:
@@ -69,6 +72,8 @@ class RunFolder:
                     write_text(draft / name, text)
                 write_json(draft / STATUS, run.status("running", epoch=0))
         except BaseException as error:
+            if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise _taken(path) from None
             run.remove()
             if isinstance(error, OSError):
                 hint = "give a folder that can be written"
@@ -81,26 +86,27 @@ class RunFolder:
         return locked(self.path) if self.writes else nullcontext()
 
     @contextmanager
-    def at_work(self, signals: Signals) -> Iterator[None]:
-        """Work on the run alone, and write down what becomes of it where it does not end well."""
+    def at_work(self, signals: Signals, group: Processes) -> Iterator[None]:
+        """Work on the run, nobody else but the group, and write down what becomes of it where it does not end well."""
         with self.locked():
             try:
                 yield
             except BaseException as error:
                 # a second signal, or another process that left on the same one before this one could agree with it
-                stopped = bool(signals.received) and isinstance(error, KeyboardInterrupt | RuntimeError)
+                ends = (KeyboardInterrupt, RuntimeError) if group.count > 1 else KeyboardInterrupt
+                stopped = bool(signals.received) and isinstance(error, ends)
                 with suppress(OSError):  # of a full disk, say; the error itself matters more
                     self._fail(error, stopped=stopped)
                 if stopped:
                     what = "stopped at once; the last checkpoint stands"
-                    raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from None
+                    raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from error
                 raise
 
     def _fail(self, error: BaseException, *, stopped: bool) -> None:
-        """Leave nothing of a run that failed before it kept anything; else say what became of it."""
+        """Leave nothing of a new run that failed before it kept anything; else say what became of it."""
         if not self.writes or isinstance(error, InterruptedRunError):
             return
-        if not checkpoints(self.path) and not stopped:
+        if self.made is not None and not checkpoints(self.path) and not stopped:
             self.remove()
             return
         what = error.what if isinstance(error, VitrailError) else repr(error)
@@ -115,7 +121,9 @@ class RunFolder:
             recover_checkpoints(self.path)
 
     def remove(self) -> None:
-        """Undo `create`: everything in the folder, and the folders that it made."""
+        """Undo `create`: everything in the folder, and the folders that it made; nothing where it made none."""
+        if self.made is None:
+            return
         for entry in self.path.iterdir() if self.path.is_dir() else ():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         for folder in self.made:
@@ -184,11 +192,10 @@ class RunFolder:
         return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
     def log(self, message: str) -> None:
-        """Append a line to train.log."""
-        if not self.writes:
-            return
-        with (self.path / "train.log").open("a", encoding="utf-8") as file:
-            file.write(f"{now()}  {message}\n")
+        """Append a line to train.log, if the disk has room for it: no run ends over a line."""
+        if self.writes:
+            with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
+                file.write(f"{now()}  {message}\n")
 
 
 def is_run(path: Path) -> bool:
@@ -202,7 +209,11 @@ def require_free(path: Path) -> None:
     if above is not None and not above.is_dir():
         raise ConfigError(f"{str(above)!r} is a file", where="--out", hint="give a folder")
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
+        raise _taken(path)
+
+
+def _taken(path: Path) -> ConfigError:
+    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
 
 
 def name_of(source: str) -> str:

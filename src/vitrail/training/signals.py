@@ -2,12 +2,15 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from vitrail.errors import VitrailError
+
+ECHO = 1.0
 
 
 class InterruptedRunError(VitrailError):
@@ -19,14 +22,20 @@ class InterruptedRunError(VitrailError):
 
 
 class Signals:
-    """Remembers the first signal; the second one stops at once."""
+    """Remembers the first signal; the second one stops at once.
+
+    Who stops a whole group of processes, and one that passes signals on to them, may both send the same: what comes within
+    `ECHO` seconds is still the first.
+    """
 
     received: int = 0
+    heard: float = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.received:
+        if not self.received:
+            self.received, self.heard = number, time.monotonic()
+        elif time.monotonic() - self.heard > ECHO:
             raise KeyboardInterrupt
-        self.received = number
 
 
 @contextmanager

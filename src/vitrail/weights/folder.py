@@ -70,7 +70,13 @@ class TrainedModel(nn.Module):
 
 
 def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
-    """Write a model folder; it appears whole or not at all, and replaces an older one only when complete.
+    """Write a model folder; it appears whole or not at all, and replaces an older one only when complete. See `fill_folder`."""
+    with whole_folder(folder) as draft:
+        fill_folder(draft, trained, card=card, layout=layout)
+
+
+def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
+    """Write the files of a model folder.
 
     Without a ``layout`` it is the first of transformers' that can hold the model, else our own.
 
@@ -83,11 +89,10 @@ def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | 
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
     tensors = state if chosen is None else write(state, config, chosen)
-    with whole_folder(folder) as draft:
-        write_json(draft / "config.json", _description(trained, chosen))
-        write_json(draft / "preprocessor_config.json", trained.preparation.to_hugging_face())
-        write_text(draft / "README.md", card)
-        write_tensors(draft / "model.safetensors", tensors)
+    write_json(folder / "config.json", _description(trained, chosen))
+    write_json(folder / "preprocessor_config.json", trained.preparation.to_hugging_face())
+    write_text(folder / "README.md", card)
+    write_tensors(folder / "model.safetensors", tensors)
 
 
 def _first_that_holds(model: ViT) -> Layout | None:
