@@ -14,6 +14,7 @@ from transformers.models.vit.modeling_vit import ViTAttention as TheirAttention
 
 from vitrail.errors import ConfigError
 from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights
+from vitrail.parts.attention import _Explicit
 
 few = settings(max_examples=25, deadline=None)
 small = st.integers(1, 5)
@@ -69,6 +70,12 @@ def test_half_precision_gives_the_same_up_to_its_rounding(dtype, queries, keys, 
     rounded.square().sum().backward()
     for half, tensor in zip(halves, tensors, strict=True):
         torch.testing.assert_close(half.grad.double(), tensor.grad, atol=6e-2, rtol=6e-2)
+
+
+def test_the_written_out_attention_and_its_derivatives_are_right():
+    q, k, v = (numbers(2, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
+    torch.testing.assert_close(_Explicit.apply(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    assert torch.autograd.gradcheck(_Explicit.apply, (q, k, v))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -408,3 +415,16 @@ def test_cross_attention_needs_a_context_and_refuses_a_rotation():
         attention(x)
     with pytest.raises(ConfigError, match="rotation"):
         attention(x, x, rotation=RotaryPosition2d((2, 2), 4, prefix=0)())
+
+
+def test_asking_the_first_queries_alone_gives_what_all_of_them_give():
+    attention, x = randomized(Attention(16, 4, qk_norm=True)), numbers(2, 6, 16)
+    mask, bias, rotation = random_mask(2, 1, 6, 6), numbers(4, 6, 6), RotaryPosition2d((2, 3), 4, prefix=0).double()()
+    for options in (
+        {},
+        {"mask": mask},
+        {"bias": bias},
+        {"bias": numbers(1, 6)},
+        {"mask": mask, "bias": bias, "rotation": rotation},
+    ):
+        torch.testing.assert_close(attention(x, **options, first=2), attention(x, **options)[:, :2])

@@ -91,6 +91,13 @@ def test_a_mixer_gets_what_the_block_is_called_with():
     torch.testing.assert_close(block(x, context=context), z2)
 
 
+@pytest.mark.parametrize("kind", [Block, ParallelBlock])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_first_tokens_alone_come_out_as_they_do_with_the_others(kind, norm):
+    block, x = make(kind, norm=norm), numbers(2, 5, DIM)
+    torch.testing.assert_close(block(x, first=2), block(x)[:, :2])
+
+
 def test_layer_scale_starts_at_its_initial_value():
     scale = LayerScale(4, 0.25)
     torch.testing.assert_close(scale(torch.ones(2, 3, 4)), torch.full((2, 3, 4), 0.25))

@@ -52,7 +52,9 @@ def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float
     settings, model = trainer.settings, copy.deepcopy(trainer.learner.model)
     matrices = [p for name, p in model.named_parameters() if p.ndim > 1 and "weight" in name]
     others = [p for p in model.parameters() if not any(p is m for m in matrices)]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}])
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}], fused=True
+    )
     dataset = ImageDataset(trainer.data.splits["train"], trainer.preparation, Augmentation(horizontal_flip=0))
     loader = EpochLoader(dataset, settings.training.batch_size, shuffle=True)
     batches = [batch for epoch in range(settings.training.epochs) for batch in loader.epoch(epoch)]
@@ -173,6 +175,20 @@ def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, prec
     full = make_trainer.finished("full", **{"training.epochs": 1})
     assert kinds == {{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]}
     assert half.rows[0]["train_loss"] == pytest.approx(full.rows[0]["train_loss"], rel=0.02)
+
+
+def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_trainer, monkeypatch):
+    """The attention that is written out and the last block's short cut, against torch's kernel and every token."""
+    changes = {"training.precision": "bf16", "training.epochs": 3, "training.batch_size": 11}
+    fast = make_trainer.finished("fast", **changes)
+    monkeypatch.setattr("vitrail.parts.attention._explicit_is_faster", lambda query, key: False)
+    plain = make_trainer("plain", **changes)
+    plain.learner.model.tokens_read = None
+    plain.run()
+    full = make_trainer.finished("full", **changes | {"training.precision": "fp32"})
+    for row, other, exact in zip(fast.rows, plain.rows, full.rows, strict=True):
+        assert row["train_loss"] == pytest.approx(other["train_loss"], rel=0.02)
+        assert row["train_loss"] == pytest.approx(exact["train_loss"], rel=0.02)
 
 
 def test_a_compiled_model_trains_as_the_plain_one(make_trainer):

@@ -103,7 +103,7 @@ def test_the_steps_are_those_of_torchs_optimizer(name):
             model(images).square().sum().backward()
             optimizer.step()
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-7)  # fused, ours add up in another order
 
 
 def test_adamw_shrinks_a_matrix_without_a_gradient_and_nothing_else():

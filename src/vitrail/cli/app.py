@@ -1,5 +1,6 @@
 """The command line: one thin module per command; each imports what computes only when it is called."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -7,6 +8,7 @@ import sys
 import threading
 import traceback
 from types import FrameType
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 
@@ -49,6 +51,17 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
+def _leave(code: int) -> NoReturn:
+    """Exit; at once where other processes were given up: threads that wait for them would turn the usual way into an abort."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -61,18 +74,18 @@ def main(arguments: list[str] | None = None) -> None:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         problem(str(error), shlex.join(["vitrail", *words]), shlex.join(["vitrail", *(error.command_chain or ()), "--help"]))
-        sys.exit(2)
+        _leave(2)
     except VitrailError as error:
         if debug:
             traceback.print_exc()
         problem(error.what, error.where, error.hint)
-        sys.exit(error.exit_code)
+        _leave(error.exit_code)
     except KeyboardInterrupt:
         problem("interrupted", shlex.join(["vitrail", *words]), "run it again")
-        sys.exit(130)
+        _leave(130)
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        _leave(1)
     except OSError as error:
         if debug:
             traceback.print_exc()
@@ -82,13 +95,13 @@ def main(arguments: list[str] | None = None) -> None:
             "check the path, its permissions and the free space",
             foreseen=False,
         )
-        sys.exit(1)
+        _leave(1)
     except MemoryError:
         problem("out of memory", shlex.join(["vitrail", *words]), "take a smaller model, image or batch", foreseen=False)
-        sys.exit(1)
+        _leave(1)
     except Exception as error:
         if debug:
             traceback.print_exc()
         where, hint = "an unforeseen error in Vitrail", "run it again with --debug and report it"
         problem(f"{type(error).__name__}: {error}", where, hint, foreseen=False)
-        sys.exit(1)
+        _leave(1)

@@ -36,6 +36,7 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = c = config
+        self.tokens_read = 1 + c.distillation_token if c.pool == "class" else None  # by pool and heads; None: all of them
         self.embedding = _embedding(c)
         self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.has_class_token else None
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
@@ -66,10 +67,10 @@ class ViT(nn.Module):
         With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
         ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
         """
-        return self.read_out(self.encode(images), separate=separate)
+        return self.read_out(self.encode(images, first=self.tokens_read), separate=separate)
 
     def read_out(self, z: Tensor, *, separate: bool = False) -> Any:
-        """What `forward` makes of the encoder's tokens (B, prefix + N, D)."""
+        """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
         pooled = self.pool(z)
         logits = self.head(self.norm(pooled) if self.config.final_norm == "pooled" else pooled)
         if self.head_distillation is None:
@@ -78,17 +79,20 @@ class ViT(nn.Module):
         pair = logits, self.head_distillation(distilled)
         return pair if separate else (pair[0] + pair[1]) / 2
 
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
         """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
-        The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone.
+        The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone. With ``first`` the
+        last block may leave out the tokens behind the first so many, which it does not need for those: (B, first, D).
         """
         z, attention = self.embed(images)
         if self.config.token_merging and not self.training:
             z = self._merging_blocks(z)
         else:
-            for block in self.blocks:
+            *before, last = self.blocks
+            for block in before:
                 z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
+            z = last(z, **attention, first=first)
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
 
     def _merging_blocks(self, z: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ The equations are those of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.1
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -61,12 +62,36 @@ def attend(
         (…, N_Q, D_V).
     """
     if _explicit_is_faster(query, key):
+        if mask is None and bias is None and not dropout:
+            return _Explicit.apply(query, key, value)
         weights = attention_weights(query, key, mask=mask, bias=bias)
         return F.dropout(weights, dropout) @ value
     bias = _additive(mask, bias, query.dtype)
     if bias is not None:
         bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+class _Explicit(torch.autograd.Function):
+    """Equations (6) and (7) and their derivatives with a copy the less of almost everything than autograd makes."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k, v = (t.flatten(0, -3) for t in (query, key, value))  # (B·k, N, D_h)
+        weights = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=1 / math.sqrt(q.shape[-1])).softmax(-1)
+        ctx.save_for_backward(q, k, v, weights)
+        return (weights @ v).view(*query.shape[:-1], -1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_result: Tensor) -> Any:
+        (q, k, v, weights), batch = ctx.saved_tensors, d_result.shape[:-2]
+        d_result, scale, none = d_result.flatten(0, -3), 1 / math.sqrt(q.shape[-1]), q.new_empty(())
+        d_weights = d_result @ v.mT
+        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+        dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=scale)
+        dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=scale)
+        return tuple(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result))
 
 
 @dataclass(frozen=True)
@@ -115,6 +140,11 @@ def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> T
         )
     base = torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
     return torch.where(mask, base, float("-inf"))
+
+
+def _rows(table: Tensor | None, first: int) -> Tensor | None:
+    """What a mask or bias, broadcastable to (B, k, N_Q, N_X), says of the first queries."""
+    return table if table is None or table.ndim < 2 or table.shape[-2] == 1 else table[..., :first, :]
 
 
 class Attention(nn.Module):
@@ -179,6 +209,7 @@ class Attention(nn.Module):
         bias: Tensor | None = None,
         rotation: Rotation | None = None,
         groups: Sequence[Group] = (),
+        first: int | None = None,
     ) -> Tensor:
         """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
@@ -190,11 +221,15 @@ class Attention(nn.Module):
             rotation: rotary positions of the tokens; only for self-attention.
             groups: the images of which ``x`` (1, T, D) holds the tokens, each of which sees itself alone; then without mask
                 and bias.
+            first: only the first so many queries are asked; then without groups.
 
         Returns:
-            (B, N_Q, output_dim).
+            (B, N_Q, output_dim), or (B, first, output_dim).
         """
-        return self.mix(*self.project(x, context, rotation), mask=mask, bias=bias, groups=groups)
+        q, k, v = self.project(x, context, rotation)
+        if first is not None:
+            q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
+        return self.mix(q, k, v, mask=mask, bias=bias, groups=groups)
 
     def mix(
         self,

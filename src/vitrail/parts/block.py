@@ -67,10 +67,14 @@ class Branch(nn.Module):
         self.scale = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+    def forward(self, x: Tensor, *, first: int | None = None, **kwargs: Any) -> Tensor:
+        """(B, N, D) to (B, N, D), or with ``first``, which ``layer`` must know then, to the results of the first tokens alone."""
+        wanted = x if first is None else x[:, :first]
+        if first is not None:
+            kwargs["first"] = first
         if self.post:
-            return self.norm(x + self.drop_path(self.scale(self.layer(x, **kwargs))))
-        return x + self.drop_path(self.scale(self.layer(self.norm(x), **kwargs)))
+            return self.norm(wanted + self.drop_path(self.scale(self.layer(x, **kwargs))))
+        return wanted + self.drop_path(self.scale(self.layer(self.norm(x), **kwargs)))
 
 
 class Block(nn.Module):
@@ -82,6 +86,7 @@ class Block(nn.Module):
         self.mlp = Branch(dim, mlp, **options)
 
     def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """(B, N, D) to (B, N, D); ``kwargs`` are the attention's, of which ``first`` leaves (B, first, D)."""
         x = self.attention(x, **kwargs)  # (B, N, D)  equation (2)
         return self.mlp(x)  #              (B, N, D)  equation (3)
 
@@ -120,8 +125,8 @@ class Parallel(nn.Module):
         self.attention = attention
         self.mlp = mlp
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        return self.attention(x, **kwargs) + self.mlp(x)
+    def forward(self, x: Tensor, *, first: int | None = None, **kwargs: Any) -> Tensor:
+        return self.attention(x, first=first, **kwargs) + self.mlp(x[:, :first])
 
 
 class ParallelBlock(Branch):

@@ -65,6 +65,7 @@ def _shape(shape: list[int]) -> str:
 def cost(config: ViTConfig) -> Cost:
     """Count a model of this configuration on one image. Nothing is allocated, whatever its size."""
     model = empty_model(config).eval().to("meta")  # fixed tables are made outside of "meta"
+    model.tokens_read = None  # as everybody counts: every token through every block, whether it is read or not
     image = torch.empty(1, config.channels, *config.image_size, device="meta")
     shapes: dict[str, tuple[list[int], list[int]]] = {}
 

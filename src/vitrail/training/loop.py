@@ -28,6 +28,7 @@ from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.learner import Learner
+from vitrail.training.memory import kept_memory
 from vitrail.training.observer import Observer, Row, Sums
 from vitrail.training.processes import ALONE, Processes
 from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
@@ -127,8 +128,9 @@ class Trainer:
         with self.group.together():
             self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
         try:
-            while len(self.rows) < self.epochs:
-                self._epoch(len(self.rows))
+            with kept_memory():
+                while len(self.rows) < self.epochs:
+                    self._epoch(len(self.rows))
         finally:
             self.train_loader.close()
             self.val_loader.close()

@@ -87,11 +87,11 @@ def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Opt
     if settings.name == "sgd":
         return [torch.optim.SGD(groups, momentum=settings.momentum)]
     if settings.name == "adam":
-        return [torch.optim.Adam(groups, betas=settings.betas)]
+        return [torch.optim.Adam(groups, betas=settings.betas, fused=True)]
     if settings.name == "adamw":
-        return [torch.optim.AdamW(groups, betas=settings.betas)]
+        return [torch.optim.AdamW(groups, betas=settings.betas, fused=True)]
     inner = [group for group in groups if group["inner"]]
     rest = [group for group in groups if not group["inner"]]
     muon = [torch.optim.Muon(inner, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if inner else []
-    adamw = [torch.optim.AdamW(rest, betas=settings.betas)] if rest else []
+    adamw = [torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else []
     return [*muon, *adamw]
