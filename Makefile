@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types soak install clean
+.PHONY: help demo test lint types soak bench install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
 	@echo "make soak    kill, damage and starve runs by the hundred, and print what became of them (an hour)"
+	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: .venv/.core
@@ -26,6 +27,9 @@ types: .venv/.dev
 
 soak: .venv/.dev
 	@$(BIN)/python tests/training/reliability.py
+
+bench: .venv/.bench
+	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)
 
 install: .venv/.core
 
@@ -46,6 +50,10 @@ install: .venv/.core
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers.txt
 	@for version in 1.0.2 0.16.13 0.6.8 0.5.1; do $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
 		--target .venv/vit-pytorch/$$version vit-pytorch==$$version; done
+	@touch $@
+
+.venv/.bench: .venv/.dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 clean:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
     from vitrail.models.config import ViTConfig
+    from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
     from vitrail.weights.convert import convert
@@ -30,6 +31,7 @@ _HOMES = {
     "Preparation": "data.preparation",
     "open_data": "data.sources",
     "ViTConfig": "models.config",
+    "for_inference": "models.inference",
     "create_model": "models.registry",
     "model_config": "models.registry",
     "ViT": "models.vit",
@@ -53,6 +55,7 @@ __all__ = [
     "convert",
     "create_model",
     "evaluate",
+    "for_inference",
     "from_pretrained",
     "model_config",
     "open_data",

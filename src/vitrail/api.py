@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch import nn
 
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, Label, match_classes, open_data
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.files import path_of
+from vitrail.models.inference import Precision, for_inference
 from vitrail.study.cost import cost
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Trainer
+from vitrail.training.memory import kept_memory
 from vitrail.training.observer import Observer
 from vitrail.training.preparing import (
     check_images,
@@ -44,6 +47,8 @@ from vitrail.weights.reference import load_model, open_model
 Picture = str | Path | bytes | Image.Image
 Labels = list[tuple[str, float]]
 """Labels with their probabilities, best first."""
+WORTH_PACKING = 8
+"""Images from which on it pays to lay a model's matrices out anew."""
 OnBatch = Callable[[int], None]
 
 
@@ -169,6 +174,7 @@ def evaluate(
     split: str | None = None,
     batch_size: int = 64,
     workers: int = 0,
+    precision: Precision = "fp32",
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     group: Processes = ALONE,
@@ -181,6 +187,7 @@ def evaluate(
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         batch_size: images per batch.
         workers: processes that prepare images.
+        precision: fp32 or bf16; see `vitrail.for_inference`.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.training.processes`.
@@ -197,8 +204,9 @@ def evaluate(
     part = (group.rank, group.count)
     loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers, part=part)
     device = pick_device()
-    network, preparation = trained.model.to(device), trained.preparation
-    result = evaluate_batches(network, loader, preparation, device=device, on_batch=on_batch, group=group)
+    network, preparation = for_inference(trained.model.to(device), precision), trained.preparation
+    with kept_memory():
+        result = evaluate_batches(network, loader, preparation, device=device, on_batch=on_batch, group=group)
     _require_finite(result.logits)
     return result, chosen
 
@@ -219,7 +227,12 @@ def _dataset(items: list[Item], trained: TrainedModel) -> ImageDataset:
 
 
 def predict(
-    model: str | Path | TrainedModel, images: Picture | Iterable[Picture], *, top: int = 5, batch_size: int = 32
+    model: str | Path | TrainedModel,
+    images: Picture | Iterable[Picture],
+    *,
+    top: int = 5,
+    batch_size: int = 32,
+    precision: Precision = "fp32",
 ) -> list[Labels]:
     """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
 
@@ -228,6 +241,7 @@ def predict(
         images: one image or several: paths, bytes of a file, or Pillow images.
         top: labels per image.
         batch_size: images per batch.
+        precision: fp32 or bf16; see `vitrail.for_inference`.
 
     Raises:
         DataError: an image that cannot be read.
@@ -235,7 +249,7 @@ def predict(
     trained = model if isinstance(model, TrainedModel) else open_model(model)
     pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
     results = []
-    for answers in predict_each(trained, pictures, top=top, batch_size=batch_size):
+    for answers in predict_each(trained, pictures, top=top, batch_size=batch_size, precision=precision):
         for answer in answers:
             if isinstance(answer, DataError):
                 raise answer
@@ -244,7 +258,7 @@ def predict(
 
 
 def predict_each(
-    trained: TrainedModel, pictures: Sequence[Picture], *, top: int, batch_size: int
+    trained: TrainedModel, pictures: Sequence[Picture], *, top: int, batch_size: int, precision: Precision = "fp32"
 ) -> Iterator[list[Labels | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
@@ -257,31 +271,35 @@ def predict_each(
         except DataError as error:
             return error
 
-    with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
+    network: nn.Module = trained.model.to(pick_device())
+    if precision != "fp32" or len(pictures) >= WORTH_PACKING:
+        network = for_inference(network, precision)
+    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
         ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
         try:
             for start in range(0, len(pictures) + batch_size, batch_size):
                 ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
                 if start:
-                    yield _labelled(trained, [image.result() for image in ahead.popleft()], top)
+                    yield _labelled(trained, network, [image.result() for image in ahead.popleft()], top)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _labelled(trained: TrainedModel, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
+def _labelled(
+    trained: TrainedModel, network: nn.Module, images: list[np.ndarray | DataError], top: int
+) -> list[Labels | DataError]:
     """Images with their labels in place of their pixels."""
     pixels = [image for image in images if not isinstance(image, DataError)]
-    answers = iter(predict_pixels(trained, np.stack(pixels), top=top) if pixels else ())
+    answers = iter(_answers(trained, network, np.stack(pixels), top) if pixels else ())
     return [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
 @torch.inference_mode()
-def predict_pixels(trained: TrainedModel, pixels: np.ndarray, *, top: int) -> list[Labels]:
-    """`predict` for prepared pixels: uint8 (B, C, H, W)."""
+def _answers(trained: TrainedModel, network: nn.Module, pixels: np.ndarray, top: int) -> list[Labels]:
+    """The labels of prepared pixels, uint8 (B, C, H, W), by the model's ``network``, which may be a faster one of its own."""
     _require_classes(trained)
-    device = pick_device()
-    batch = trained.preparation.normalize(torch.from_numpy(pixels).to(device))
-    logits = trained.model.to(device).eval()(batch).float().cpu()
+    batch = trained.preparation.normalize(torch.from_numpy(pixels).to(pick_device()))
+    logits = network.eval()(batch).float().cpu()
     _require_finite(logits)
     probabilities = logits.sigmoid() if trained.multi_label else logits.softmax(dim=1)
     best = probabilities.topk(min(top, len(trained.labels)), dim=1)
@@ -356,7 +374,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
         size, workers = trainer.settings.training.batch, trainer.settings.data.workers
         part = (group.rank, group.count)
         loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers, part=part)
-        model, device = trained.model.to(trainer.device), trainer.device
+        model, device = for_inference(trained.model.to(trainer.device)), trainer.device
         return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
 
     items = trainer.few(source.split(split))

@@ -126,6 +126,19 @@ def test_predict_answers_the_same_whatever_the_batch_size(vitrail, run, pictures
         assert [p["label"] for p in one["predictions"]] == [p["label"] for p in other["predictions"]]
 
 
+def test_bf16_answers_as_fp32_does_up_to_its_rounding(vitrail, run, pictures):
+    plain = parsed(vitrail("predict", run.folder, pictures, "--json"))
+    rounded = parsed(vitrail("predict", run.folder, pictures, "--json", "--precision", "bf16"))
+    assert [answer["image"] for answer in plain] == [answer["image"] for answer in rounded] and plain != rounded
+    for one, other in zip(plain, rounded, strict=True):
+        scores, roundeds = ({p["label"]: p["score"] for p in answer["predictions"]} for answer in (one, other))
+        assert roundeds == pytest.approx(scores, abs=0.05)
+    exact = parsed(vitrail("evaluate", run.folder, "--json"))
+    assert parsed(vitrail("evaluate", run.folder, "--json", "--precision", "bf16"))["loss"] == pytest.approx(
+        exact["loss"], abs=0.05
+    )
+
+
 def test_predict_answers_for_the_readable_images_and_reports_the_others(vitrail, run, pictures, tmp_path):
     good = shutil.copytree(pictures / "red", tmp_path / "good")
     (good / "3b.png").write_text("no picture")

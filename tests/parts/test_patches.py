@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.parts import ConvStem, PatchEmbedding, grid_size, patchify, unpatchify
+from vitrail.parts import ConvStem, PatchEmbedding, PooledStem, grid_size, patchify, unpatchify
 
 few = settings(max_examples=20, deadline=None)
 sides = st.integers(1, 4)
@@ -126,6 +126,31 @@ def test_stem_tokens_stand_row_by_row():
     marked[..., 5:7, 9:11] = 100.0  # inside the patch of row 1, column 2
     change = (stem(marked) - stem(base)).abs().sum(-1)[0]
     assert change.argmax() == 1 * 4 + 2
+
+
+@pytest.mark.parametrize("patch", [(4, 4), (8, 8), (14, 14), (4, 8), (3, 5)])
+def test_the_pooled_stem_gives_one_token_per_patch_and_doubles_its_channels_up_to_the_width(patch):
+    stem = PooledStem(3, 32, patch)
+    assert stem(torch.randn(2, 3, 2 * patch[0], 3 * patch[1])).shape == (2, 6, 32)
+    widths = [layer[0].out_channels for layer in (stem.first, *stem.widen)]
+    assert widths == [max(32 // 2**i, 8) for i in reversed(range(len(widths)))]
+
+
+def test_the_pooled_stem_equals_its_layers_written_out():
+    stem, x = PooledStem(2, 16, (2, 2)).double(), torch.randn(2, 2, 8, 12, dtype=torch.float64)
+
+    def convolved(x: Tensor, layers: nn.Sequential) -> Tensor:
+        x = F.conv2d(x, layers[0].weight, padding=1)
+        mean = x.mean(dim=(0, 2, 3), keepdim=True)
+        variance = x.var(dim=(0, 2, 3), keepdim=True, unbiased=False)
+        return ((x - mean) / (variance + layers[1].eps).sqrt()).relu()
+
+    z = convolved(x, stem.first)
+    z = z.unflatten(3, (6, 2)).unflatten(2, (4, 2)).amax(dim=(3, 5))
+    z = convolved(z, stem.widen[0])
+    z = z + convolved(z, stem.refine[0])
+    expected = F.conv2d(z, stem.projection.weight, stem.projection.bias)
+    torch.testing.assert_close(stem(x), expected.flatten(2).transpose(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader, ImageDataset
-from vitrail.errors import DivergedError
+from vitrail.errors import ConfigError, DivergedError
 from vitrail.models.vit import last_linear
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
@@ -177,6 +177,20 @@ def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, prec
     assert half.rows[0]["train_loss"] == pytest.approx(full.rows[0]["train_loss"], rel=0.02)
 
 
+def test_images_grow_from_their_first_size_to_the_models_own(make_trainer):
+    trainer = make_trainer(**{"schedule.first_image_size": 4, "training.epochs": 5})
+    full, seen = trainer.settings.model.image_size, []
+    trainer.learner.shared.register_forward_pre_hook(lambda module, given: seen.append(tuple(given[0].shape[2:])))
+    trainer.run()
+    assert seen[0] == (4, 4) and seen[-3:] == [full] * 3 and seen == sorted(seen)
+    assert trainer.rows[-1]["train_loss"] < trainer.rows[0]["train_loss"]
+
+
+def test_images_that_would_shrink_are_refused(make_trainer):
+    with pytest.raises(ConfigError, match="cannot grow"):
+        make_trainer(**{"schedule.first_image_size": 64})
+
+
 def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_trainer, monkeypatch):
     """The attention that is written out and the last block's short cut, against torch's kernel and every token."""
     changes = {"training.precision": "bf16", "training.epochs": 3, "training.batch_size": 11}
@@ -234,6 +248,18 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
     closest(weights(trainer), seen[0], 0)
     assert finite_everywhere(trainer.folder.path)
     assert len(seen) == 3 and checkpoints(trainer.folder.path)[0].name == "step-000000005"
+
+
+def test_a_step_that_is_left_out_leaves_what_batch_norm_remembers(make_trainer, monkeypatch):
+    trainer = make_trainer(**{"model.embedding": "pooled-stem"})
+    pixels, labels = next(trainer.train_loader.epoch(0))
+    before, cross_entropy = weights(trainer), F.cross_entropy
+    monkeypatch.setattr(F, "cross_entropy", lambda *args, **kwargs: cross_entropy(*args, **kwargs) * math.nan)
+    assert trainer.learner.step(pixels, labels, done=0, size=len(pixels), own=len(pixels)).failure
+    closest(weights(trainer), before, 0)
+    monkeypatch.undo()
+    assert trainer.learner.step(pixels, labels, done=0, size=len(pixels), own=len(pixels)).failure is None
+    assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items() if "running" in name)
 
 
 def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):

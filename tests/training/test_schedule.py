@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, LinearLR
 
-from vitrail.training.schedule import learning_rate_factor, patch_dropout_at, warmup_steps
+from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at, warmup_steps
 from vitrail.training.settings import ScheduleSettings
 
 TOTAL = 40
@@ -166,3 +166,11 @@ def test_the_parts_of_a_batch_leave_out_as_many_patches(make_trainer):
     few = {"model.image_size": 16, "model.patch_dropout": 0.75, "training.batch_size": 22, "training.epochs": 2}
     trainer = make_trainer(**few, **{"schedule.patch_dropout": "falling", "training.accumulate": 2})
     assert tokens_of(trainer) == [5, 5, 11, 11]
+
+
+def test_images_grow_along_a_line_in_whole_patches_and_end_at_their_full_size():
+    settings = ScheduleSettings(first_image_size=(16, 8))
+    sizes = [image_size_at(settings, (32, 24), (4, 4), step, total=100) for step in range(100)]
+    assert sizes[0] == (16, 8) and sizes[40] == (24, 16) and sizes[80:] == [(32, 24)] * 20
+    assert sizes == sorted(sizes) and all(h % 4 == w % 4 == 0 for h, w in sizes)
+    assert image_size_at(ScheduleSettings(), (32, 24), (4, 4), 0, total=100) == (32, 24)

@@ -14,6 +14,7 @@ def evaluate(
     split: Literal["train", "val", "test", "all"] | None = None,
     batch_size: Whole = 64,
     workers: Whole = 0,
+    precision: Literal["fp32", "bf16"] = "fp32",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images; under torchrun each process looks at its share of them.
@@ -32,6 +33,8 @@ def evaluate(
         Images per batch.
     workers
         Processes that prepare images.
+    precision
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits.
     json
         One JSON document: top1, top5, loss, images, split; map where an image may have several labels.
     """
@@ -49,6 +52,7 @@ def evaluate(
             split=split,
             batch_size=batch_size,
             workers=workers,
+            precision=precision,
             on_start=progress.start,
             on_batch=progress.advance,
             group=group,

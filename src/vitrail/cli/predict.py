@@ -1,7 +1,7 @@
 """``vitrail predict``."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ def predict(
     *,
     top: Whole = 5,
     batch_size: Whole = 32,
+    precision: Literal["fp32", "bf16"] = "fp32",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Label images.
@@ -33,6 +34,8 @@ def predict(
         Labels per image.
     batch_size
         Images per batch.
+    precision
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits.
     json
         One JSON document: a list of images with their predictions, best first.
     """
@@ -50,7 +53,7 @@ def predict(
         with counting("predicting") as progress:
             progress.start(len(files))
             found = []
-            for answers in api.predict_each(trained, group.part(files), top=top, batch_size=batch_size):
+            for answers in api.predict_each(trained, group.part(files), top=top, batch_size=batch_size, precision=precision):
                 found += answers
                 progress.advance(len(answers) * group.count)
         answered = zip(files, (answer for share in group.gathered(found) for answer in share), strict=True)

@@ -43,8 +43,9 @@ class ViTConfig(Settings):
     """Width D_h of a head; dim / heads by default."""
     mlp_dim: Positive = 3072
     """Hidden width of the MLP."""
-    embedding: Literal["conv", "linear", "stem", "resnet"] = "conv"
-    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, or a ResNet."""
+    embedding: Literal["conv", "linear", "stem", "pooled-stem", "resnet"] = "conv"
+    """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, one that halves by
+    maxima and has BatchNorm, or a ResNet."""
     resnet_depths: tuple[Annotated[int, Field(gt=0, le=1000)], ...] = ()
     """Blocks in every stage of the ResNet; none leaves its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64

@@ -35,11 +35,24 @@ def embed_at(model: ViT, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
     if size == model.config.image_size:
         return model.embed(images)
     target = model.config.changed(image_size=size)
-    own = {name: tensor for name, tensor in model.named_parameters() if not name.startswith(_BEHIND)}
+    own = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if not name.startswith(_BEHIND)}
     tensors = resized_positions(own, model.config, target)
     embedding = _embedding_alone(target, images.device).train(model.training)
     result: tuple[Tensor, dict[str, Any]] = functional_call(embedding, {f"model.{k}": v for k, v in tensors.items()}, (images,))
     return result
+
+
+class AnySize(nn.Module):
+    """A model that takes images (B, C, H, W) whose sides are any multiples of the patch; parameters are the model's."""
+
+    def __init__(self, model: ViT):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, *, separate: bool = False) -> Any:
+        """As `ViT.forward`."""
+        z, attention = embed_at(self.model, images)
+        return self.model.read_out(self.model.transform(z, attention, first=self.model.tokens_read), separate=separate)
 
 
 _BEHIND = ("blocks.", "norm.", "pool.", "head.", "head_distillation.")
@@ -61,5 +74,6 @@ def _embedding_alone(config: ViTConfig, device: torch.device) -> _Embedding:
     model = empty_model(config.changed(depth=1))
     for module in model.modules():
         for name, table in module.named_buffers(recurse=False):
-            setattr(module, name, table.to(device))
+            if not table.is_meta:  # what BatchNorm has seen is the model's own
+                setattr(module, name, table.to(device))
     return _Embedding(model)

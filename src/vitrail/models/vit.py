@@ -85,7 +85,10 @@ class ViT(nn.Module):
         The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone. With ``first`` the
         last block may leave out the tokens behind the first so many, which it does not need for those: (B, first, D).
         """
-        z, attention = self.embed(images)
+        return self.transform(*self.embed(images), first=first)
+
+    def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
+        """Equations (2) to (4): what `encode` makes of the result of `embed`."""
         if self.config.token_merging and not self.training:
             z = self._merging_blocks(z)
         else:
@@ -167,6 +170,8 @@ def last_linear(head: nn.Module) -> nn.Linear:
 def _embedding(c: ViTConfig) -> nn.Module:
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
+    if c.embedding == "pooled-stem":
+        return parts.PooledStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "resnet":
         resnet = parts.ResNet(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)

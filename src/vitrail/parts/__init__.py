@@ -4,7 +4,16 @@ from vitrail.parts.attention import Attention, attend, attention_weights
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
-from vitrail.parts.patches import ConvStem, PatchEmbedding, adapt_channels, grid_size, patchify, resize_patches, unpatchify
+from vitrail.parts.patches import (
+    ConvStem,
+    PatchEmbedding,
+    PooledStem,
+    adapt_channels,
+    grid_size,
+    patchify,
+    resize_patches,
+    unpatchify,
+)
 from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
     Interpolation,
@@ -40,6 +49,7 @@ __all__ = [
     "MeanPooling",
     "ParallelBlock",
     "PatchEmbedding",
+    "PooledStem",
     "RelativePositionBias",
     "ResNet",
     "RotaryPosition2d",

@@ -1,5 +1,6 @@
 """Images to tokens: the ``x_p E`` of equation (1)."""
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -75,20 +76,55 @@ class ConvStem(nn.Module):
 
     def __init__(self, channels: int, dim: int, patch_size: Size):
         super().__init__()
-        rest, halvings = list(patch_size), 0
-        while all(side % 2 == 0 for side in rest):
-            rest, halvings = [side // 2 for side in rest], halvings + 1
+        halvings, rest = _halvings(patch_size)
         layers: list[nn.Module] = []
         for i in reversed(range(halvings)):
             width = max(dim // 2**i, 8)
             layers += [nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.GroupNorm(1, width), nn.ReLU()]
             channels = width
         self.layers = nn.Sequential(*layers)
-        self.projection = nn.Conv2d(channels, dim, kernel_size=(rest[0], rest[1]), stride=(rest[0], rest[1]))
+        self.projection = nn.Conv2d(channels, dim, kernel_size=rest, stride=rest)
 
     def forward(self, images: Tensor) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
         return self.projection(self.layers(images)).flatten(2).transpose(1, 2)
+
+
+class PooledStem(nn.Module):
+    """A convolutional stem that halves by maxima, for training in little time: (B, C, H, W) to (B, N, D).
+
+    3×3 convolutions with BatchNorm and ReLU: one at every size, the channels doubling up to D, with a 2×2 maximum between two
+    of them (as in CCT; Hassani et al. 2021, https://arxiv.org/abs/2104.05704), and behind every maximum a second, residual one.
+    A projection takes what is left of the patch. In training an image's tokens depend on its batch, as ever with BatchNorm.
+    """
+
+    def __init__(self, channels: int, dim: int, patch_size: Size):
+        super().__init__()
+        halvings, rest = _halvings(patch_size)
+        widths = [max(dim // 2**i, 8) for i in reversed(range(halvings + 1))]
+        self.first = _convolution(channels, widths[0])
+        self.widen = nn.ModuleList(_convolution(a, b) for a, b in pairwise(widths))
+        self.refine = nn.ModuleList(_convolution(width, width) for width in widths[1:])
+        self.projection = nn.Conv2d(widths[-1], dim, kernel_size=rest, stride=rest)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.first(images.contiguous(memory_format=torch.channels_last))  # how convolutions run fastest
+        for widen, refine in zip(self.widen, self.refine, strict=True):
+            x = widen(F.max_pool2d(x, 2))
+            x = x + refine(x)
+        return self.projection(x).flatten(2).transpose(1, 2)
+
+
+def _convolution(channels: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+
+
+def _halvings(patch_size: Size) -> tuple[int, Size]:
+    """How often both sides of a patch can be halved, and what is left of it then."""
+    rest, halvings = patch_size, 0
+    while all(side % 2 == 0 for side in rest):
+        rest, halvings = (rest[0] // 2, rest[1] // 2), halvings + 1
+    return halvings, rest
 
 
 def resize_patches(weight: Tensor, patch_size: Size) -> Tensor:

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
+from vitrail.models.resizing import AnySize
 from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.evaluation import pick_device
 from vitrail.training.optimizer import create_optimizers, freeze
 from vitrail.training.processes import ALONE, Processes
-from vitrail.training.schedule import learning_rate_factor, patch_dropout_at
+from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.task import Task
 from vitrail.training.teacher import Teacher
@@ -79,18 +81,41 @@ class Learner:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
 
     def _shared(self) -> nn.Module:
-        """The model as several processes call it together."""
+        """The model as it is called, by several processes together."""
         t = self.settings.training
+        model = self._any_size() if self.settings.schedule.first_image_size else self.model
         if self.group.count == 1:
-            return self.model
+            return model
         if t.parallel == "ddp":
-            return parallel.with_averaged_gradients(self.model, self.device)
+            return parallel.with_averaged_gradients(model, self.device)
+        if model is not self.model:
+            raise ConfigError(
+                "images that grow do not go with --parallel fsdp", where="schedule.first_image_size", hint="take --parallel ddp"
+            )
         if t.precision == "fp16":
             hint = "take bf16, or --parallel ddp"
             raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
         for one in (self.model, self.evaluated) if self.average else (self.model,):
             parallel.shard(one, self.group, self.device)
         return self.model
+
+    def _any_size(self) -> nn.Module:
+        first, full = self.settings.schedule.first_image_size, self.model.config.image_size
+        if first is not None and any(a > b for a, b in zip(first, full, strict=True)):
+            raise ConfigError(
+                f"images cannot grow from {first[0]} × {first[1]} to the model's {full[0]} × {full[1]}",
+                where="schedule.first_image_size",
+                hint="give a size below --image-size",
+            )
+        return AnySize(self.model)
+
+    def _grown(self, images: Tensor, done: int) -> Tensor:
+        """Images of the size that they have by now."""
+        config = self.model.config
+        size = image_size_at(self.settings.schedule, config.image_size, config.patch_size, done, total=self.total)
+        if size == config.image_size:
+            return images
+        return F.interpolate(images, size, mode="bilinear", antialias=True)
 
     @property
     def evaluated(self) -> ViT:
@@ -119,16 +144,24 @@ class Learner:
                 group["lr"] = group["initial_lr"] * self.rate(done)
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
+        seen = [statistic.clone() for statistic in self._statistics()]
         for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
             count = len(part) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
-                answers = self.forward(self.preparation.normalize(part), separate=self.teacher is not None)
+                answers = self.forward(self._grown(self.preparation.normalize(part), done), separate=self.teacher is not None)
                 told = None if self.teacher is None else self.teacher(part)
                 loss = self.task.loss(answers, targets, told)
                 self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
             sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
         loss_sum, right, images = self.group.total(sums).tolist()
-        return Step(loss_sum, int(right), int(images), self._apply_gradient(loss_sum / images))
+        failure = self._apply_gradient(loss_sum / images)
+        for statistic, before in zip(self._statistics(), seen, strict=True):
+            statistic.copy_(before if failure else self.group.total(statistic) / self.group.count)
+        return Step(loss_sum, int(right), int(images), failure)
+
+    def _statistics(self) -> list[Tensor]:
+        """What BatchNorm remembers of the batches; of several processes, each of which sees its own part, the mean."""
+        return [table for m in self.model.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
 
     def _apply_gradient(self, loss: float) -> str | None:
         """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""

@@ -1,4 +1,4 @@
-"""What moves from step to step: the learning rate, and the share of patches that are left out."""
+"""What moves from step to step: the learning rate, the share of patches that are left out, and the size of the images."""
 
 import math
 
@@ -31,3 +31,22 @@ def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, tot
     Falling along a line to 0 at step ``total``, a run learns the most from cheap, partial images and ends on whole ones.
     """
     return share if settings.patch_dropout == "constant" else share * (1 - step / total)
+
+
+GROWN = 0.8
+"""Share of a run after which images have their full size."""
+
+
+def image_size_at(
+    settings: ScheduleSettings, full: tuple[int, int], patch: tuple[int, int], step: int, *, total: int
+) -> tuple[int, int]:
+    """Height and width of the images in step ``step`` of ``total``, counted from 0: whole patches, along a line to ``full``.
+
+    Progressive resizing (Howard 2018, https://www.fast.ai/posts/2018-04-30-dawnbench-fastai.html): the first steps are cheap.
+    """
+    if settings.first_image_size is None:
+        return full
+    t = min(1.0, step / (GROWN * total))
+    sides = zip(settings.first_image_size, full, patch, strict=True)
+    height, width = (max(1, round((first + (last - first) * t) / side)) * side for first, last, side in sides)
+    return height, width

@@ -10,7 +10,7 @@ from pydantic import Field
 from vitrail.data.augment import Augmentation
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, nearest, unknown
-from vitrail.models.config import Positive, ViTConfig
+from vitrail.models.config import Positive, Size, ViTConfig
 from vitrail.models.registry import fields_of
 from vitrail.settings import Settings, brief
 
@@ -114,6 +114,8 @@ class ScheduleSettings(Settings):
     """Where linear and cosine end, as a share of ``lr``."""
     patch_dropout: Literal["constant", "falling"] = "constant"
     """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
+    first_image_size: Size | None = None
+    """Height and width that images are shrunk to at first; they grow to the model's own, which the last fifth of the run has."""
 
 
 class TrainingSettings(Settings):

@@ -1,0 +1,116 @@
+"""Images per second of ViT-B/16 in inference, beside timm, transformers, torchvision, vit-pytorch, ONNX Runtime and OpenVINO.
+
+python benchmarks/inference.py [--quick]
+"""
+
+import argparse
+import contextlib
+import copy
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import side_by_side
+import torch
+from torch import nn
+
+import vitrail
+from vitrail.training.memory import kept_memory
+
+OPERATIONS = 2 * 17_563_828_224
+"""Of the matrix products of one image."""
+
+
+def peers(*, quick: bool) -> dict[str, nn.Module]:
+    """The libraries of torch, as they are and as they are compiled."""
+    from timm import create_model
+    from torchvision.models import vit_b_16
+    from transformers import ViTConfig, ViTForImageClassification
+    from vit_pytorch import ViT
+
+    theirs = create_model("vit_base_patch16_224").eval()
+    found: dict[str, nn.Module] = {"timm fp32": theirs, "timm bf16": copy.deepcopy(theirs).bfloat16()}
+    if not quick:
+        found |= {
+            "timm fp32, compiled": torch.compile(copy.deepcopy(theirs)),
+            "timm bf16, compiled": torch.compile(copy.deepcopy(theirs).bfloat16()),
+        }
+    found["transformers fp32"] = ViTForImageClassification(ViTConfig(num_labels=1000)).eval()
+    found["torchvision fp32"] = vit_b_16().eval()
+    shape = {"image_size": 224, "patch_size": 16, "num_classes": 1000, "dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072}
+    found["vit-pytorch bf16"] = ViT(**shape).eval().bfloat16()
+    return found
+
+
+def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.Work]:
+    """timm's model in ONNX Runtime and in OpenVINO, with as many threads as torch has."""
+    import onnxruntime
+    import openvino
+
+    threads, array = torch.get_num_threads(), images.numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        with contextlib.redirect_stdout(None):
+            torch.onnx.export(model, (images,), file, dynamo=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+        graph = openvino.Core().read_model(file)
+        found: dict[str, side_by_side.Work] = {"ONNX Runtime fp32": lambda: session.run(None, {name: array})}
+        for precision, hint in (("fp32", "f32"), ("bf16", "bf16")):
+            settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads}
+            compiled = openvino.Core().compile_model(graph, "CPU", settings)
+            found[f"OpenVINO {precision}"] = lambda compiled=compiled: compiled(array)
+    return found
+
+
+def ours(images: torch.Tensor) -> dict[str, side_by_side.Work]:
+    """Vitrail's model in Python, in both precisions."""
+    model = vitrail.create_model("ViT-B/16").eval()
+    fast = {precision: vitrail.for_inference(model, precision) for precision in ("fp32", "bf16")}
+    return {f"Vitrail {precision}": (lambda model=model: model(images)) for precision, model in fast.items()}
+
+
+def work_of(model: nn.Module, images: torch.Tensor) -> side_by_side.Work:
+    """A forward pass with images of the model's own type."""
+    given = images.to(next(model.parameters()).dtype)
+    return lambda: model(given)
+
+
+@torch.inference_mode()
+def main(*, quick: bool) -> str:
+    """The tables, in Markdown."""
+    torch.manual_seed(0)
+    models, parts = peers(quick=quick), []
+    for batch in (1, 16):
+        images = torch.from_numpy(np.random.default_rng(0).standard_normal((batch, 3, 224, 224), dtype=np.float32))
+        works = ours(images) | {name: work_of(model, images) for name, model in models.items()}
+        works |= exported(models["timm fp32"], images)
+        times = side_by_side.seconds(
+            works, rounds=2 if quick else 7, at_least=1.0 if batch == 1 else 2.0, around=lambda name: kept(name)
+        )
+        rate = side_by_side.product_rate(torch.bfloat16)
+        rows = [
+            [
+                name,
+                f"{batch / took:.2f}",
+                f"{times['timm fp32'] / took:.2f}",
+                f"{OPERATIONS * batch / took / rate:.0%}" if "bf16" in name else "",
+            ]
+            for name, took in sorted(times.items(), key=lambda pair: pair[1])
+        ]
+        head = [f"ViT-B/16, batch {batch}", "images/s", "× timm fp32", f"of the bf16 product rate, {rate / 1e9:.0f} GFLOP/s"]
+        parts.append(side_by_side.table(head, rows))
+    return "\n".join(parts)
+
+
+def kept(name: str) -> contextlib.AbstractContextManager[None]:
+    """As `vitrail predict` has it around its batches."""
+    return kept_memory() if "Vitrail" in name else contextlib.nullcontext()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    print(main(quick=parser.parse_args().quick))

@@ -1,0 +1,44 @@
+"""How long commands take to say what they can do, and `import vitrail` to be there.
+
+python benchmarks/start.py
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+
+import side_by_side
+
+from vitrail.cli.app import app
+
+COMMANDS = [[], *([name] for name in app if not name.startswith("-")), ["data", "check"], ["data", "show"]]
+
+
+def seconds(command: list[str]) -> float:
+    """The median of five."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main(*, quick: bool) -> str:
+    """The table, in Markdown."""
+    python = [sys.executable, "-c"]
+    imported = seconds([*python, "import vitrail"]) - seconds([*python, ""])
+    chosen = COMMANDS[:2] if quick else COMMANDS
+    times = {" ".join(["vitrail", *words]): seconds([sys.executable, "-m", "vitrail", *words, "--help"]) for words in chosen}
+    slowest = max(times, key=lambda command: times[command])
+    rows = [
+        ["`import vitrail`, beyond Python's own start", f"{imported:.3f} s"],
+        ["`vitrail --help`", f"{times['vitrail']:.2f} s"],
+        [f"the slowest, `{slowest} --help`", f"{times[slowest]:.2f} s"],
+    ]
+    return side_by_side.table(["start", "median of five"], rows)
+
+
+if __name__ == "__main__":
+    print(main(quick=False))

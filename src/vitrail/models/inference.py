@@ -1,0 +1,43 @@
+"""A model that only answers, as fast as it can."""
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.parts.packed import PackedLinear, can_pack
+
+Precision = Literal["fp32", "bf16"]
+
+
+class Answering(nn.Module):
+    """Images (B, C, H, W) to what the model says of them, both in single precision whatever it computes in."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.model, self.dtype = model, dtype
+
+    def forward(self, images: Tensor) -> Tensor:
+        answers: Tensor = self.model(images.to(self.dtype))
+        return answers.float()
+
+
+def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
+    """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
+
+    In fp32 it answers as the model does, up to the order of sums; in bf16 with two to three digits, and about twice as fast where
+    the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
+    """
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    fast = copy.deepcopy(model, shared).eval()
+    for name, module in list(fast.named_modules()):
+        if type(module) is nn.Linear and can_pack(module.weight.device):
+            fast.set_submodule(name, PackedLinear(module, dtype))
+            continue
+        for key, parameter in module.named_parameters(recurse=False):
+            setattr(module, key, nn.Parameter(parameter.to(dtype), requires_grad=False))
+        for key, table in module.named_buffers(recurse=False):
+            setattr(module, key, table.to(dtype) if table.is_floating_point() else table)
+    return Answering(fast, dtype).eval()

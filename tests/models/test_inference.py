@@ -1,0 +1,61 @@
+"""A model that only answers."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from vitrail.models.config import ViTConfig
+from vitrail.models.inference import for_inference
+from vitrail.models.vit import ViT
+from vitrail.parts.packed import PackedLinear
+
+SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
+FIELDS = [
+    {}, {"pool": "mean"}, {"pool": "attention"}, {"embedding": "stem"}, {"embedding": "pooled-stem"}, {"qkv_bias": False},
+    {"position": "rotary"}, {"position": "relative"}, {"position": "sincos-2d"}, {"mlp": "swiglu", "qk_norm": True},
+    {"block": "parallel", "layer_scale": 0.5}, {"distillation_token": True, "registers": 2}, {"token_merging": 3},
+    {"num_classes": 0}, {"head": "lecture", "dropout": 0.5},
+]  # fmt: skip
+every_model = pytest.mark.parametrize("fields", FIELDS, ids=str)
+
+
+@every_model
+def test_it_answers_as_the_model_does(fields):
+    model, images = ViT(ViTConfig(**{**SMALL, **fields})), torch.randn(3, 3, 32, 32)
+    before = copy.deepcopy(model.state_dict())
+    fast = for_inference(model)
+    assert model.training and not fast.training
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(images), model.eval()(images), atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@every_model
+def test_in_bf16_it_answers_up_to_its_rounding(fields):
+    model, images = ViT(ViTConfig(**{**SMALL, **fields})).eval(), torch.randn(3, 3, 32, 32)
+    with torch.inference_mode():
+        answers, exact = for_inference(model, "bf16")(images), model(images)
+    assert answers.dtype == torch.float32
+    if not fields.get("token_merging"):  # which tokens are the most alike may turn on a rounding
+        torch.testing.assert_close(answers, exact, atol=0.03 * exact.abs().max().item() + 0.03, rtol=0)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+def test_every_linear_layer_is_packed_and_nothing_is_copied_that_stays_the_same():
+    model = ViT(ViTConfig(**SMALL))
+    fast = for_inference(model)
+    assert not any(isinstance(module, nn.Linear) for module in fast.modules())
+    assert sum(isinstance(module, PackedLinear) for module in fast.modules()) == 4 * 2 + 1
+    assert fast.model.norm.weight.data_ptr() == model.norm.weight.data_ptr()
+    assert not any(p.requires_grad for p in fast.parameters())
+
+
+def test_where_nothing_can_be_packed_linear_layers_stay(monkeypatch):
+    monkeypatch.setattr("vitrail.models.inference.can_pack", lambda device: False)
+    model, images = ViT(ViTConfig(**SMALL)), torch.randn(2, 3, 32, 32)
+    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        fast = for_inference(model, precision)
+        assert {p.dtype for p in fast.parameters()} == {dtype}
+        torch.testing.assert_close(fast(images), model(images), atol=0.05, rtol=0.05)
