@@ -35,8 +35,8 @@ def peers(*, quick: bool) -> dict[str, nn.Module]:
             "timm fp32, compiled": torch.compile(copy.deepcopy(theirs)),
             "timm bf16, compiled": torch.compile(copy.deepcopy(theirs).bfloat16()),
         }
-    found["transformers fp32"] = ViTForImageClassification(ViTConfig(num_labels=1000)).eval()
-    found["torchvision fp32"] = vit_b_16().eval()
+        found["transformers fp32"] = ViTForImageClassification(ViTConfig(num_labels=1000)).eval()
+        found["torchvision fp32"] = vit_b_16().eval()
     shape = {"image_size": 224, "patch_size": 16, "num_classes": 1000, "dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072}
     found["vit-pytorch bf16"] = ViT(**shape).eval().bfloat16()
     return found
@@ -88,7 +88,7 @@ def main(*, quick: bool) -> str:
         works = ours(images) | {name: work_of(model, images) for name, model in models.items()}
         works |= exported(models["timm fp32"], images)
         times = side_by_side.seconds(
-            works, rounds=2 if quick else 7, at_least=1.0 if batch == 1 else 2.0, around=lambda name: kept(name)
+            works, rounds=2 if quick else 5, at_least=1.0 if batch == 1 else 2.0, around=lambda name: kept(name)
         )
         rate = side_by_side.product_rate(torch.bfloat16)
         rows = [

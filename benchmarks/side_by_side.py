@@ -31,7 +31,6 @@ def seconds(
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():
         work()
-        work()
     for _ in range(rounds):
         for name, work in contenders.items():
             end = time.perf_counter() + at_least

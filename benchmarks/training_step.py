@@ -152,7 +152,9 @@ def main(*, quick: bool) -> str:
     parts = []
     for name, shape in SHAPES.items():
         torch.manual_seed(0)
-        times = side_by_side.seconds(contenders(shape, quick=quick), rounds=3 if quick else 7, at_least=3.0, around=around)
+        times = side_by_side.seconds(
+            contenders(shape, quick=quick), rounds=2 if quick else 7, at_least=2.0 if quick else 4.0, around=around
+        )
         rate = side_by_side.product_rate(torch.bfloat16)
         base = times["timm fp32"]
         rows = []

@@ -10,10 +10,10 @@ from vitrail.training.memory import kept_memory
 
 
 def fresh_pages(rounds: int = 5) -> int:
-    """Pages that the system had to give for blocks of 32 MB, each freed before the next is asked for."""
+    """Pages that the system had to give for blocks of 64 MB, each freed before the next is asked for."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(rounds):
-        torch.zeros(8_000_000)
+        torch.zeros(16_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 

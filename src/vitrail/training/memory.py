@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import sys
 from collections.abc import Iterator
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # numbers of <malloc.h>
-_DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 * 1024, 65536
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # numbers of <malloc.h>
+_USUAL = {_MMAP_MAX: 65536, _MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
+"""What glibc itself comes to in a process with large blocks."""
 
 
 @contextlib.contextmanager
@@ -15,7 +17,7 @@ def kept_memory() -> Iterator[None]:
     glibc hands large blocks back at once, so that every step pays again for tens of thousands of fresh pages: 5 to 10 % of its
     time on a CPU (docs/performance.md). Where there is no glibc, nothing changes.
     """
-    library = ctypes.CDLL(None)
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(library, "mallopt"):
         yield
         return
@@ -24,6 +26,6 @@ def kept_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        library.mallopt(_MMAP_MAX, _DEFAULT_MMAP_MAX)
-        library.mallopt(_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
+        for number, value in _USUAL.items():
+            library.mallopt(number, value)
         library.malloc_trim(0)
