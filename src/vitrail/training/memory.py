@@ -18,7 +18,7 @@ def kept_memory() -> Iterator[None]:
     time on a CPU (docs/performance.md). Where there is no glibc, nothing changes.
     """
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(library, "mallopt"):
+    if library is None or not hasattr(library, "mallopt"):
         yield
         return
     library.mallopt(_MMAP_MAX, 0)
