@@ -43,7 +43,9 @@ def main() -> None:
     }
     parts = [
         "# Benchmarks\n\n`make bench` writes this page: everything in one run, contenders in turns, medians.\n"
-        f"{'The quick version, `make bench QUICK=1`. ' if quick else ''}Measured on {machine()}\n"
+        f"{'The quick version, `make bench QUICK=1`. ' if quick else ''}Measured on {machine()}\n\n"
+        "The share of the product rate counts the operations of the whole model for everybody, "
+        "also those that Vitrail leaves out of the last block.\n"
     ]
     for title, module in sections.items():
         print(f"measuring: {title}", file=sys.stderr, flush=True)
