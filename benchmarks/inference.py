@@ -10,35 +10,26 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import shapes
 import side_by_side
 import torch
 from torch import nn
 
 import vitrail
-from vitrail.training.memory import kept_memory
-
-OPERATIONS = 2 * 17_563_828_224
-"""Of the matrix products of one image."""
 
 
 def peers(*, quick: bool) -> dict[str, nn.Module]:
     """The libraries of torch, as they are and as they are compiled."""
-    from timm import create_model
-    from torchvision.models import vit_b_16
-    from transformers import ViTConfig, ViTForImageClassification
-    from vit_pytorch import ViT
-
-    theirs = create_model("vit_base_patch16_224").eval()
+    theirs = shapes.timm(shapes.BASE).eval()
     found: dict[str, nn.Module] = {"timm fp32": theirs, "timm bf16": copy.deepcopy(theirs).bfloat16()}
     if not quick:
         found |= {
             "timm fp32, compiled": torch.compile(copy.deepcopy(theirs)),
             "timm bf16, compiled": torch.compile(copy.deepcopy(theirs).bfloat16()),
+            "transformers fp32": shapes.transformers(shapes.BASE).eval(),
+            "torchvision fp32": shapes.torchvision(shapes.BASE).eval(),
         }
-        found["transformers fp32"] = ViTForImageClassification(ViTConfig(num_labels=1000)).eval()
-        found["torchvision fp32"] = vit_b_16().eval()
-    shape = {"image_size": 224, "patch_size": 16, "num_classes": 1000, "dim": 768, "depth": 12, "heads": 12, "mlp_dim": 3072}
-    found["vit-pytorch bf16"] = ViT(**shape).eval().bfloat16()
+    found["vit-pytorch bf16"] = shapes.vit_pytorch(shapes.BASE).eval().bfloat16()
     return found
 
 
@@ -67,7 +58,7 @@ def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.W
 
 def ours(images: torch.Tensor) -> dict[str, side_by_side.Work]:
     """Vitrail's model in Python, in both precisions."""
-    model = vitrail.create_model("ViT-B/16").eval()
+    model = shapes.vitrail(shapes.BASE).eval()
     fast = {precision: vitrail.for_inference(model, precision) for precision in ("fp32", "bf16")}
     return {f"Vitrail {precision}": (lambda model=model: model(images)) for precision, model in fast.items()}
 
@@ -87,27 +78,10 @@ def main(*, quick: bool) -> str:
         images = torch.from_numpy(np.random.default_rng(0).standard_normal((batch, 3, 224, 224), dtype=np.float32))
         works = ours(images) | {name: work_of(model, images) for name, model in models.items()}
         works |= exported(models["timm fp32"], images)
-        times = side_by_side.seconds(
-            works, rounds=2 if quick else 5, at_least=1.0 if batch == 1 else 2.0, around=lambda name: kept(name)
-        )
-        rate = side_by_side.product_rate(torch.bfloat16)
-        rows = [
-            [
-                name,
-                f"{batch / took:.2f}",
-                f"{times['timm fp32'] / took:.2f}",
-                f"{OPERATIONS * batch / took / rate:.0%}" if "bf16" in name else "",
-            ]
-            for name, took in sorted(times.items(), key=lambda pair: pair[1])
-        ]
-        head = [f"ViT-B/16, batch {batch}", "images/s", "× timm fp32", f"of the bf16 product rate, {rate / 1e9:.0f} GFLOP/s"]
-        parts.append(side_by_side.table(head, rows))
+        rounds, at_least = 2 if quick else 5, 1.0 if batch == 1 else 2.0
+        title = f"ViT-B/16, batch {batch}"
+        parts.append(side_by_side.rates(title, works, batch, shapes.BASE.operations, rounds=rounds, at_least=at_least))
     return "\n".join(parts)
-
-
-def kept(name: str) -> contextlib.AbstractContextManager[None]:
-    """As `vitrail predict` has it around its batches."""
-    return kept_memory() if "Vitrail" in name else contextlib.nullcontext()
 
 
 if __name__ == "__main__":

@@ -5,38 +5,22 @@ python benchmarks/long_sequences.py
 
 import multiprocessing
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import shapes
 import side_by_side
 import torch
-from torch import nn
 
 SIDES = (512, 1024, 2048)
-CONTENDERS = ("Vitrail", "Vitrail bf16", "timm", "torchvision", "transformers", "vit-pytorch")
-
-
-def build(contender: str, side: int) -> nn.Module:
-    """A ViT-Ti/16 of 1,000 classes for images of this side."""
-    if contender == "timm":
-        from timm.models.vision_transformer import VisionTransformer
-
-        return VisionTransformer(img_size=side, embed_dim=192, depth=12, num_heads=3)
-    if contender == "torchvision":
-        from torchvision.models import VisionTransformer as Theirs
-
-        return Theirs(image_size=side, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768)
-    if contender == "transformers":
-        from transformers import ViTConfig, ViTForImageClassification
-
-        widths = {"hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 12, "num_attention_heads": 3}
-        return ViTForImageClassification(ViTConfig(image_size=side, num_labels=1000, **widths))
-    if contender == "vit-pytorch":
-        from vit_pytorch import ViT
-
-        return ViT(image_size=side, patch_size=16, num_classes=1000, dim=192, depth=12, heads=3, mlp_dim=768)
-    from vitrail import create_model
-
-    return create_model("ViT-Ti/16", image_size=side)
+CONTENDERS = {
+    "Vitrail": shapes.vitrail,
+    "Vitrail bf16": shapes.vitrail,
+    "timm": shapes.timm,
+    "torchvision": shapes.torchvision,
+    "transformers": shapes.transformers,
+    "vit-pytorch": shapes.vit_pytorch,
+}
 
 
 def megabytes(field: str) -> float:
@@ -48,7 +32,7 @@ def megabytes(field: str) -> float:
 
 def peak(contender: str, side: int) -> float:
     """Megabytes that a forward pass of one image takes at its height, beyond the model and the image."""
-    model, image = build(contender, side).eval(), torch.randn(1, 3, side, side)
+    model, image = CONTENDERS[contender](replace(shapes.TINY, image_size=side)).eval(), torch.randn(1, 3, side, side)
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled="bf16" in contender):
         Path("/proc/self/clear_refs").write_text("5")  # the height so far is forgotten
         before = megabytes("VmRSS")
@@ -70,7 +54,9 @@ def main(*, quick: bool) -> str:
             with context.Pool(1) as pool:
                 found.append(f"{pool.apply(peak, (contender, side)):.0f} MB")
         rows.append([contender, *found])
-    return side_by_side.table(["ViT-Ti/16, one image", *(f"{s} px, {(s // 16) ** 2 + 1:,} tokens" for s in sides)], rows)
+    return side_by_side.table(
+        ["ViT-Ti/16, one image", *(f"{s} px, {replace(shapes.TINY, image_size=s).tokens:,} tokens" for s in sides)], rows
+    )
 
 
 if __name__ == "__main__":
