@@ -77,6 +77,7 @@ class Learner:
         self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
+        self.statistics = [table for m in self.model.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
         self.optimizers = create_optimizers(self.model, settings.optimizer)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
 
@@ -144,7 +145,7 @@ class Learner:
                 group["lr"] = group["initial_lr"] * self.rate(done)
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
-        seen = [statistic.clone() for statistic in self._statistics()]
+        remembered = [statistic.clone() for statistic in self.statistics]
         for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
             count = len(part) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
@@ -155,13 +156,17 @@ class Learner:
             sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
         loss_sum, right, images = self.group.total(sums).tolist()
         failure = self._apply_gradient(loss_sum / images)
-        for statistic, before in zip(self._statistics(), seen, strict=True):
-            statistic.copy_(before if failure else self.group.total(statistic) / self.group.count)
+        self._remember(remembered if failure else None)
         return Step(loss_sum, int(right), int(images), failure)
 
-    def _statistics(self) -> list[Tensor]:
-        """What BatchNorm remembers of the batches; of several processes, each of which sees its own part, the mean."""
-        return [table for m in self.model.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
+    def _remember(self, before: list[Tensor] | None) -> None:
+        """What BatchNorm knows of the batches: as it was before, or of several processes, which see a part each, the mean."""
+        if before is not None:
+            for statistic, old in zip(self.statistics, before, strict=True):
+                statistic.copy_(old)
+        elif self.group.count > 1:
+            for statistic in self.statistics:
+                statistic.copy_(self.group.total(statistic) / self.group.count)
 
     def _apply_gradient(self, loss: float) -> str | None:
         """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
