@@ -201,14 +201,37 @@ def evaluate(
         items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
     if on_start:
         on_start(len(items))
-    part = (group.rank, group.count)
-    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers, part=part)
-    device = pick_device()
-    network, preparation = for_inference(trained.model.to(device), precision), trained.preparation
-    with kept_memory():
-        result = evaluate_batches(network, loader, preparation, device=device, on_batch=on_batch, group=group)
+    result = _look(
+        trained,
+        items,
+        batch_size=batch_size,
+        workers=workers,
+        device=pick_device(),
+        precision=precision,
+        on_batch=on_batch,
+        group=group,
+    )
     _require_finite(result.logits)
     return result, chosen
+
+
+def _look(
+    trained: TrainedModel,
+    items: list[Item],
+    *,
+    batch_size: int,
+    workers: int,
+    device: torch.device,
+    precision: Precision = "fp32",
+    on_batch: OnBatch | None,
+    group: Processes,
+) -> Evaluation:
+    """What a model that only answers says of some images."""
+    part = (group.rank, group.count)
+    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers, part=part)
+    network = for_inference(trained.model.to(device), precision)
+    with kept_memory():
+        return evaluate_batches(network, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
 
 
 def _as_answered(label: Label, index: list[int], trained: TrainedModel, source: ImageData) -> Label:
@@ -372,10 +395,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
         """The model's answers to some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
         size, workers = trainer.settings.training.batch, trainer.settings.data.workers
-        part = (group.rank, group.count)
-        loader = EpochLoader(_dataset(items, trained), size, shuffle=False, workers=workers, part=part)
-        model, device = for_inference(trained.model.to(trainer.device)), trainer.device
-        return evaluate_batches(model, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
+        return _look(trained, items, batch_size=size, workers=workers, device=trainer.device, on_batch=on_batch, group=group)
 
     items = trainer.few(source.split(split))
     result = look(split, items)
