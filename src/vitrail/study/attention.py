@@ -1,0 +1,184 @@
+"""Where a model looks: attention maps, rollout and relevance.
+
+Weights are computed for one layer at a time, beside the model's own fused kernels (`vitrail.study.captures`). Maps are
+(B, rows, columns), a number per patch; registers and class tokens have none.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ConfigError
+from vitrail.models.vit import ViT
+from vitrail.study.captures import WEIGHTS, capture
+
+Patch = tuple[int, int]
+"""Row and column."""
+
+
+def roll_out(weights: Iterable[Tensor]) -> Tensor:
+    """Attention followed through all layers: ``Ã_L · … · Ã_1`` with ``Ã = (mean over heads of A + I) / 2``.
+
+    Abnar and Zuidema 2020 (https://arxiv.org/abs/2005.00928); half of a token is its own residual.
+
+    Args:
+        weights: (B, k, N, N) of every layer, the first one first.
+
+    Returns:
+        (B, N, N): how much of each token at the input (columns) is in each at the output (rows); rows sum to 1.
+    """
+    rolled: Tensor | None = None
+    for layer in weights:
+        rolled = _rolled(rolled, layer)
+    if rolled is None:
+        raise ConfigError("no layers", where="roll_out", hint="give the weights of at least one")
+    return rolled
+
+
+def _rolled(before: Tensor | None, weights: Tensor) -> Tensor:
+    mean = weights.float().mean(dim=1)
+    mixed = (mean + torch.eye(mean.shape[-1], device=mean.device)) / 2
+    return mixed if before is None else mixed @ before
+
+
+def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
+    """One layer of relevance: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
+
+    Chefer et al. 2021 (https://arxiv.org/abs/2103.15679), equations (5) and (6).
+
+    Args:
+        before: (B, N_X, N), the R of the layers before; None for the first.
+        weights: A, (B, k, N_Q, N_X).
+        gradients: ∇A, of what is to be explained, of the same shape.
+
+    Returns:
+        (B, N_Q, N); without R where queries are other tokens than keys, as in attention pooling.
+    """
+    steered = (gradients * weights).float().clamp(min=0).mean(dim=1)
+    if before is None:
+        before = torch.eye(weights.shape[-1], device=weights.device).expand(len(weights), -1, -1)
+    passed = steered @ before
+    return before + passed if weights.shape[-2] == weights.shape[-1] else passed
+
+
+@torch.no_grad()
+def attention_map(model: ViT, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None) -> Tensor:
+    """What one layer's attention looks at: (B, rows, columns); what goes to other tokens than patches is left out.
+
+    Args:
+        model: the model.
+        images: prepared, (B, C, H, W).
+        layer: from 0; from the end below.
+        head: one of them; the mean over all by default.
+        query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
+    """
+    c = model.config
+    number, row = _place("layer", layer, c.depth), None
+    heads = slice(None) if head is None else slice(_place("head", head, c.heads), _place("head", head, c.heads) + 1)
+    if query is not None:
+        row = c.prefix + _place("row", query[0], c.grid[0]) * c.grid[1] + _place("column", query[1], c.grid[1])
+    name = f"blocks.{number}.attention.{WEIGHTS}"
+    with capture(model, name) as seen:
+        model.encode(images)
+    weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
+    looked = weights[:, row] if row is not None else read(model, weights)
+    return _on_patches(model, looked)
+
+
+@torch.no_grad()
+def reading_map(model: ViT, images: Tensor) -> Tensor:
+    """The last attention before the answer: that of the class token in the last layer, or that of attention pooling."""
+    if model.config.pool != "attention":
+        return attention_map(model, images)
+    with capture(model, f"pool.attention.{WEIGHTS}") as seen:
+        model(images)
+    return _on_patches(model, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
+
+
+@torch.no_grad()
+def rollout_map(model: ViT, images: Tensor) -> Tensor:
+    """How much of each patch is in what the model reads its answer from, by `roll_out`."""
+    rolled: Tensor | None = None
+    pooled: Tensor | None = None
+
+    def each(name: str, weights: Tensor) -> None:
+        nonlocal rolled, pooled
+        if name.startswith("blocks."):
+            rolled = _rolled(rolled, weights)
+        else:
+            pooled = weights.float().mean(dim=1)[:, 0]
+
+    with capture(model, f"**.attention.{WEIGHTS}", each=each):
+        model(images)
+    assert rolled is not None
+    return _on_patches(model, read(model, rolled, pooled))
+
+
+def relevance_map(model: ViT, images: Tensor, classes: Tensor | None = None) -> Tensor:
+    """How much each patch speaks for a class, by `relevance_of` through all layers.
+
+    The gradient of A, which fused kernels never build, is that of what the heads say times their values: ``∇A = ∇(A v) vᵀ``.
+
+    Args:
+        model: the model, in evaluation mode.
+        images: prepared, (B, C, H, W).
+        classes: int64 (B,); what the model guesses by default.
+    """
+    if model.training:
+        raise ConfigError("relevance is that of a model that answers", where="relevance_map", hint="call model.eval() first")
+    gradients = _gradients(model, images, classes)
+    passed: Tensor | None = None
+    values: Tensor | None = None
+
+    def each(name: str, found: Tensor) -> None:
+        nonlocal passed, values
+        if name.endswith("values"):
+            values = found
+            return
+        assert values is not None
+        of_heads = gradients[name.removesuffix(WEIGHTS) + "heads"].unflatten(-1, (values.shape[1], -1)).transpose(1, 2)
+        passed = relevance_of(passed, found, of_heads @ values.mT)
+
+    with torch.no_grad(), capture(model, "**.attention.values", f"**.attention.{WEIGHTS}", each=each):
+        model(images)
+    assert passed is not None
+    return _on_patches(model, read(model, passed) if passed.shape[1] > 1 else passed[:, 0])
+
+
+def _gradients(model: ViT, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
+    """Of the logits of some classes, for what the heads of every layer say."""
+    with torch.enable_grad(), capture(model, "**.attention.heads") as seen:
+        logits = model(images.detach().requires_grad_())
+        chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
+        found = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), list(seen.values()))
+    return dict(zip(seen, found, strict=True))
+
+
+def read(model: ViT, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
+    """Rows (B, N, …) of those tokens that the model reads its answer from, in the shares it reads them: (B, …).
+
+    The class token (and that of distillation), the mean of all patches, both, or by the weights of attention pooling (B, N).
+    """
+    c = model.config
+    if pooled is not None:
+        return torch.einsum("bn,bn...->b...", pooled, rows)
+    tokens = rows[:, : 1 + c.distillation_token].mean(dim=1)
+    if c.pool == "class":
+        return tokens
+    patches = rows[:, c.prefix :].mean(dim=1)
+    return (tokens + patches) / 2 if c.pool == "class+mean" else patches
+
+
+def _on_patches(model: ViT, looked: Tensor) -> Tensor:
+    """(B, prefix + N) to (B, rows, columns)."""
+    return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
+
+
+def _place(what: str, number: int, count: int) -> int:
+    """A place from the start, where it may be counted from the end."""
+    if not -count <= number < count:
+        raise ConfigError(
+            f"{what} {number} of {count}", where=what, hint=f"give 0 to {count - 1}, or -1 to {-count} from the end"
+        )
+    return number % count

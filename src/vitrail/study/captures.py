@@ -1,0 +1,170 @@
+"""Any intermediate of a model by name, without editing the model and without other kernels for whoever does not ask."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from vitrail.errors import ConfigError, unknown
+from vitrail.models.vit import ViT
+from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
+
+OnEach = Callable[[str, Tensor], None]
+Images = slice | Sequence[int]
+"""Which images of a batch."""
+EVERY = slice(None)
+
+OUTER = ("embedding", "position", "norm", "pool", "head", "head_distillation")
+"""Parts before and behind the blocks."""
+PROJECTED = ("queries", "keys", "values")
+"""(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
+WEIGHTS = "weights"
+"""A of equation (6): (B, k, N_Q, N_X)."""
+READ_BY = {"heads": "output", "hidden": "contract"}
+"""The linear layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
+
+
+class Captures(dict[str, Tensor]):
+    """Intermediates of the last pass, by name."""
+
+    def __missing__(self, name: str) -> Tensor:
+        if not self:
+            raise ConfigError("nothing is captured yet", where=name, hint="call the model inside of the with statement")
+        raise unknown("capture", name, list(self))
+
+
+def capture_names(model: nn.Module) -> list[str]:
+    """The names that `capture` knows of a model, from its input to its logits."""
+    return [f"{path}.{what}" for path, module in _places(model).items() for what in _kinds(module)]
+
+
+@contextmanager
+def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach | None = None) -> Iterator[Captures]:
+    """While it is open, every pass of a model leaves the intermediates that are asked for.
+
+    ``with capture(model, "blocks.*.attention.weights", "blocks.5.output") as seen: model(images)``, then
+    ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
+    attention, is computed beside them for the layers and images asked for. Inputs and outputs of all images are part of the
+    logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it.
+
+    Args:
+        model: a ViT, or anything around one; names begin at the ViT itself.
+        names: of `capture_names`, or patterns: ``*`` stands for what is between two dots, ``**`` for anything.
+        images: which images of the batch.
+        each: is given every intermediate as it is computed, which is then not kept: memory for one layer at a time.
+
+    Raises:
+        ConfigError: no such name, or a model that is compiled, packs or merges tokens.
+    """
+    places, seen = _places(model), Captures()
+    wanted = _matching(names, capture_names(model))
+
+    def keep(name: str, value: Tensor) -> None:
+        if each:
+            each(name, value)
+        else:
+            seen[name] = value
+
+    with ExitStack() as hooks:
+        for vit in (module for module in model.modules() if isinstance(module, ViT)):
+            hooks.callback(setattr, vit, "tokens_read", vit.tokens_read)
+            vit.tokens_read = None  # all tokens come out of the last block
+        for path, module in places.items():
+            for handle in _hooks(module, [what for what in _kinds(module) if f"{path}.{what}" in wanted], path, keep, images):
+                hooks.callback(handle.remove)
+        yield seen
+
+
+def _matching(patterns: Sequence[str], known: list[str]) -> set[str]:
+    """The known names that any pattern matches; each must match one."""
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = {name for name in known if _expression(pattern).fullmatch(name)}
+        if not matches:
+            raise unknown("capture", pattern, known, where="capture")
+        found |= matches
+    return found
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^.]*"))
+
+
+def _places(model: nn.Module) -> dict[str, nn.Module]:
+    """The parts of a model that have something to show, by their path; a branch's layer has the branch's name."""
+    whole = next((module for module in model.modules() if isinstance(module, ViT)), model)
+    _require_plain(model, whole)
+    found = {}
+    for name, module in whole.named_modules():
+        inner = isinstance(module, Attention | FeedForward | Block | ParallelBlock)
+        if inner or (name in OUTER and not isinstance(module, nn.Identity)):
+            found[".".join(part for part in name.split(".") if part != "layer")] = module
+    return found
+
+
+def _require_plain(model: nn.Module, whole: nn.Module) -> None:
+    if any(module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()):
+        raise ConfigError(
+            "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
+        )
+    if isinstance(whole, ViT) and whole.config.token_merging:
+        raise ConfigError(
+            "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
+        )
+
+
+def _kinds(module: nn.Module) -> tuple[str, ...]:
+    """What a part has to show."""
+    if isinstance(module, Attention):
+        return (*PROJECTED, WEIGHTS, "heads", "output")
+    if isinstance(module, FeedForward):
+        return ("hidden", "output")
+    return ("input", "output")
+
+
+def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images: Images) -> Iterator[RemovableHandle]:
+    """Hooks on a part that give ``keep`` what is wanted of it."""
+    for what in kinds:
+        name = f"{path}.{what}"
+        if what == "output":
+            yield module.register_forward_hook(lambda module, given, result, name=name: keep(name, _of(images, result)))
+        elif what in READ_BY or what == "input":
+            reader = getattr(module, READ_BY[what]) if what in READ_BY else module
+            yield reader.register_forward_pre_hook(lambda module, given, name=name: keep(name, _of(images, given[0])))
+    beside = [what for what in kinds if what in (*PROJECTED, WEIGHTS)]
+    if beside:
+        yield module.register_forward_pre_hook(_attention_hook(beside, path, keep, images), with_kwargs=True)
+
+
+def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -> Callable[..., None]:
+    """Computes once more, beside the fused kernel, what of an attention is wanted."""
+
+    def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        if options.get("groups"):
+            raise ConfigError("packed images cannot be captured", where=path, hint="give the model images of one size at a time")
+        count = len(given[0])
+        x = _of(images, given[0])
+        context = _of(images, given[1]) if len(given) > 1 else None
+        mask, bias = (_chosen(options.get(name), images, count) for name in ("mask", "bias"))
+        rotation = options.get("rotation") and tuple(_chosen(table, images, count) for table in options["rotation"])
+        q, k, v = attention.project(x, context, rotation)
+        found = dict(zip(PROJECTED, (q, k, v), strict=True))
+        if WEIGHTS in kinds:
+            found[WEIGHTS] = attention_weights(q, k, mask=mask, bias=bias)
+        for what in kinds:
+            keep(f"{path}.{what}", found[what])
+
+    return hook
+
+
+def _of(images: Images, value: Tensor) -> Tensor:
+    """The rows of some images; of all of them the tensor itself, which is the one in the graph."""
+    return value if images is EVERY else value[images]
+
+
+def _chosen(table: Tensor | None, images: Images, count: int) -> Tensor | None:
+    """A mask, bias or rotation of the chosen images, where each of ``count`` images has its own."""
+    return table[images] if table is not None and table.ndim == 4 and len(table) == count > 1 else table

@@ -1,0 +1,67 @@
+"""Whether a map points at what matters: patches are taken away in the order of the map, and the model is asked again.
+
+Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A patch that is taken away
+is of the mean colour.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)
+"""Of the patches that are taken away, step by step."""
+
+
+def without_patches(images: Tensor, scores: Tensor, share: float) -> Tensor:
+    """Images whose best patches are zero, which is the mean colour of prepared images.
+
+    Args:
+        images: (B, C, H, W).
+        scores: (B, rows, columns).
+        share: of the patches, the highest scores first; ties in the order of the patches.
+    """
+    count, (rows, columns) = round(share * scores[0].numel()), scores.shape[1:]
+    first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
+    kept = torch.ones_like(scores).flatten(1).scatter(1, first, 0.0).unflatten(1, (rows, columns))
+    pixels = kept.repeat_interleave(images.shape[2] // rows, dim=1).repeat_interleave(images.shape[3] // columns, dim=2)
+    return images * pixels[:, None].to(images.dtype)
+
+
+@torch.no_grad()
+def deletion(
+    model: nn.Module,
+    images: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    *,
+    shares: tuple[float, ...] = SHARES,
+    on_pass: Callable[[], None] = lambda: None,
+) -> tuple[Tensor, Tensor]:
+    """What is left of a model's answers when the patches of the highest scores go first.
+
+    With ``-scores`` the lowest go first; read backwards that is insertion: what is left are the best patches.
+
+    Args:
+        model: (B, C, H, W) to logits.
+        images: prepared.
+        scores: a map, (B, rows, columns).
+        labels: int64 (B,), the classes whose fate is followed.
+        shares: of the patches that are gone, for every step.
+        on_pass: told of every step.
+
+    Returns:
+        whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).
+    """
+    right, probability = [], []
+    for share in shares:
+        logits = model(without_patches(images, scores, share)).float()
+        right.append(logits.argmax(dim=1) == labels)
+        probability.append(logits.softmax(dim=1).gather(1, labels[:, None])[:, 0])
+        on_pass()
+    return torch.stack(right), torch.stack(probability)
+
+
+def area(curve: Tensor, shares: tuple[float, ...] = SHARES) -> float:
+    """Below a curve (steps,) over the shares: the mean of what it has while everything is taken away."""
+    return float(torch.trapezoid(curve.double(), torch.tensor(shares, dtype=torch.float64)))

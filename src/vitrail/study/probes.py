@@ -1,0 +1,112 @@
+"""What frozen features know: few-shot and linear probes, and nearest neighbours."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from vitrail.errors import DataError
+from vitrail.models.vit import ViT
+from vitrail.study.attention import read
+from vitrail.study.captures import capture
+
+NEIGHBOURS = 20
+RIDGE = 1.0
+"""The penalty of few-shot least squares, per feature: standardised features of D numbers have a penalty of D times this."""
+
+
+@dataclass(frozen=True)
+class FewShot:
+    """Accuracies of several draws of so many images per class."""
+
+    shots: int
+    accuracies: list[float]
+
+    @property
+    def mean(self) -> float:
+        """Over the draws."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over the draws."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
+
+
+@torch.no_grad()
+def features(model: ViT, batches: Iterable[Tensor]) -> list[np.ndarray]:
+    """What an answer could be read from after every block, and at last what the head reads: arrays (N, D), depth + 1 of them.
+
+    After a block that is the class token, the mean of the patches, or whatever `read` reads.
+    """
+    layers: list[list[Tensor]] = [[] for _ in range(model.config.depth + 1)]
+
+    def each(name: str, tokens: Tensor) -> None:
+        layers[int(name.split(".")[1])].append(read(model, tokens).float().cpu())
+
+    for images in batches:
+        with capture(model, "blocks.*.output", each=each):
+            layers[-1].append(pooled(model, images).float().cpu())
+    return [torch.cat(parts).numpy() for parts in layers]
+
+
+def pooled(model: ViT, images: Tensor) -> Tensor:
+    """What the head reads: (B, D)."""
+    vector: Tensor = model.pool(model.encode(images, first=model.tokens_read))
+    return model.norm(vector) if model.config.final_norm == "pooled" else vector
+
+
+def few_shot(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, shots: int, draws: int = 5, seed: int = 0
+) -> FewShot:
+    """Accuracy of a linear map that is fitted to ``shots`` images of every class, averaged over draws of them.
+
+    Regularised least squares from standardised features to {−1, 1} for every class, in closed form (Dosovitskiy et al. 2021,
+    section 4.1).
+
+    Args:
+        train: features (N, D) to draw from.
+        labels: their classes (N,).
+        test: features (M, D).
+        expected: their classes (M,).
+        shots: images of every class.
+        draws: of different images.
+        seed: decides on them.
+
+    Raises:
+        DataError: a class has fewer images.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    if counts.min() < shots:
+        raise DataError(
+            f"a class has {counts.min()} images to draw {shots} from", where="few_shot", hint="take fewer shots or more images"
+        )
+    accuracies = []
+    for draw in range(draws):
+        random = np.random.default_rng((seed, draw))
+        chosen = np.concatenate([random.permutation(np.flatnonzero(labels == c))[:shots] for c in classes])
+        targets = np.where(labels[chosen, None] == classes, 1.0, -1.0)
+        fitted = make_pipeline(StandardScaler(), Ridge(alpha=RIDGE * train.shape[1])).fit(train[chosen], targets)
+        guesses = classes[fitted.predict(test).argmax(axis=1)]
+        accuracies.append(float((guesses == expected).mean()))
+    return FewShot(shots, accuracies)
+
+
+def linear_probe(train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray) -> float:
+    """Accuracy of logistic regression on standardised features; arguments as in `few_shot`."""
+    fitted = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000)).fit(train, labels)
+    return float(fitted.score(test, expected))
+
+
+def nearest_neighbours(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, expected: np.ndarray, *, count: int = NEIGHBOURS
+) -> float:
+    """Accuracy of the vote of the nearest images by cosine, nearer ones counting more; arguments as in `few_shot`."""
+    voters = KNeighborsClassifier(min(count, len(train)), metric="cosine", weights="distance").fit(train, labels)
+    return float(voters.score(test, expected))

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.metrics.pairwise import cosine_similarity
+
+import vitrail
+from vitrail.errors import ConfigError
+from vitrail.parts.positions import sincos_2d
+from vitrail.study.embedding import filters, position_similarity
+
+TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}
+
+
+def tiny(**fields):
+    return vitrail.create_model("ViT-Ti/4", **{**TINY, **fields}).eval()
+
+
+def test_similarity_of_learned_positions_is_their_cosine():
+    model = tiny(registers=2)
+    expected = cosine_similarity(model.position.embedding.detach().numpy()[1:])
+    np.testing.assert_allclose(position_similarity(model).reshape(24, 24), expected, atol=1e-6)
+
+
+def test_similarity_of_factorised_positions_is_the_cosine_of_row_and_column_side_by_side():
+    model = tiny(position="learned-2d", pool="mean")
+    rows, columns = model.position.rows.detach().numpy(), model.position.columns.detach().numpy()
+    table = np.stack([np.concatenate([rows[r], columns[c]]) for r in range(6) for c in range(4)])
+    np.testing.assert_allclose(position_similarity(model).reshape(24, 24), cosine_similarity(table), atol=1e-6)
+
+
+def test_similarity_of_fixed_positions():
+    expected = cosine_similarity(sincos_2d((6, 4), 16))
+    np.testing.assert_allclose(position_similarity(tiny(position="sincos-2d")).reshape(24, 24), expected, atol=1e-6)
+
+
+def test_similarity_of_a_relative_bias_is_what_it_adds_at_an_offset():
+    model = tiny(position="relative")
+    found = position_similarity(model)
+    table = model.relative.table.detach()[:-3].unflatten(0, (11, 7)).mean(dim=-1)  # offsets −5…5 and −3…3
+    for query in ((0, 0), (5, 3), (2, 1)):
+        for key in ((0, 0), (3, 2), (5, 0)):
+            expected = table[query[0] - key[0] + 5, query[1] - key[1] + 3]
+            assert found[*query, *key] == pytest.approx(expected.item())
+
+
+def test_similarity_of_rotary_positions_is_the_score_of_two_equal_tokens():
+    from vitrail.parts.positions import rotate
+
+    model = tiny(position="rotary", registers=1)
+    token = torch.ones(1, 26, 8)  # of equal length in every plane
+    turned = rotate(token, model.rotary())[0, 2:]
+    torch.testing.assert_close(position_similarity(model).reshape(24, 24), turned @ turned.T / 8)
+
+
+def test_a_model_without_positions_is_refused():
+    with pytest.raises(ConfigError, match="no positions"):
+        position_similarity(tiny(position="none"))
+
+
+def test_filters_are_the_principal_components():
+    model = tiny(dim=64)
+    found, shares = filters(model, count=5)
+    theirs = PCA(5).fit(model.embedding.projection.weight.detach().flatten(1).double().numpy())
+    assert found.shape == (5, 3, 4, 4)
+    np.testing.assert_allclose(shares, theirs.explained_variance_ratio_, rtol=1e-5)
+    same = np.abs((found.flatten(1).numpy() * theirs.components_).sum(axis=1))  # up to their sign
+    np.testing.assert_allclose(same, 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("embedding", ["stem", "pooled-stem"])
+def test_filters_of_a_stem_are_those_of_its_first_convolution(embedding):
+    found, _ = filters(tiny(embedding=embedding))
+    assert found.shape[1:] == (3, 3, 3)
+    assert len(found) == 8

@@ -1,0 +1,38 @@
+import pytest
+import torch
+from torch import nn
+
+from vitrail.study.occlusion import area, deletion, without_patches
+
+
+def test_the_patches_of_the_highest_scores_become_zero():
+    images = torch.ones(1, 1, 4, 6)
+    scores = torch.tensor([[[0.1, 0.9, 0.2], [0.8, 0.3, 0.7]]])
+    left = without_patches(images, scores, 0.5)
+    assert left[0, 0].tolist() == [[1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0]]
+    assert torch.equal(without_patches(images, scores, 0.0), images)
+    assert not without_patches(images, scores, 1.0).any()
+
+
+class Corner(nn.Module):
+    """Says class 1 where the first pixel is bright."""
+
+    def forward(self, images):
+        bright = 4 * images[:, 0, 0, 0]
+        return torch.stack([torch.ones_like(bright), bright], dim=1)
+
+
+def test_an_answer_falls_when_its_patch_goes():
+    images, labels = torch.ones(2, 1, 4, 4), torch.tensor([1, 1])
+    scores = torch.tensor([[[0.9, 0.1], [0.2, 0.3]], [[0.0, 0.1], [0.2, 0.3]]])  # the second image's patch goes last
+    steps: list[int] = []
+    right, probability = deletion(Corner(), images, scores, labels, shares=(0, 0.25, 0.75, 1), on_pass=lambda: steps.append(1))
+    assert right.tolist() == [[True, True], [False, True], [False, True], [False, False]]
+    expected = [torch.sigmoid(torch.tensor(3.0)).item(), torch.sigmoid(torch.tensor(-1.0)).item()]
+    assert probability[:, 0].tolist() == pytest.approx([expected[0], *[expected[1]] * 3])
+    assert len(steps) == 4
+
+
+def test_the_area_below_a_line():
+    assert area(torch.tensor([1.0, 0.0]), (0.0, 1.0)) == pytest.approx(0.5)
+    assert area(torch.tensor([1.0, 1.0, 0.0]), (0.0, 0.5, 1.0)) == pytest.approx(0.75)
