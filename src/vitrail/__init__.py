@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, evaluate, predict, resume, train
+    from vitrail.api import Run, evaluate, predict, resume, study_model, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
     from vitrail.models.config import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
+    from vitrail.study.captures import capture, capture_names
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -27,6 +28,7 @@ _HOMES = {
     "evaluate": "api",
     "predict": "api",
     "resume": "api",
+    "study_model": "api",
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",
@@ -36,6 +38,8 @@ _HOMES = {
     "model_config": "models.registry",
     "ViT": "models.vit",
     "TrainedModel": "weights.folder",
+    "capture": "study.captures",
+    "capture_names": "study.captures",
     "convert": "weights.convert",
     "from_pretrained": "weights.reference",
     "open_model": "weights.reference",
@@ -52,6 +56,8 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "VitrailError",
+    "capture",
+    "capture_names",
     "convert",
     "create_model",
     "evaluate",
@@ -62,6 +68,7 @@ __all__ = [
     "open_model",
     "predict",
     "resume",
+    "study_model",
     "train",
 ]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,12 +14,13 @@ from PIL import Image
 from torch import nn
 
 from vitrail.data.loader import EpochLoader, ImageDataset
-from vitrail.data.sources import ImageData, Item, Label, match_classes, open_data
+from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError
-from vitrail.files import path_of
+from vitrail.files import path_of, whole_folder
 from vitrail.models.inference import Precision, for_inference
 from vitrail.study.cost import cost
+from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
 from vitrail.training.loop import Trainer
@@ -38,11 +39,14 @@ from vitrail.training.preparing import (
 )
 from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, require_free
+from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, name_of, require_free
 from vitrail.training.settings import RunSettings, check_names, merge, nested
 from vitrail.training.signals import InterruptedRunError, remembered_signals
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
+
+if TYPE_CHECKING:
+    from vitrail.study.answers import Answers
 
 Picture = str | Path | bytes | Image.Image
 Labels = list[tuple[str, float]]
@@ -197,8 +201,7 @@ def evaluate(
         _require_classes(trained)
         source, own_splits = _open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        index = match_classes(source.classes, trained.labels, where=source.source)
-        items = [Item(i.name, i.image, _as_answered(i.label, index, trained, source)) for i in source.split(chosen)]
+        items = trained.relabelled(source, source.split(chosen))
     if on_start:
         on_start(len(items))
     result = _look(
@@ -234,19 +237,64 @@ def _look(
         return evaluate_batches(network, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
 
 
-def _as_answered(label: Label, index: list[int], trained: TrainedModel, source: ImageData) -> Label:
-    """A label of some data as the model would give it: its own index, or a tuple of them if it gives several."""
-    if isinstance(label, int):
-        return (index[label],) if trained.multi_label else index[label]
-    if not trained.multi_label:
-        raise DataError(
-            "the images have several labels each, the model gives one", where=source.source, hint="give images with one label"
-        )
-    return tuple(sorted(index[i] for i in label))
-
-
 def _dataset(items: list[Item], trained: TrainedModel) -> ImageDataset:
     return ImageDataset(items, trained.preparation, classes=len(trained.labels), multi_label=trained.multi_label)
+
+
+def study_model(
+    model: str | Path | TrainedModel,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    split: str | None = None,
+    images: int = 100,
+    observer: Observer | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Look into a model: attention, positions, filters, probes, errors, cost. Gives the folder and what is in its study.json.
+
+    Args:
+        model: a run folder, a model folder, or a loaded model.
+        data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Where labels
+            are none of the model's, its errors are left out; probes can do with any.
+        out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
+        split: which images to look at; as in `evaluate`.
+        images: so many of them, of as many classes as possible.
+        observer: told how it goes.
+
+    Raises:
+        VitrailError: with the exit code of the command; see `vitrail.errors`.
+    """
+    from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
+
+    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
+    folder, observer = path_of(out) if out is not None else default_folder("studies", name), observer or Observer()
+    require_free(folder)
+    trained = model if isinstance(model, TrainedModel) else open_model(model)
+    subjects = plain_subjects(data, images, trained.multi_label) if data is not None else None
+    if subjects is None:
+        source, own_splits = _open_for(model, data)
+        chosen = split or (source.evaluation_split if own_splits else "all")
+        subjects = labelled_subjects(trained, source, chosen, images)
+    if trained.labels and not subjects.labelled and subjects.why:
+        observer.note(subjects.why)
+    trained.model.to(pick_device()).eval()
+    with whole_folder(folder, replace=False) as draft:
+        answers = _answers_to(subjects, trained, observer) if trained.labels else None
+        title = f"{name} on {name_of(str(data))}" if data is not None else name
+        numbers = write_study(draft, trained, subjects, answers, title=title, begin=observer.begin, advance=observer.advance)
+    return folder, numbers
+
+
+def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Answers":
+    """What a model says of the images of a study."""
+    from vitrail.study.answers import Answers
+
+    observer.begin("answers", len(subjects.items))
+    device = next(trained.model.parameters()).device
+    result = _look(trained, subjects.items, batch_size=32, workers=0, device=device, on_batch=observer.advance, group=ALONE)
+    _require_finite(result.logits)
+    chances = result.probabilities.numpy()
+    return Answers(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
 
 
 def predict(

@@ -10,13 +10,27 @@ import pytest
 import vitrail
 from vitrail.cli.app import app
 
-COMMANDS = ["demo", "train", "resume", "convert", "evaluate", "predict", "summary", "models", "recipes", "doctor", "data"]
+COMMANDS = [
+    "demo",
+    "train",
+    "resume",
+    "convert",
+    "evaluate",
+    "predict",
+    "study",
+    "summary",
+    "models",
+    "recipes",
+    "doctor",
+    "data",
+]
 BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {
     "train": "--data --out --recipe --model --from --epochs --batch-size --lr --seed --image-size --precision "
     "--checkpoint-every-steps --config --fast-dev-run",
     "evaluate": "--data --split --json",
     "predict": "--top --json",
+    "study": "--data --out --split --images --json",
     "summary": "--image-size --json",
     "demo": "--out --seed",
     "data check": "--json",

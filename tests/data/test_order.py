@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitrail.data.items import Item
-from vitrail.data.order import balanced_shares, epoch_order, shuffled
+from vitrail.data.order import balanced_shares, epoch_order, pick_items, shuffled, spread
 
 PIXEL = Image.new("L", (1, 1))
 counts_of_classes = st.lists(st.integers(1, 40), min_size=1, max_size=6)
@@ -126,3 +126,19 @@ def test_a_balanced_epoch_of_several_labels_is_as_long():
     expected = 30 * balanced_shares(items)
     shown = Counter(number % 30 for number in order)
     assert len(order) == 30 and all(abs(shown[i] - expected[i]) < 1 for i in range(30))
+
+
+def test_as_many_classes_as_possible_are_picked_in_their_order():
+    items = [Item(str(i), Image.new("L", (1, 1)), label) for i, label in enumerate([0] * 50 + [1] * 2 + [2])]
+    for seed in range(5):
+        assert [items[index].label for index in pick_items(items, 3, seed)] == [0, 1, 2]
+        assert [items[index].label for index in pick_items(items, 6, seed)] == [0, 0, 0, 1, 1, 2]
+    assert sorted(pick_items(items, 99, 0)) == list(range(53))
+    assert len({tuple(pick_items(items, 3, seed)) for seed in range(9)}) > 5
+
+
+def test_places_are_spread_evenly_from_the_first_to_the_last():
+    assert spread(100, 6) == [0, 20, 40, 59, 79, 99]
+    assert spread(3, 6) == [0, 1, 2]
+    assert spread(1, 6) == [0]
+    assert spread(5, 1) == [0]

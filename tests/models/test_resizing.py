@@ -30,3 +30,13 @@ def test_without_positions_a_picture_of_one_patch_over_and_over_is_judged_alike_
     model = ViT(ViTConfig(**SMALL, position="none", pool="mean"))
     patch = torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(AnySize(model)(patch.repeat(1, 1, 2, 3)), model(patch.repeat(1, 1, 4, 4)), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("position", ["relative", "rotary", "sincos-2d"])
+def test_images_of_a_size_that_was_only_looked_at_before_can_be_learned_from(position):
+    model = ViT(ViTConfig(**SMALL | {"dim": 24}, position=position))
+    images = torch.randn(2, 3, 12, 8)
+    with torch.inference_mode():
+        AnySize(model)(images)
+    AnySize(model)(images).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

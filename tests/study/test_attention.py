@@ -5,7 +5,7 @@ from torch import nn
 import vitrail
 from vitrail.errors import ConfigError
 from vitrail.parts import attention as attention_part
-from vitrail.study.attention import attention_map, reading_map, relevance_map, relevance_of, roll_out, rollout_map
+from vitrail.study.attention import attention_map, head_maps, reading_map, relevance_map, relevance_of, roll_out, rollout_map
 from vitrail.study.captures import capture
 
 TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 5}
@@ -109,6 +109,15 @@ def test_a_map_is_the_row_of_its_query_head_and_layer_without_registers():
     torch.testing.assert_close(found, weights[1][:, 0, 3 + 5 * 4 + 2, 3:].unflatten(1, (6, 4)))
     torch.testing.assert_close(attention_map(model, batch), weights[-1].mean(dim=1)[:, 0, 3:].unflatten(1, (6, 4)))
     torch.testing.assert_close(attention_map(model, batch, layer=-3), weights[0].mean(dim=1)[:, 0, 3:].unflatten(1, (6, 4)))
+
+
+def test_maps_of_all_heads_are_the_maps_of_each():
+    model, batch = tiny(registers=1), images()
+    found = head_maps(model, batch)
+    assert found.shape == (2, 3, 2, 6, 4)
+    for layer in range(3):
+        for head in range(2):
+            torch.testing.assert_close(found[:, layer, head], attention_map(model, batch, layer=layer, head=head))
 
 
 @pytest.mark.parametrize("wrong", [{"layer": 3}, {"head": 2}, {"query": (6, 0)}, {"query": (0, 4)}, {"layer": -4}])

@@ -34,6 +34,14 @@ def test_similarity_of_fixed_positions():
     np.testing.assert_allclose(position_similarity(tiny(position="sincos-2d")).reshape(24, 24), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("position", ["learned-2d", "sincos-2d", "rotary"])
+def test_positions_of_one_row_or_column_are_more_alike_than_others(position):
+    similar = position_similarity(tiny(position=position, pool="mean")).numpy()
+    row, column = np.indices((6, 4))
+    same_row, same_column = row[:, :, None, None] == row, column[:, :, None, None] == column
+    assert similar[same_row ^ same_column].mean() > similar[~same_row & ~same_column].mean() + 0.05
+
+
 def test_similarity_of_a_relative_bias_is_what_it_adds_at_an_offset():
     model = tiny(position="relative")
     found = position_similarity(model)

@@ -10,7 +10,7 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.items import Item
 from vitrail.data.loader import ImageDataset
 from vitrail.data.preparation import Preparation
-from vitrail.study.samples import augmentation_sheet, pick_items
+from vitrail.study.samples import augmentation_sheet
 
 CLASSES = ["ant", "bee", "a very long name of a class indeed"]
 
@@ -83,12 +83,3 @@ def test_a_sheet_becomes_a_picture_of_sensible_size(size, mixup):
     augmentation_sheet(dataset(Augmentation(mixup=mixup), size=size), [0], CLASSES).savefig(file)
     width, height = Image.open(file).size
     assert 400 < width < 1400 and 60 < height < 400
-
-
-def test_as_many_classes_as_possible_are_picked_in_their_order():
-    items = [Item(str(i), Image.new("L", (1, 1)), label) for i, label in enumerate([0] * 50 + [1] * 2 + [2])]
-    for seed in range(5):
-        assert [items[index].label for index in pick_items(items, 3, seed)] == [0, 1, 2]
-        assert [items[index].label for index in pick_items(items, 6, seed)] == [0, 0, 0, 1, 1, 2]
-    assert sorted(pick_items(items, 99, 0)) == list(range(53))
-    assert len({tuple(pick_items(items, 3, seed)) for seed in range(9)}) > 5

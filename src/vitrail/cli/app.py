@@ -24,6 +24,7 @@ from vitrail.cli.models import models
 from vitrail.cli.predict import predict
 from vitrail.cli.recipes import recipes
 from vitrail.cli.resume import resume
+from vitrail.cli.study import study
 from vitrail.cli.summary import summary
 from vitrail.cli.train import train
 from vitrail.errors import VitrailError
@@ -36,7 +37,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-for _command in (demo, train, resume, evaluate, predict, summary, convert, models, recipes, doctor):
+for _command in (demo, train, resume, evaluate, predict, study, summary, convert, models, recipes, doctor):
     app.command(_command)
 
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")

@@ -50,9 +50,10 @@ def show(
     """
     from vitrail.checks import require_at_most, require_positive
     from vitrail.data.loader import ImageDataset
+    from vitrail.data.order import pick_items
     from vitrail.data.sources import open_data
     from vitrail.study.figures import save
-    from vitrail.study.samples import augmentation_sheet, pick_items
+    from vitrail.study.samples import augmentation_sheet
     from vitrail.training import preparing
     from vitrail.training.settings import nested
 

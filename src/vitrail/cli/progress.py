@@ -69,6 +69,33 @@ class TrainingProgress(Observer):
             note(line)
 
 
+class StageProgress(Observer):
+    """A bar for every pass over images, one after another in the same place."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("images"),
+            console=Console(stderr=True), disable=not interactive(), transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, what: str, images: int) -> None:
+        self.bar.reset(self.task, description=what, total=images)
+
+    def advance(self, images: int) -> None:
+        self.bar.advance(self.task, images)
+
+    def note(self, text: str) -> None:
+        note(text)
+
+
 class CountProgress:
     """A bar over a known number of images."""
 

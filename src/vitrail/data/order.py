@@ -1,5 +1,6 @@
 """Which images an epoch shows, and in what order."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,22 @@ ORDER = 1  # tells this randomness from that of samples
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     """A random order of so many things, another one in every epoch."""
     return _generator(seed, epoch).permutation(count).tolist()
+
+
+def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
+    """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    turns = []
+    for index in shuffled(len(items), seed, 0):
+        turns.append((seen[items[index].labels], index))
+        seen[items[index].labels] += 1
+    picked = [index for _, index in sorted(turns, key=lambda turn: turn[0])[:count]]
+    return sorted(picked, key=lambda index: items[index].labels)
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """``wanted`` places evenly out of ``count``, the first and the last among them; all of them where there are no more."""
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(wanted, count))})
 
 
 def epoch_order(

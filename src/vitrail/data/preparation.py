@@ -93,14 +93,17 @@ class Preparation(Settings):
         Both in one step: only what the crop shows is computed, so that a very oblong image costs no more than another.
         """
         height, width = self.image_size
+        return image.resize((width, height), RESAMPLING[self.resampling], box=self.box(image.width, image.height))
+
+    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """What the model sees of a picture of this size: left, top, right, bottom in the picture's own pixels."""
         rows, columns = self.resize_size
         if self.fit == "cover":
-            scale = max(rows / image.height, columns / image.width)
-            rows, columns = max(rows, round(image.height * scale)), max(columns, round(image.width * scale))
-        left, top = (columns - width) // 2, (rows - height) // 2
-        x, y = image.width / columns, image.height / rows  # source pixels per resized pixel
-        right, bottom = min((left + width) * x, image.width), min((top + height) * y, image.height)
-        return image.resize((width, height), RESAMPLING[self.resampling], box=(left * x, top * y, right, bottom))
+            scale = max(rows / height, columns / width)
+            rows, columns = max(rows, round(height * scale)), max(columns, round(width * scale))
+        left, top = (columns - self.image_size[1]) // 2, (rows - self.image_size[0]) // 2
+        x, y = width / columns, height / rows  # source pixels per resized pixel
+        return left * x, top * y, min((left + self.image_size[1]) * x, width), min((top + self.image_size[0]) * y, height)
 
     def pixels(self, source: Source) -> np.ndarray:
         """Decode, resize and crop: uint8 (C, H, W)."""

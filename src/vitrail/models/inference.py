@@ -23,6 +23,14 @@ class Answering(nn.Module):
         return answers.float()
 
 
+def quickest_precision(device: torch.device) -> Precision:
+    """bf16 where the device multiplies in it, else fp32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return "bf16" if known.get("avx512_bf16") or known.get("amx_bf16") else "fp32"
+
+
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 

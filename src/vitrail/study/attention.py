@@ -97,6 +97,20 @@ def reading_map(model: ViT, images: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def head_maps(model: ViT, images: Tensor) -> Tensor:
+    """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
+    found: list[Tensor] = []
+
+    def each(name: str, weights: Tensor) -> None:
+        looked = read(model, weights.float().transpose(1, 2))  # (B, k, N)
+        found.append(looked[..., model.config.prefix :].unflatten(-1, model.config.grid))
+
+    with capture(model, f"blocks.*.attention.{WEIGHTS}", each=each):
+        model.encode(images)
+    return torch.stack(found, dim=1)
+
+
+@torch.no_grad()
 def rollout_map(model: ViT, images: Tensor) -> Tensor:
     """How much of each patch is in what the model reads its answer from, by `roll_out`."""
     rolled: Tensor | None = None

@@ -4,12 +4,13 @@ Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.074
 is of the mean colour.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
 """Of the patches that are taken away, step by step."""
 
 
@@ -35,8 +36,8 @@ def deletion(
     scores: Tensor,
     labels: Tensor,
     *,
-    shares: tuple[float, ...] = SHARES,
-    on_pass: Callable[[], None] = lambda: None,
+    shares: Sequence[float] = SHARES,
+    on_pass: Callable[[int], None] = lambda images: None,
 ) -> tuple[Tensor, Tensor]:
     """What is left of a model's answers when the patches of the highest scores go first.
 
@@ -48,7 +49,7 @@ def deletion(
         scores: a map, (B, rows, columns).
         labels: int64 (B,), the classes whose fate is followed.
         shares: of the patches that are gone, for every step.
-        on_pass: told of every step.
+        on_pass: told of the images of every step.
 
     Returns:
         whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).
@@ -58,10 +59,10 @@ def deletion(
         logits = model(without_patches(images, scores, share)).float()
         right.append(logits.argmax(dim=1) == labels)
         probability.append(logits.softmax(dim=1).gather(1, labels[:, None])[:, 0])
-        on_pass()
+        on_pass(len(images))
     return torch.stack(right), torch.stack(probability)
 
 
-def area(curve: Tensor, shares: tuple[float, ...] = SHARES) -> float:
-    """Below a curve (steps,) over the shares: the mean of what it has while everything is taken away."""
-    return float(torch.trapezoid(curve.double(), torch.tensor(shares, dtype=torch.float64)))
+def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
+    """Below a curve over the shares: the mean of what it has while everything is taken away."""
+    return float(np.trapezoid(curve, shares))

@@ -1,6 +1,5 @@
 """Pictures of training images as the model sees them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,26 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitrail.data.augment import to_picture
-from vitrail.data.items import Item
 from vitrail.data.loader import ImageDataset
-from vitrail.data.order import shuffled
 from vitrail.study.figures import STYLE, short
 
 SIDE = 1.35
 """Longer side of a picture on the sheet, in inches."""
 SMALL = 96
 """Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
-
-
-def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
-    """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
-    seen: Counter[tuple[int, ...]] = Counter()
-    turns = []
-    for index in shuffled(len(items), seed, 0):
-        turns.append((seen[items[index].labels], index))
-        seen[items[index].labels] += 1
-    picked = [index for _, index in sorted(turns, key=lambda turn: turn[0])[:count]]
-    return sorted(picked, key=lambda index: items[index].labels)
 
 
 def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: list[str], *, versions: int = 5) -> Figure:

@@ -54,13 +54,14 @@ class SingleLabel:
         yield self._unsure(plots / "unsure.png")
 
     def _confusion(self, file: Path) -> Markup:
-        names = self.answers.classes
+        names, contents = self.answers.classes, []
         matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
-        figures.save(figures.confusion(matrix, names), file)
-        many = len(names) > figures.MAX_NAMED_CLASSES
-        caption = "A row is a true class, a column a guess; the diagonal is right. Colour is the share of the row"
-        caption += ", its square root; classes have their index, as under Data." if many else "."
-        contents = [page.picture(file, "Confusion matrix", caption)]
+        if len(names) <= 4 * len(self.labels):  # else there is next to nothing in it
+            figures.save(figures.confusion(matrix, names), file)
+            many = len(names) > figures.MAX_NAMED_CLASSES
+            caption = "A row is a true class, a column a guess; the diagonal is right. Colour is the share of the row"
+            caption += ", its square root; classes have their index." if many else "."
+            contents.append(page.picture(file, "Confusion matrix", caption))
         if len(names) > figures.MAX_NUMBERED_CLASSES and not self.right.all():
             rows = [
                 (names[true], names[guess], Number(f"{count:,}"), Number(f"{100 * count / matrix[true].sum():.0f} %"))
@@ -70,7 +71,7 @@ class SingleLabel:
                 page.paragraph("The classes that are taken for each other most often:"),
                 page.table(("true", "guessed", "images", "of the class"), rows),
             ]
-        return page.section("Confusion", *contents)
+        return page.section("Confusion", *(contents or [page.paragraph("No class is taken for another.")]))
 
     def _per_class(self) -> Markup:
         names = self.answers.classes

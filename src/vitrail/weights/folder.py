@@ -10,8 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vitrail.data.items import ImageData, Item
 from vitrail.data.preparation import Preparation
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.data.sources import match_classes
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
@@ -52,6 +54,20 @@ class TrainedModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Prepared images (B, C, H, W) to logits (B, classes)."""
         return self.model(images)
+
+    def relabelled(self, data: ImageData, items: list[Item]) -> list[Item]:
+        """Items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.
+
+        Raises:
+            DataError: a class of the data is none of the model's, or images have several labels where the model gives one.
+        """
+        index = match_classes(data.classes, self.labels, where=data.source)
+        if data.multi_label and not self.multi_label:
+            raise DataError(
+                "the images have several labels each, the model gives one", where=data.source, hint="give images with one label"
+            )
+        found = [tuple(sorted(index[label] for label in item.labels)) for item in items]
+        return [Item(i.name, i.image, own if self.multi_label else own[0]) for i, own in zip(items, found, strict=True)]
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
         """Write the model folder; see `save_model`."""

@@ -1,0 +1,52 @@
+"""``vitrail study``."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, result, result_json
+
+
+def study(
+    model: str,
+    *,
+    data: str | None = None,
+    out: str | None = None,
+    split: Literal["train", "val", "test", "all"] | None = None,
+    images: Whole = 100,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """See into a model: where it looks, what it has learned, what it gets wrong; pictures, data and one page.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, a file of weights or a hub id.
+    data
+        What vitrail train takes, or images without labels. Default: the data of the run.
+    out
+        The folder to write. Default: studies/NAME-DATE-TIME.
+    split
+        Default: test, else val; all images of a folder without splits.
+    images
+        How many to look at, of as many classes as possible.
+    json
+        One JSON document: what is in study.json, and the folder.
+    """
+    from vitrail import api
+    from vitrail.checks import require_positive
+    from vitrail.cli.progress import StageProgress
+
+    require_positive(**{"--images": images})
+    with StageProgress() as progress:
+        folder, numbers = api.study_model(model, data, out, split=split, images=images, observer=progress)
+    if json:
+        result_json({"folder": str(folder), **numbers})
+        return
+    if "scores" in numbers:
+        result(f"top-1 accuracy  {100 * numbers['scores']['top1']:.2f} % of {numbers['images']} images")
+    if "occlusion" in numbers:
+        areas = numbers["occlusion"]["area"]
+        best, chance = (100 * areas[order] for order in ("most relevant first", "at random"))
+        result(f"occlusion       {best:.0f} % left on average when the most relevant patches go first, {chance:.0f} % at random")
+    result(f"report          {folder / 'report.html'}")

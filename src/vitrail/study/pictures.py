@@ -1,0 +1,168 @@
+"""Pictures of what is inside a model, legible at report size and safe for colour-blind eyes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+
+from vitrail.data.order import spread
+from vitrail.study.figures import BLUE, GREY, ORANGE, STYLE
+
+HEAT = matplotlib.colormaps["inferno"]
+BRIGHTEST = 0.95
+MOST_CELLS = 14
+"""Rows and columns of small maps in one picture, layers and heads too; more are thinned out."""
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, in pixels."""
+
+
+def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
+    """A map laid over the part of a picture that the model saw, at the picture's own resolution.
+
+    The picture is dark where the map is low and bright where it is high; what the model did not see is pale.
+
+    Args:
+        picture: upright, of any size.
+        heat: (rows, columns); its lowest value is the darkest, and the highest twentieth of them are the brightest.
+        box: what of the picture the map covers.
+    """
+    left, top, right, bottom = (round(side) for side in box)
+    grey = np.asarray(picture.convert("L").convert("RGB"), dtype=np.float32)
+    low, high = float(heat.min()), float(np.quantile(heat, BRIGHTEST))  # a few patches, often in corners, outshine all others
+    scaled = Image.fromarray(((heat - low) / max(high - low, 1e-12)).clip(0, 1).astype(np.float32))
+    shown = np.asarray(scaled.resize((right - left, bottom - top), Image.Resampling.BICUBIC)).clip(0, 1)
+    result = 0.35 * grey + 160
+    result[top:bottom, left:right] = 0.45 * grey[top:bottom, left:right] + 0.55 * 255 * HEAT(shown)[..., :3]
+    return Image.fromarray(result.clip(0, 255).astype(np.uint8))
+
+
+def sheet(rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str]) -> Figure:
+    """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row."""
+    side, shapes = 2.0, [row[0].height / row[0].width for row in rows]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(side * len(head), side * sum(shapes) + 0.3 * len(rows) + 0.2), layout="constrained")
+        grid = figure.subplots(len(rows), len(head), squeeze=False, height_ratios=shapes)
+        for place, (row, caption) in enumerate(zip(rows, captions, strict=True)):
+            for axes, image in zip(grid[place], row, strict=True):
+                axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest" if image.width < 96 else "antialiased")
+                axes.set(xticks=[], yticks=[])
+                axes.spines[:].set_visible(False)
+            grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False)
+        for axes, name in zip(grid[0], head, strict=True):
+            axes.set_title(name, fontsize=10)
+    return figure
+
+
+def heads(maps: np.ndarray) -> Figure:
+    """A small map for every layer (across) and head (down), each from 0 to its own highest: (layers, k, rows, columns)."""
+    across, down = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.75 * len(across) + 0.5, 0.75 * len(down) + 0.5), layout="constrained")
+        grid = figure.subplots(len(down), len(across), squeeze=False)
+        for i, head in enumerate(down):
+            for j, layer in enumerate(across):
+                grid[i, j].imshow(maps[layer, head], cmap=HEAT, vmin=0)
+                grid[i, j].set(xticks=[], yticks=[])
+            grid[i, 0].set_ylabel(f"{head + 1}", rotation=0, ha="right", va="center")
+        for j, layer in enumerate(across):
+            grid[0, j].set_title(f"{layer + 1}", fontsize=10)
+        figure.suptitle("layer", fontsize=10)
+        figure.supylabel("head", fontsize=10)
+    return figure
+
+
+def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[float]) -> Figure:
+    """Mean attention distance by layer and head, (layers, k), beside one that looks everywhere and a convolutional network."""
+    layers = np.arange(1, len(found) + 1)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
+        axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
+        depth = np.linspace(1, max(len(found), 1.001), len(convolutional))
+        axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
+        places = np.repeat(layers, found.shape[1])
+        axes.plot(places, found.ravel(), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
+        axes.plot(layers, found.mean(axis=1), color=ORANGE, linewidth=1, label="mean of the heads")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set(xlabel="layer", ylabel="mean distance, pixels", ylim=(0, None))
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def similarity(maps: np.ndarray) -> Figure:
+    """For every patch, in its place, how alike its position is to those of all patches: (rows, columns, rows, columns)."""
+    down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
+    low, high = float(maps.min()), float(maps.max())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.5 * len(across) + 1.2, 0.5 * len(down) + 0.6), layout="constrained")
+        grid = figure.subplots(len(down), len(across), squeeze=False)
+        for i, row in enumerate(down):
+            for j, column in enumerate(across):
+                axes = grid[i, j]
+                image = axes.imshow(maps[row, column], cmap="viridis", vmin=low, vmax=high)
+                axes.set(xticks=[], yticks=[])
+            grid[i, 0].set_ylabel(f"{row + 1}", rotation=0, ha="right", va="center", fontsize=8)
+        for j, column in enumerate(across):
+            grid[-1, j].set_xlabel(f"{column + 1}", fontsize=8)
+        figure.colorbar(image, ax=grid, shrink=0.7)
+        figure.supxlabel("column of the patch", fontsize=10)
+        figure.supylabel("row of the patch", fontsize=10)
+    return figure
+
+
+def filters(components: np.ndarray) -> Figure:
+    """Principal components (count, C, h, w) as small pictures; grey is nothing, of several channels colours are theirs."""
+    columns = 7
+    rows = -(-len(components) // columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.95 * columns, 0.95 * rows), layout="constrained")
+        for axes in figure.subplots(rows, columns, squeeze=False).flat:
+            axes.set_axis_off()
+        for axes, component in zip(figure.axes, components, strict=False):
+            shown = 0.5 + 0.5 * component / max(np.abs(component).max(), np.finfo(np.float32).tiny)
+            picture = shown.transpose(1, 2, 0) if len(shown) == 3 else shown.mean(axis=0)
+            axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    return figure
+
+
+CURVES: dict[str, dict[str, Any]] = {
+    "least relevant first": {"color": BLUE},
+    "at random": {"color": GREY},
+    "most attended first": {"color": ORANGE, "linestyle": ":"},
+    "most by rollout first": {"color": ORANGE, "linestyle": "--"},
+    "most relevant first": {"color": ORANGE},
+}
+"""Orders in which patches go, as they are drawn."""
+
+
+def occlusion(shares: Sequence[float], curves: Mapping[str, Sequence[float]], what: str) -> Figure:
+    """What is left, in per cent, of the answers while patches go in one or the other order of `CURVES`."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
+        for name, style in CURVES.items():
+            if name in curves:
+                axes.plot(100 * np.array(shares), 100 * np.array(curves[name]), marker="o", markersize=3, label=name, **style)
+        axes.set(xlabel="patches taken away, %", ylabel=what, xlim=(0, 100), ylim=(0, None))
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
+def layers(accuracies: Mapping[str, Sequence[float]]) -> Figure:
+    """Accuracy of probes after every layer, in per cent."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
+            axes.plot(range(1, len(values) + 1), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set(xlabel="layer", ylabel="accuracy, %")
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    return figure

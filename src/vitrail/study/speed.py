@@ -1,0 +1,77 @@
+"""What a model takes on this machine: images per second, and memory in training."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.models.inference import for_inference
+from vitrail.models.resizing import AnySize
+from vitrail.models.vit import ViT
+from vitrail.study.cost import totals
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model at one size of its images."""
+
+    image_size: tuple[int, int]
+    macs: int
+    """Multiply-adds of one image."""
+    kept: int
+    """Bytes that a step of training keeps of one image for its gradient, in single precision."""
+    rate: float
+    """Images per second, of this machine."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.5) -> list[Measured]:
+    """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
+
+    Args:
+        model: in evaluation mode.
+        batch: images at a time, for the speed.
+        sizes: heights and widths, multiples of the patch.
+        seconds: of measuring, at each size.
+    """
+    own, patch = model.config.image_size, model.config.patch_size
+    scaled = [tuple(max(1, round(f * s / p)) * p for s, p in zip(own, patch, strict=True)) for f in (2 / 3, 1, 3 / 2)]
+    return [_measured(model, (height, width), batch, seconds) for height, width in sizes or dict.fromkeys(scaled)]
+
+
+def _measured(model: ViT, size: tuple[int, int], batch: int, seconds: float) -> Measured:
+    _, macs = totals(model.config.changed(image_size=size))
+    device = next(model.parameters()).device
+    images = torch.zeros(batch, model.config.channels, *size, device=device)
+    network = AnySize(cast(ViT, for_inference(model).model))
+    times: list[float] = []
+    with torch.inference_mode():
+        network(images)
+        while sum(times) < seconds:
+            start = time.perf_counter()
+            network(images).cpu()
+            times.append(time.perf_counter() - start)
+    return Measured(size, macs, kept_for_gradients(AnySize(model), images[:1]), batch / sorted(times)[len(times) // 2])
+
+
+def kept_for_gradients(model: nn.Module, images: Tensor) -> int:
+    """Bytes that a forward pass keeps for the gradient of every weight, beside the weights themselves."""
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        answers = model(images)
+        del answers
+    return sum(kept.values())

@@ -1,0 +1,338 @@
+"""A study of a model on some images: where it looks, what it has learned, what it gets wrong; data, pictures and a page."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data.items import Item
+from vitrail.data.order import spread
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import write_json, write_text
+from vitrail.models.inference import for_inference, quickest_precision
+from vitrail.study import figures, occlusion, page, pictures, probes
+from vitrail.study.answers import Answers
+from vitrail.study.attention import head_maps, reading_map, relevance_map, rollout_map
+from vitrail.study.cost import cost
+from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
+from vitrail.study.embedding import filters, position_similarity
+from vitrail.study.multi_label import THESE, MultiLabel
+from vitrail.study.page import Markup, Number
+from vitrail.study.single_label import SingleLabel
+from vitrail.study.speed import measured
+from vitrail.study.subjects import Subjects
+from vitrail.study.tables import cost_table
+from vitrail.weights.folder import TrainedModel
+
+SHOWN = 6
+"""Images whose maps are drawn."""
+SHOTS = (1, 5, 10)
+WORK = 2**29
+"""Bytes that a pass with gradients may take for what it keeps of its layers."""
+KEPT = 96
+"""Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
+MAPS: dict[str, Callable[..., Tensor]] = {"attention": reading_map, "rollout": rollout_map, "relevance": relevance_map}
+ORDERS = {
+    "least relevant first": ("relevance", -1),
+    "at random": ("random", 1),
+    "most attended first": ("attention", 1),
+    "most by rollout first": ("rollout", 1),
+    "most relevant first": ("relevance", 1),
+}
+"""In which patches are taken away: by which map, from its highest or its lowest."""
+Begin = Callable[[str, int], None]
+
+READ_FROM = {
+    "class": "the class token",
+    "mean": "all patches together",
+    "class+mean": "the class token and all patches together",
+    "attention": "the query of attention pooling",
+}
+ATTENTION = (
+    "Attention is that of the last layer, from {}, which the answer is read from. Rollout follows the mean attention of all "
+    "heads through all layers (Abnar and Zuidema 2020)."
+)
+RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
+BRIGHT = (
+    " The brightest twentieth of each map is drawn alike; pale is what the model does not see. A patch or two that are bright in "
+    "every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
+)
+HEADS = (
+    "The first of the images above, as every head of every layer looks at it: attention from what the answer is read from, each "
+    "map from nothing (black) to its own highest. All of them are in maps.npz."
+)
+OCCLUSION = (
+    "Patches become the mean colour, from none to all of them. With a map that points at what matters answers fall faster than "
+    "by chance when its best patches go, and hold out longer when its worst do; the upper curve read from the right is insertion."
+)
+DISTANCES = (
+    "A dot is a head: how far it looks from a patch on average, weighted by attention. Low dots look nearby, as convolutions do; "
+    "high ones in the first layers look across the image at once. The blue line is a convolutional network, its blocks spread "
+    "over the same depth, if it looked alike at everything in its receptive field."
+)
+COST = "Images per second of this machine, in single precision; memory is what training keeps of an image for its gradient."
+
+
+def write_study(
+    folder: Path,
+    trained: TrainedModel,
+    subjects: Subjects,
+    answers: Answers | None,
+    *,
+    title: str,
+    begin: Begin = lambda what, images: None,
+    advance: Callable[[int], None] = lambda images: None,
+) -> dict[str, Any]:
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
+
+    Args:
+        folder: exists.
+        trained: the model.
+        subjects: the images.
+        answers: what the model says of them; None of a model that gives vectors.
+        title: of the page.
+        begin: told of every pass over so many images.
+        advance: told of the images that are done.
+
+    Raises:
+        ConfigError: a model that merges tokens.
+        DataError: an image that cannot be read.
+    """
+    study = _Study(folder, trained, subjects, answers, begin, advance)
+    write_text(folder / "report.html", page.page(title, list(study.sections())))
+    maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
+    with (folder / "maps.npz").open("wb") as file:
+        np.savez_compressed(file, images=np.array([item.name for item in subjects.items]), **maps)
+    write_json(folder / "study.json", study.numbers)
+    return study.numbers
+
+
+class _Study:
+    """The sections of a page; each writes its pictures, and leaves its numbers and maps."""
+
+    def __init__(
+        self,
+        folder: Path,
+        trained: TrainedModel,
+        subjects: Subjects,
+        answers: Answers | None,
+        begin: Begin,
+        advance: Callable[[int], None],
+    ):
+        self.folder, self.subjects, self.answers, self.begin, self.advance = folder, subjects, answers, begin, advance
+        self.model, self.preparation = trained.model.eval(), trained.preparation
+        self.device = next(self.model.parameters()).device
+        c = self.model.config
+        if c.token_merging:
+            raise ConfigError(
+                "a model that merges tokens has none that keep their place", where="model", hint="study it without token_merging"
+            )
+        self.batch = max(1, min(32, WORK // (KEPT * (c.prefix + c.grid[0] * c.grid[1]) * c.dim * c.depth)))
+        self.pixels = self._read(subjects.items, "reading images")
+        self.maps: dict[str, Tensor] = {}
+        self.numbers: dict[str, Any] = {"images": len(subjects.items)}
+
+    def sections(self) -> Iterator[Markup]:
+        """Everything, in the order of the page."""
+        answers, part = self.answers, None
+        if answers is not None and self.subjects.labelled:
+            part = MultiLabel(answers, None, THESE) if answers.multi_label else SingleLabel(answers)
+            self.numbers["scores"] = answers.scores
+        yield page.cards([*(part.cards() if part else ()), *self._size()])
+        yield self._where_it_looks()
+        yield self._heads()
+        if answers is not None:
+            yield self._occlusion(answers)
+        yield self._distances()
+        yield self._positions()
+        yield self._filters()
+        if self.subjects.known:
+            yield self._probes()
+        if part:
+            yield from part.sections(self.folder)
+        yield self._cost()
+
+    def _read(self, items: list[Item], what: str) -> Tensor:
+        """Prepared pixels, uint8 (N, C, H, W)."""
+        self.begin(what, len(items))
+        found = []
+        for item in items:
+            found.append(torch.from_numpy(self.preparation.pixels(item.image)))
+            self.advance(1)
+        return torch.stack(found)
+
+    def _batches(self, pixels: Tensor, what: str) -> Iterator[Tensor]:
+        """Normalised images, where the model is."""
+        self.begin(what, len(pixels))
+        for part in pixels.split(self.batch):
+            yield self.preparation.normalize(part.to(self.device))
+            self.advance(len(part))
+
+    def _picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
+        file = self.folder / f"{name}.png"
+        figures.save(figure, file)
+        return page.picture(file, title, caption)
+
+    def _size(self) -> Iterator[tuple[str, str]]:
+        counted = cost(self.model.config)
+        self.numbers |= {"parameters": counted.parameters, "macs": counted.macs}
+        yield f"{counted.parameters / 1e6:.2f} M", f"parameters; {counted.macs / 1e6:,.1f} M multiply-adds per image"
+
+    def _where_it_looks(self) -> Markup:
+        made = {name: method for name, method in MAPS.items() if self.answers is not None or name != "relevance"}
+        for name, method in made.items():
+            batches = self._batches(self.pixels, name)
+            self.maps[name] = torch.cat([method(self.model, images).cpu() for images in batches])
+        rows, captions = [], []
+        (self.folder / "overlays").mkdir()
+        for number in spread(len(self.pixels), SHOWN):
+            item = self.subjects.items[number]
+            whole = self.preparation.decode(item.image, share=None)
+            box = self.preparation.box(*whole.size)
+            laid = {name: pictures.overlay(whole, self.maps[name][number].numpy(), box) for name in made}
+            for name, image in laid.items():
+                image.save(self.folder / "overlays" / f"{number:04}-{name}.png")
+            rows.append([whole, *laid.values()])
+            captions.append(self._caption(number))
+        caption = ATTENTION.format(READ_FROM[self.model.config.pool]) + (RELEVANCE if "relevance" in made else "") + BRIGHT
+        head = ["image", *made]
+        return page.section("Where it looks", self._picture(pictures.sheet(rows, head, captions), "maps", "Maps", caption))
+
+    def _caption(self, number: int) -> str:
+        answers, item = self.answers, self.subjects.items[number]
+        if answers is None:
+            return figures.short(Path(item.name).name, 30)
+        guess = answers.said(number, int(answers.probabilities[number].argmax()))
+        if not self.subjects.labelled or answers.multi_label or item.label == answers.probabilities[number].argmax():
+            return guess
+        return f"{guess}\nis {figures.short(answers.classes[item.labels[0]])}"
+
+    def _heads(self) -> Markup:
+        image = self.preparation.normalize(self.pixels[:1].to(self.device))
+        found = head_maps(self.model, image)[0].cpu()
+        self.maps["heads"] = found
+        return page.section("Heads", self._picture(pictures.heads(found.numpy()), "heads", "Maps of all heads", HEADS))
+
+    def _occlusion(self, answers: Answers) -> Markup:
+        guesses = torch.from_numpy(answers.probabilities.argmax(axis=1))
+        by_label = self.subjects.labelled and not answers.multi_label
+        followed = torch.tensor([item.label for item in self.subjects.items]) if by_label else guesses
+        chance = torch.rand(self.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
+        scores, (first, *between, last) = {**self.maps, "random": chance}, occlusion.SHARES
+        network = for_inference(self.model, quickest_precision(self.device))
+
+        def right(what: str, map_: Tensor, shares: Sequence[float]) -> list[float]:
+            parts = []
+            self.begin(f"occlusion, {what}", len(shares) * len(self.pixels))
+            for part, by, labels in zip(*(t.split(32) for t in (self.pixels, map_, followed)), strict=True):
+                images = self.preparation.normalize(part.to(self.device))
+                by, labels = by.to(self.device), labels.to(self.device)
+                parts.append(occlusion.deletion(network, images, by, labels, shares=shares, on_pass=self.advance)[0].cpu())
+            return torch.cat(parts, dim=1).double().mean(dim=1).tolist()
+
+        whole, nothing = right("nothing and all", chance, (first, last))
+        curves = {order: [whole, *right(order, sign * scores[name], between), nothing] for order, (name, sign) in ORDERS.items()}
+        areas = {order: occlusion.area(curve) for order, curve in curves.items()}
+        self.numbers["occlusion"] = {"shares": occlusion.SHARES, "right": curves, "area": areas}
+        figure = pictures.occlusion(occlusion.SHARES, curves, "right answers, %" if by_label else "guesses that stay, %")
+        best, random, worst = (100 * areas[k] for k in ("most relevant first", "at random", "least relevant first"))
+        verdict = (
+            f"With the most relevant patches taken away first {best:.0f} % are left on average, at random {random:.0f} %, with "
+            f"the least relevant first {worst:.0f} %: "
+        )
+        verdict += "the map points at what matters." if best < random < worst else "the map points at nothing."
+        return page.section(
+            "Does it matter where it looks", page.paragraph(verdict), self._picture(figure, "occlusion", "Occlusion", OCCLUSION)
+        )
+
+    def _distances(self) -> Markup:
+        size = self.model.config.image_size
+        parts = [mean_attention_distances(self.model, i) * len(i) for i in self._batches(self.pixels, "distances")]
+        found = (torch.stack(parts).sum(dim=0) / len(self.pixels)).cpu()
+        self.numbers["attention_distance"] = found.tolist()
+        alike, fields = uniform_distance(size), receptive_fields()
+        figure = pictures.distances(found.numpy(), alike, [uniform_distance(size, field) for field in fields])
+        return page.section("How far it looks", self._picture(figure, "distances", "Mean attention distance", DISTANCES))
+
+    def _positions(self) -> Markup:
+        scheme = self.model.config.position
+        if scheme == "none":
+            return page.section("Positions", page.paragraph("The model knows no positions."))
+        found = position_similarity(self.model).cpu()
+        self.maps["position_similarity"] = found
+        meaning = {
+            "relative": "what the relative bias adds to a score, the mean over all heads",
+            "rotary": "the score of two equal tokens after both have been turned",
+        }.get(scheme, "the cosine similarity of its position to those of all patches")
+        caption = f"Every small map stands where its patch does in the image, and shows {meaning} ({scheme})."
+        return page.section("Positions", self._picture(pictures.similarity(found.numpy()), "positions", "Positions", caption))
+
+    def _filters(self) -> Markup:
+        components, shares = filters(self.model)
+        caption = (
+            f"Principal components of the first filters, those that explain most first; these {len(shares)} hold "
+            f"{100 * shares.sum():.0f} % of their variance. Grey is nothing."
+        )
+        figure = pictures.filters(components.cpu().numpy())
+        return page.section("Filters", self._picture(figure, "filters", "Filters of the patch embedding", caption))
+
+    def _probes(self) -> Markup:
+        known, asked = self.subjects.known, self.subjects.asked
+        sides = [(self._read(part, f"reading {what}"), what) for part, what in ((known, "probes"), (asked, "tests of probes"))]
+        train, test = (probes.features(self.model, self._batches(pixels, what)) for pixels, what in sides)
+        labels, expected = (np.array([item.label for item in part]) for part in (known, asked))
+        per_layer = {
+            "nearest neighbours": [
+                probes.nearest_neighbours(a, labels, b, expected) for a, b in zip(train[:-1], test[:-1], strict=True)
+            ]
+        }
+        few = []
+        for shots in SHOTS:
+            try:
+                few.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
+            except DataError:
+                break
+        rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few]
+        linear = probes.linear_probe(train[-1], labels, test[-1], expected)
+        nearest = probes.nearest_neighbours(train[-1], labels, test[-1], expected)
+        rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
+        self.numbers["probes"] = {
+            "few_shot": {f.shots: {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few},
+            "linear": linear,
+            "nearest_neighbours": nearest,
+            "layers": per_layer,
+            "images": {"known": len(known), "asked": len(asked)},
+        }
+        words = (
+            f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "
+            f"on {len(asked):,} others. ± is the standard deviation over draws of the images."
+        )
+        caption = "The vote of the nearest images, by what the answer could be read from after each layer."
+        return page.section(
+            "Probes",
+            page.paragraph(words),
+            page.table(("images that are known", "accuracy, %", "±"), rows),
+            self._picture(pictures.layers(per_layer), "probes", "Probes by layer", caption),
+        )
+
+    def _cost(self) -> Markup:
+        found = measured(self.model, self.batch)
+        self.numbers["cost"] = [row.to_dict() for row in found]
+        rows = [(f"{row.image_size[0]}×{row.image_size[1]}", *_cells(row.macs / 1e9, row.kept / 1e6, row.rate)) for row in found]
+        return page.section(
+            "Cost",
+            page.table(("image", "multiply-adds, G", "memory in training, MB", "images/s"), rows),
+            page.note(COST),
+            cost_table(cost(self.model.config)),
+        )
+
+
+def _cells(*numbers: float) -> list[Number]:
+    return [Number(f"{number:,.3g}") for number in numbers]
+
+
+def _accuracy(mean: float, spread: float | None = None) -> tuple[Number, Number]:
+    return Number(f"{100 * mean:.1f}"), Number("" if spread is None else f"{100 * spread:.1f}")

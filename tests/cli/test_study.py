@@ -1,0 +1,49 @@
+"""``vitrail study``."""
+
+import json
+
+import pytest
+
+
+def test_study_prints_where_the_report_is(vitrail, run, pictures, tmp_path):
+    answer = vitrail("study", run.folder, "--data", pictures, "--out", tmp_path / "out", "--images", 6)
+    assert answer.code == 0
+    assert f"{tmp_path / 'out' / 'report.html'}" in answer.out
+    assert "top-1 accuracy" in answer.out and "of 5 images" in answer.out
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_study_gives_its_numbers_as_one_document(vitrail, run, pictures, tmp_path):
+    answer = vitrail("study", run.folder, "--data", pictures, "--out", tmp_path / "out", "--images", 6, "--json")
+    told = json.loads(answer.out)
+    assert told.pop("folder") == str(tmp_path / "out")
+    assert told == json.loads((tmp_path / "out" / "study.json").read_text())
+
+
+def test_study_takes_the_data_of_a_run_and_names_its_folder_itself(vitrail, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = vitrail("study", run.folder, "--images", 3)
+    assert answer.code == 0
+    (folder,) = (tmp_path / "studies").iterdir()
+    assert folder.name.startswith("colours-")
+    assert (folder / "study.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--images", "0"], 2, "--images is 0"),
+        (["--images", "1.5"], 2, "no whole number"),
+        (["--split", "best"], 2, "best"),
+        (["--data", "nowhere"], 3, "no data at 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_studied_is_refused(vitrail, run, tmp_path, words, code, said):
+    answer = vitrail("study", run.folder, "--out", tmp_path / "out", *words)
+    assert answer.code == code
+    assert said in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_not_there_has_the_exit_code_of_models(vitrail, pictures, tmp_path):
+    assert vitrail("study", tmp_path / "nothing", "--data", pictures, "--out", tmp_path / "out").code == 4

@@ -1,0 +1,186 @@
+"""A study of a small run, its numbers and its page."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from vitrail.data.sources import open_data
+from vitrail.errors import ConfigError, DataError
+from vitrail.study.subjects import labelled_subjects, plain_subjects
+from vitrail.training.observer import Observer
+
+DIGITS = {"training.epochs": 12, "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128}
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A run on the digits that is right nine times in ten."""
+    return vitrail.train("digits", tmp_path_factory.mktemp("runs") / "digits", **DIGITS)
+
+
+@pytest.fixture(scope="module")
+def study(digits, tmp_path_factory):
+    """The folder of a study of it, and its numbers."""
+    return vitrail.study_model(digits.folder, out=tmp_path_factory.mktemp("studies") / "digits", images=200)
+
+
+def test_taking_the_most_relevant_patches_hurts_more_than_any_others(study):
+    _, numbers = study
+    areas = numbers["occlusion"]["area"]
+    assert numbers["scores"]["top1"] > 0.9
+    assert areas["most relevant first"] < areas["at random"] - 0.05
+    assert areas["most relevant first"] < areas["least relevant first"] - 0.05
+
+
+def test_a_curve_of_occlusion_begins_with_the_accuracy(study):
+    _, numbers = study
+    for curve in numbers["occlusion"]["right"].values():
+        assert len(curve) == len(numbers["occlusion"]["shares"])
+        assert curve[0] == pytest.approx(numbers["scores"]["top1"], abs=0.011)  # it may be computed in half precision
+
+
+def test_heads_look_at_different_distances(study):
+    first = study[1]["attention_distance"][0]
+    assert max(first) > 1.1 * min(first)
+
+
+def test_probes_know_the_digits(study):
+    probes = study[1]["probes"]
+    assert probes["few_shot"][10]["mean"] > 0.7
+    assert probes["few_shot"][1]["mean"] < probes["few_shot"][10]["mean"]
+    assert probes["linear"] > 0.85 and probes["nearest_neighbours"] > 0.85
+    assert len(probes["layers"]["nearest neighbours"]) == 2
+
+
+def test_the_folder_holds_data_pictures_and_a_page(study):
+    folder, numbers = study
+    assert json.loads((folder / "study.json").read_text())["scores"] == numbers["scores"]
+    maps = np.load(folder / "maps.npz")
+    assert maps["relevance"].shape == maps["attention"].shape == maps["rollout"].shape == (200, 4, 4)
+    assert maps["heads"].shape == (2, 4, 4, 4)
+    assert len(maps["images"]) == 200
+    names = {"maps", "heads", "occlusion", "distances", "positions", "filters", "probes", "confusion", "calibration"}
+    assert names <= {file.stem for file in folder.glob("*.png")}
+    for file in folder.glob("*.png"):
+        pixels = np.asarray(Image.open(file).convert("L"))
+        assert pixels.std() > 5, f"{file.name} is blank"
+
+
+def test_overlays_have_the_resolution_of_the_image(study):
+    files = sorted((study[0] / "overlays").iterdir())
+    assert len(files) == 6 * 3
+    assert {Image.open(file).size for file in files} == {(8, 8)}
+
+
+def test_the_page_needs_nothing_but_itself_and_shows_every_picture(study):
+    text = (study[0] / "report.html").read_text()
+    assert not re.search(r"(?:src|href)=\"(?!data:)", text)
+    assert text.count("<img") == len(list(study[0].glob("*.png")))
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
+def test_a_browser_shows_the_page_without_a_network(study, tmp_path):
+    shot = tmp_path / "page.png"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
+    flags += ["--disable-component-update", "--disable-quic", f"--user-data-dir={tmp_path / 'profile'}"]
+    flags += ["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1000,6000", f"--screenshot={shot}"]
+    subprocess.run(["chromium", *flags, (study[0] / "report.html").as_uri()], check=True, capture_output=True, timeout=120)
+    page = np.asarray(Image.open(shot).convert("RGB")).astype(int)
+    colourful = (page.max(axis=2) - page.min(axis=2) > 40).any(axis=1)
+    assert page.shape[0] == 6000
+    assert colourful.mean() > 0.2  # maps and curves, of which a page without its pictures has none
+
+
+def test_a_study_without_labels_looks_at_the_images_alone(run, pictures, tmp_path):
+    unsorted = tmp_path / "unsorted"
+    unsorted.mkdir()
+    for number, file in enumerate(sorted(pictures.rglob("*.png"))[::3]):
+        shutil.copy(file, unsorted / f"{number}.png")
+    folder, numbers = vitrail.study_model(run.folder, unsorted, tmp_path / "out")
+    assert "scores" not in numbers and "probes" not in numbers
+    assert numbers["images"] == 8 and "occlusion" in numbers
+    assert "guesses that stay" not in (folder / "report.html").read_text()  # it stands in the picture
+    assert not (folder / "confusion.png").exists()
+
+
+def test_labels_that_are_not_the_models_leave_out_its_errors_and_say_so(digits, pictures, tmp_path):
+    told = []
+
+    class Listener(Observer):
+        def note(self, text):
+            told.append(text)
+
+    _, numbers = vitrail.study_model(digits.folder, pictures, tmp_path / "out", images=6, observer=Listener())
+    assert "scores" not in numbers
+    assert "none of the model's labels" in told[0]
+    assert numbers["probes"]["images"]["known"] > 10
+
+
+def test_a_model_without_classes_is_studied_without_relevance(run, pictures, tmp_path):
+    model = vitrail.create_model("ViT-Ti/4", image_size=8, dim=16, depth=2, heads=2, mlp_dim=32, num_classes=0).eval()
+    headless = vitrail.TrainedModel(model, [], run.trained.preparation)
+    folder, numbers = vitrail.study_model(headless, pictures, tmp_path / "out", images=4)
+    assert "occlusion" not in numbers
+    assert set(np.load(folder / "maps.npz")) >= {"attention", "rollout"}
+    assert "relevance" not in np.load(folder / "maps.npz")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"position": "none"}, {"position": "relative", "pool": "mean"}, {"registers": 2, "pool": "attention"}]
+)
+def test_any_kind_of_model_can_be_studied(run, pictures, tmp_path, fields):
+    model = vitrail.create_model("ViT-Ti/4", image_size=(8, 16), dim=16, depth=2, heads=2, mlp_dim=32, num_classes=3, **fields)
+    preparation = vitrail.Preparation.standard((8, 16))
+    trained = vitrail.TrainedModel(model.eval(), ["blue", "green", "red"], preparation)
+    _, numbers = vitrail.study_model(trained, pictures, tmp_path / "out", images=4)
+    assert np.shape(numbers["attention_distance"]) == (2, 2)
+
+
+def test_nothing_is_left_of_a_study_that_fails(run, pictures, tmp_path):
+    model = vitrail.create_model("ViT-Ti/4", image_size=8, dim=16, depth=2, heads=2, mlp_dim=32, num_classes=3, token_merging=1)
+    trained = vitrail.TrainedModel(model.eval(), run.trained.labels, run.trained.preparation)
+    with pytest.raises(ConfigError, match="merges tokens"):
+        vitrail.study_model(trained, pictures, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    with pytest.raises(ConfigError, match="exists"):
+        vitrail.study_model(run.folder, pictures, tmp_path / "taken")
+
+
+def test_subjects_of_a_folder_of_images_and_of_one_image(pictures):
+    file = pictures / "red" / "0.png"
+    assert [item.name for item in plain_subjects(pictures / "red", 3).items] == ["0.png", "4.png", "7.png"]
+    assert [item.name for item in plain_subjects(file, 3).items] == ["0.png"]
+    assert plain_subjects(pictures, 3) is None
+    assert plain_subjects("digits", 3) is None
+
+
+def test_subjects_for_probes_are_of_different_splits(digits):
+    found = labelled_subjects(digits.trained, open_data("digits"), "test", 20)
+    assert len(found.items) == 20 and found.labelled
+    assert len(found.known) == 1000
+    assert not {item.name for item in found.known} & {item.name for item in found.asked}
+
+
+def test_an_unreadable_image_is_named(run, tmp_path):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(DataError, match=r"broken\.png"):
+        vitrail.study_model(run.folder, tmp_path / "images", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_leaves_the_global_random_numbers_alone(run, pictures, tmp_path):
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    vitrail.study_model(run.folder, pictures, tmp_path / "out", images=3)
+    assert torch.equal(torch.rand(1), expected)
