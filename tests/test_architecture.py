@@ -26,7 +26,7 @@ every_module = pytest.mark.parametrize("name", MODULES)
 
 GROUND = {"errors", "checks", "settings", "files"}
 ALLOWED = {
-    "": {"api", "data", "models", "weights", "training", "study", "errors"},
+    "": {"api", "grid", "data", "models", "weights", "training", "study", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -40,7 +40,8 @@ ALLOWED = {
     "study": GROUND | {"parts", "models", "data", "weights"},
     "deploy": GROUND | {"parts", "models", "data", "weights"},
     "api": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy"},
-    "cli": GROUND | {"", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+    "grid": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+    "cli": GROUND | {"grid", "", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

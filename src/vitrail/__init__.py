@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, evaluate, predict, resume, study_model, train
+    from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
+    from vitrail.grid import sweep
     from vitrail.models.config import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
@@ -25,10 +26,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Run": "api",
+    "compare": "api",
     "evaluate": "api",
     "predict": "api",
     "resume": "api",
     "study_model": "api",
+    "sweep": "grid",
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",
@@ -58,6 +61,7 @@ __all__ = [
     "VitrailError",
     "capture",
     "capture_names",
+    "compare",
     "convert",
     "create_model",
     "evaluate",
@@ -69,6 +73,7 @@ __all__ = [
     "predict",
     "resume",
     "study_model",
+    "sweep",
     "train",
 ]
 

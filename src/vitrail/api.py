@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.files import path_of, whole_folder
 from vitrail.models.inference import Precision, for_inference
-from vitrail.study.cost import cost
+from vitrail.study.cost import cost, totals
 from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
@@ -34,8 +34,8 @@ from vitrail.training.preparing import (
     require_transform,
     resolve_run,
     start_model,
+    used,
     with_batch_size,
-    without,
 )
 from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.resuming import require_same_settings
@@ -47,6 +47,7 @@ from vitrail.weights.reference import load_model, open_model
 
 if TYPE_CHECKING:
     from vitrail.study.answers import Answers
+    from vitrail.study.comparison import Compared
 
 Picture = str | Path | bytes | Image.Image
 Labels = list[tuple[str, float]]
@@ -118,7 +119,7 @@ def train(
             with run.at_work(signals, group):
                 torch.manual_seed(resolved.training.seed)
                 model = start_model(resolved, start, source.classes)
-                left, preparation = without(source, bad), preparation_of(resolved)
+                left, preparation = used(source, bad, resolved), preparation_of(resolved)
                 trainer = Trainer(
                     resolved, model, preparation, left, run, transform=transform, teacher=teacher, group=group, signals=signals
                 )
@@ -158,7 +159,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
                         where=resolved.data.source,
                         hint="bring the data back as it was, or train anew",
                     )
-                source = without(source, run.bad_images)
+                source = used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = open_model(resolved.start)
@@ -285,6 +286,24 @@ def study_model(
     return folder, numbers
 
 
+def compared(run: RunFolder, name: str) -> "Compared":
+    """What is known of a run, to be put beside others."""
+    from vitrail.study.comparison import Compared
+
+    settings, standing = run.settings, run.standing
+    parameters, macs = totals(settings.model.config)
+    return Compared(
+        name,
+        standing["state"],
+        settings.model_dump(mode="json"),
+        run.rows,
+        parameters,
+        macs,
+        standing.get("split", ""),
+        standing.get("scores", {}),
+    )
+
+
 def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Answers":
     """What a model says of the images of a study."""
     from vitrail.study.answers import Answers
@@ -295,6 +314,30 @@ def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -
     _require_finite(result.logits)
     chances = result.probabilities.numpy()
     return Answers(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
+
+
+def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
+    """Runs side by side, in the order given: scores with their uncertainty, curves, cost, and the settings that differ.
+
+    Args:
+        runs: folders of runs, finished or not.
+        out: a folder to write ``report.html``, ``curves.png`` and ``comparison.json`` to, which must not exist; none by default.
+
+    Raises:
+        ModelFileError: a folder that is no run.
+    """
+    from vitrail.study.comparison import write_comparison
+
+    if out is not None:
+        require_free(path_of(out))
+    found = [compared(RunFolder.open(path_of(run)), str(run)) for run in runs]
+    last = [Path(run.name).resolve().name for run in found]
+    if len(set(last)) == len(found):  # else they keep their whole paths
+        found = [replace(run, name=name) for run, name in zip(found, last, strict=True)]
+    if out is not None:
+        with whole_folder(path_of(out), replace=False) as draft:
+            write_comparison(draft, found)
+    return found
 
 
 def predict(
@@ -450,7 +493,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     validation = look("val", trainer.validation) if source.multi_label else None
     if group.first:
         _report(trainer, trained, split, items, result, validation)
-    trainer.finish()
+    trainer.finish(split=split, scores=result.scores())
     (number,) = group.most(trainer.signals.received)
     if number:
         what = "finished before it could be stopped"

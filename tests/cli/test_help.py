@@ -11,19 +11,9 @@ import vitrail
 from vitrail.cli.app import app
 
 COMMANDS = [
-    "demo",
-    "train",
-    "resume",
-    "convert",
-    "evaluate",
-    "predict",
-    "study",
-    "summary",
-    "models",
-    "recipes",
-    "doctor",
-    "data",
-]
+    "demo", "train", "resume", "evaluate", "predict", "study", "compare", "sweep", "summary", "convert", "models", "recipes",
+    "doctor", "data",
+]  # fmt: skip
 BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {
     "train": "--data --out --recipe --model --from --epochs --batch-size --lr --seed --image-size --precision "
@@ -31,6 +21,8 @@ PROMISED_FLAGS = {
     "evaluate": "--data --split --json",
     "predict": "--top --json",
     "study": "--data --out --split --images --json",
+    "compare": "--out --json",
+    "sweep": "--data --out --over --recipe --config --against --json",
     "summary": "--image-size --json",
     "demo": "--out --seed",
     "data check": "--json",

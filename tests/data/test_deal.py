@@ -4,8 +4,10 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from vitrail.data.deal import deal
+from vitrail.data.deal import deal, share_of
+from vitrail.data.items import Item
 
 SHARES = {"test": 0.2, "val": 0.1}
 
@@ -79,3 +81,14 @@ def test_one_label_each_is_dealt_as_a_class_is_where_sets_are_common():
 def test_images_that_share_their_labels_with_no_other_are_dealt_all_the_same():
     labels = [tuple(i for i in range(5) if number >> i & 1) for number in range(32)]
     assert Counter(deal([str(i) for i in range(32)], labels, SHARES, 0).values()) == {"train": 21, "test": 7, "val": 4}
+
+
+def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
+    items = [Item(str(i), Image.new("L", (1, 1)), i % 3 if i < 90 else 3) for i in range(92)]
+    small, large = share_of(items, 0.1, seed=1), share_of(items, 0.5, seed=1)
+    assert [sum(item.label == label for item in small) for label in range(4)] == [3, 3, 3, 1]
+    assert [sum(item.label == label for item in large) for label in range(4)] == [15, 15, 15, 1]
+    assert {item.name for item in small} < {item.name for item in large}
+    assert [int(item.name) for item in large] == sorted(int(item.name) for item in large)
+    assert share_of(items, 1.0, seed=1) == items
+    assert small != share_of(items, 0.1, seed=2)

@@ -17,7 +17,7 @@ from vitrail.models.config import ViTConfig
 from vitrail.study.answers import Answers
 from vitrail.study.cost import cost
 from vitrail.study.multi_label import THESE
-from vitrail.study.report import curves_caption, duration, for_multi_label, write_report
+from vitrail.study.report import curves_caption, for_multi_label, write_report
 from vitrail.weights.reference import load_model
 
 CONFIG = ViTConfig(image_size=8, patch_size=4, channels=1, num_classes=2, dim=16, depth=1, heads=2, mlp_dim=32)
@@ -202,23 +202,6 @@ def test_the_page_counts_the_images_of_every_split_that_has_any(report):
 def test_the_page_says_how_long_training_took(report):
     text = Page(report(["cat", "dog"])[0] / "report.html").text  # 100, 101 and 102 s at 1,000, 999 and 998 images/s
     assert "Training took 2 min per epoch (999 images per second), 5 min for all 3." in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "0.0 s"),
-        (9.94, "9.9 s"),
-        (49.2, "49 s"),
-        (99.4, "99 s"),
-        (100, "2 min"),
-        (5960, "99 min"),
-        (6000, "1 h 40 min"),
-        (90_000, "25 h 0 min"),
-    ],
-)
-def test_durations_are_said_as_people_say_them(seconds, said):
-    assert duration(seconds) == said
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])

@@ -7,7 +7,7 @@ import pytest
 
 from vitrail.models.config import ViTConfig
 from vitrail.study.cost import cost
-from vitrail.study.tables import Score, class_table, cost_table, count_table, weakest
+from vitrail.study.tables import Score, class_table, cost_table, count_table, duration, weakest
 
 
 def cells(table: str) -> list[list[str]]:
@@ -77,3 +77,20 @@ def test_the_cost_of_the_parts_sums_to_that_of_the_model():
     assert blocks.tolist() == [3 * 2224, 3 * (5 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 5 * 5 * 16)]  # 5 tokens
     assert head_row.tolist() == [16 * 2 + 2, 16 * 2]
     assert parts[5][2] == f"{100 * 34 / made.parameters:.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0.0 s"),
+        (9.94, "9.9 s"),
+        (49.2, "49 s"),
+        (99.4, "99 s"),
+        (100, "2 min"),
+        (5960, "99 min"),
+        (6000, "1 h 40 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_durations_are_said_as_people_say_them(seconds, said):
+    assert duration(seconds) == said

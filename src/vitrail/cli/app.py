@@ -13,6 +13,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import vitrail
+from vitrail.cli.compare import compare
 from vitrail.cli.console import problem
 from vitrail.cli.convert import convert
 from vitrail.cli.data_check import check
@@ -26,6 +27,7 @@ from vitrail.cli.recipes import recipes
 from vitrail.cli.resume import resume
 from vitrail.cli.study import study
 from vitrail.cli.summary import summary
+from vitrail.cli.sweep import sweep
 from vitrail.cli.train import train
 from vitrail.errors import VitrailError
 
@@ -37,7 +39,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-for _command in (demo, train, resume, evaluate, predict, study, summary, convert, models, recipes, doctor):
+for _command in (demo, train, resume, evaluate, predict, study, compare, sweep, summary, convert, models, recipes, doctor):
     app.command(_command)
 
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")

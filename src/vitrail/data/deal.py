@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
+from vitrail.data.order import shuffled
 
 SHARES = {"test": 0.2, "val": 0.1}
 """What a data set without splits of its own gives to test and validation."""
@@ -78,3 +79,16 @@ def _strata(labels: Sequence[Label]) -> np.ndarray:
         return np.asarray(labels)
     number = {labels: i for i, labels in enumerate(sorted(labels for labels in count if count[labels] >= RARE))}
     return np.array([number.get(label, len(number)) for label in labels if isinstance(label, tuple)])
+
+
+def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
+    """A part of some images, the same share of every class and at least one; a smaller share is a part of a larger one."""
+    count = Counter(item.label for item in items)
+    seen: Counter[Label] = Counter()
+    kept = []
+    for index in shuffled(len(items), seed, 0):
+        label = items[index].label
+        seen[label] += 1
+        if seen[label] <= max(1, round(share * count[label])):
+            kept.append(index)
+    return [items[index] for index in sorted(kept)]

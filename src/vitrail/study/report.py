@@ -15,7 +15,7 @@ from vitrail.study.answers import Answers
 from vitrail.study.cost import Cost
 from vitrail.study.multi_label import THESE, MultiLabel
 from vitrail.study.single_label import SingleLabel
-from vitrail.study.tables import cost_table, count_table
+from vitrail.study.tables import cost_table, count_table, duration
 
 CAUTIONS = {
     "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
@@ -129,11 +129,3 @@ def _speed(rows: list[dict[str, Any]]) -> str:
     rate = f" ({images / seconds:,.0f} images per second)" if seconds else ""
     total = f", {duration(seconds)} for all {len(rows)}" if len(rows) > 1 else ""
     return f"Multiply-adds are those of one image forward. Training took {duration(seconds / len(rows))} per epoch{rate}{total}."
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

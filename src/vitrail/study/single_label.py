@@ -13,6 +13,8 @@ from vitrail.study.page import Markup, Number
 from vitrail.study.tables import Score, class_table
 
 PAIRS = 10
+SCANTY = 200
+"""More classes than that, and than images, have no confusion matrix."""
 
 
 class SingleLabel:
@@ -56,7 +58,7 @@ class SingleLabel:
     def _confusion(self, file: Path) -> Markup:
         names, contents = self.answers.classes, []
         matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
-        if len(names) <= 4 * len(self.labels):  # else there is next to nothing in it
+        if len(names) <= max(SCANTY, len(self.labels)):  # else there is next to nothing in it
             figures.save(figures.confusion(matrix, names), file)
             many = len(names) > figures.MAX_NAMED_CLASSES
             caption = "A row is a true class, a column a guess; the diagonal is right. Colour is the share of the row"

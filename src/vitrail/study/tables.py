@@ -86,3 +86,11 @@ def cost_table(cost: Cost) -> Markup:
 def _cost_cells(cost: Cost, parameters: int, macs: int) -> list[Number]:
     shares = (parameters / cost.parameters, macs / cost.macs)
     return [Number(n) for n in (f"{parameters:,}", f"{100 * shares[0]:.1f} %", f"{macs:,}", f"{100 * shares[1]:.1f} %")]
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

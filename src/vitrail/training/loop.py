@@ -136,9 +136,9 @@ class Trainer:
             self.val_loader.close()
         self._save_model("last")
 
-    def finish(self) -> None:
-        """Say that everything is done, the report included."""
-        self.folder.write_status("finished", **self._progress())
+    def finish(self, **found: Any) -> None:
+        """Say that everything is done, the report included, and what is ``found`` of the best model."""
+        self.folder.write_status("finished", **self._progress(), **found)
 
     def _epoch(self, epoch: int) -> None:
         start_training(self.learner.model, self.settings)

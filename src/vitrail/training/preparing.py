@@ -5,6 +5,7 @@ from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
+from vitrail.data.deal import share_of
 from vitrail.data.decode import check_head, decode
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
@@ -172,7 +173,9 @@ def with_batch_size(
     return with_batch(-smallest * group.count)
 
 
-def without(source: ImageData, bad: Container[str]) -> ImageData:
-    """The data without some images, by name."""
+def used(source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
+    """The data without some images, by name, and with that share of the training images that the settings ask for."""
     splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
+    if settings.data.train_share < 1:
+        splits["train"] = share_of(splits["train"], settings.data.train_share, settings.data.split_seed)
     return replace(source, splits=splits)

@@ -176,6 +176,12 @@ class RunFolder:
         writer.writerows(rows)
         write_text(self.path / "metrics.csv", table.getvalue())
 
+    @property
+    def standing(self) -> dict[str, Any]:
+        """What stands in status.json."""
+        found: dict[str, Any] = read_json(self.path / STATUS)
+        return found
+
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
         if self.writes:

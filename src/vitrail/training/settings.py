@@ -36,6 +36,8 @@ class DataSettings(Settings):
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Deals the images of a folder without splits into train, val and test."""
+    train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the training images, of every class alike, that are learned from; a smaller share is a part of a larger one."""
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
     """Share of the resized image's side that is kept when its centre is cut out; that of the model to start from, else 1."""
     workers: Annotated[int, Field(ge=0)] = 0

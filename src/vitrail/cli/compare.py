@@ -1,0 +1,38 @@
+"""``vitrail compare``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import note, result, result_json
+
+
+def compare(
+    runs: Annotated[list[Path], Parameter(negative=())],
+    /,
+    *,
+    out: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Put runs side by side: accuracy with its uncertainty, curves, cost, and the settings that differ.
+
+    Parameters
+    ----------
+    runs
+        Run folders, in the order in which they are to stand.
+    out
+        A folder for report.html with the curves, and comparison.json. Default: only the table is printed.
+    json
+        One JSON document: runs and differences.
+    """
+    from vitrail import api
+    from vitrail.study.comparison import differences, text
+
+    found = api.compare(runs, out)
+    if json:
+        result_json({"runs": [run.to_dict() for run in found], "differences": differences(found)})
+    else:
+        result(text(found))
+    if out is not None:
+        note(f"\nreport: {out / 'report.html'}")

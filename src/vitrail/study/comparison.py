@@ -1,0 +1,208 @@
+"""Runs side by side: accuracy with its uncertainty, curves, cost, and the settings that differ."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vitrail.files import write_json, write_text
+from vitrail.study import figures, page
+from vitrail.study.calibration import wilson_interval
+from vitrail.study.page import Markup, Number
+from vitrail.study.tables import duration
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#777777")
+"""The palette of Okabe and Ito."""
+LINES = ("-", "--", ":", "-.")
+WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
+"""Settings that say nothing of what a run does."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is known of a run.
+
+    Args:
+        name: as it is called.
+        state: of its status: finished, running, failed and so on.
+        settings: the complete configuration, nested.
+        rows: the metrics of its epochs.
+        parameters: of its model.
+        macs: multiply-adds of one image.
+        split: what the best model was evaluated on; empty where it was not.
+        scores: of that evaluation.
+    """
+
+    name: str
+    state: str
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    parameters: int
+    macs: int
+    split: str = ""
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def score(self) -> float | None:
+        """Accuracy, or where an image may have several labels mean average precision; None where it was not evaluated."""
+        return self.scores.get("map", self.scores.get("top1"))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % for the accuracy (Wilson 1927); None where there is none, or another score."""
+        if not self.scores or "map" in self.scores:
+            return None
+        images = int(self.scores["images"])
+        return wilson_interval(round(self.scores["top1"] * images), images)
+
+    @property
+    def seconds(self) -> float:
+        """Of training."""
+        return float(sum(row["seconds"] for row in self.rows))
+
+    @property
+    def rate(self) -> float:
+        """Images per second in training, the median of the epochs."""
+        return float(np.median([row["images_per_second"] for row in self.rows])) if self.rows else 0.0
+
+    @property
+    def operations(self) -> float:
+        """Of the whole training, forward and backward: six for every multiply-add of an image."""
+        return 6 * self.macs * sum(row["seconds"] * row["images_per_second"] for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        interval = self.interval
+        return {
+            "run": self.name,
+            "state": self.state,
+            "split": self.split,
+            "scores": self.scores,
+            "interval": list(interval) if interval else None,
+            "epochs": len(self.rows),
+            "seconds": self.seconds,
+            "images_per_second": self.rate,
+            "parameters": self.parameters,
+            "macs": self.macs,
+            "operations": self.operations,
+        }
+
+
+def differences(runs: Sequence[Compared]) -> dict[str, list[Any]]:
+    """Settings by dotted name that are not the same in all runs, with the value in each; None where a run has no such setting."""
+    flat = [flattened(run.settings) for run in runs]
+    names = list(dict.fromkeys(name for settings in flat for name in settings))
+    values = {name: [settings.get(name) for settings in flat] for name in names if name not in WHERE}
+    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+
+
+def flattened(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            found |= flattened(value, f"{path}{name}.")
+        else:
+            found[f"{path}{name}"] = value
+    return found
+
+
+HEAD = ("run", "accuracy, %", "95 % interval", "images", "epochs", "training", "images/s", "parameters", "multiply-adds")
+
+
+def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
+    """A row for every run, in the columns of `HEAD`."""
+    return [
+        (
+            run.name if run.state == "finished" else f"{run.name} ({run.state})",
+            "–" if run.score is None else f"{100 * run.score:.2f}",
+            "{:.1f} to {:.1f}".format(*(100 * side for side in run.interval)) if run.interval else "–",
+            f"{run.scores['images']:,} {run.split}" if run.scores else "–",
+            str(len(run.rows)),
+            duration(run.seconds),
+            f"{run.rate:,.0f}",
+            f"{run.parameters / 1e6:,.2f} M",
+            f"{run.macs / 1e6:,.1f} M",
+        )
+        for run in runs
+    ]
+
+
+def text(runs: Sequence[Compared]) -> str:
+    """The tables for a terminal: the runs, and below them the settings that differ."""
+    parts = [columns([HEAD, *table(runs)])]
+    different = differences(runs)
+    if different:
+        head = ("setting", *(run.name for run in runs))
+        parts.append(columns([head, *((name, *map(shown, values)) for name, values in different.items())]))
+    return "\n\n".join(parts)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as text, the first row above a line."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
+
+
+def shown(value: Any) -> str:
+    """A setting's value, short."""
+    return figures.short("–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 40)
+
+
+def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
+    """Write ``comparison.json``, ``curves.png`` and ``report.html`` to a folder that exists."""
+    figures.save(curves(runs), folder / "curves.png")
+    caption = "Of the validation images, against epochs and against the time that training took; each run has its own line."
+    different = differences(runs)
+    rows = [(name, *map(shown, values)) for name, values in different.items()]
+    settings = (
+        page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
+    )
+    sections = [
+        page.section("Runs", run_table(runs)),
+        page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
+        page.section("Settings that differ", settings),
+    ]
+    write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
+    write_json(folder / "comparison.json", {"runs": [run.to_dict() for run in runs], "differences": different})
+
+
+def run_table(runs: Sequence[Compared]) -> Markup:
+    """`table` for a page."""
+    return page.table(HEAD, [(name, *map(Number, cells)) for name, *cells in table(runs)])
+
+
+def curves(runs: Sequence[Compared]) -> Figure:
+    """Validation loss and accuracy of every run, against epochs and against time."""
+    measured = [run for run in runs if run.rows]
+    long = max((run.seconds for run in measured), default=0) > 180
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(10, 6.4), layout="constrained")
+        grid = figure.subplots(2, 2)
+        for number, run in enumerate(measured):
+            style = {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
+            score = "val_map" if "val_map" in run.rows[0] else "val_top1"
+            times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
+            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], score, 100)):
+                values = [factor * row[name] for row in run.rows]
+                marker = "o" if len(values) == 1 else ""
+                axes[0].plot(
+                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.short(run.name, 32), **style
+                )
+                axes[1].plot(times, values, marker=marker, **style)
+        for row, name in zip(grid, ("validation loss", "validation accuracy, %"), strict=True):
+            row[0].set_ylabel(name)
+            for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
+                axes.set_xlabel(against)
+                axes.grid(alpha=0.25)
+            row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return figure

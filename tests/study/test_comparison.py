@@ -1,0 +1,104 @@
+"""Runs side by side."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitrail import api
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.study.comparison import Compared, columns, curves, differences, flattened, text
+
+ROW = {"epoch": 1, "val_loss": 0.5, "val_top1": 0.8, "seconds": 2.0, "images_per_second": 100.0}
+
+
+def compared(name="a", *, settings=None, scores=None, rows=(ROW,), state="finished"):
+    return Compared(name, state, settings or {}, list(rows), 1_000_000, 2_000_000, "test" if scores else "", scores or {})
+
+
+@pytest.fixture(scope="module")
+def second(pictures, tmp_path_factory, tiny):
+    """A run that differs from the fixture ``run`` in its width and its learning rate."""
+    changes = {"model.dim": 32, "optimizer.lr": 0.02, "training.epochs": 3}
+    return api.train(pictures, tmp_path_factory.mktemp("second") / "wide", **{**tiny, **changes})
+
+
+def test_settings_that_differ_are_found_by_their_dotted_name(run, second):
+    found = api.compare([run.folder, second.folder])
+    different = differences(found)
+    assert different["model.dim"] == [16, 32]
+    assert different["optimizer.lr"] == [0.01, 0.02]
+    assert set(different) == {"model.dim", "optimizer.lr", "training.epochs"}
+
+
+def test_what_is_known_of_a_run(run, second):
+    first, wide = api.compare([run.folder, second.folder])
+    assert (first.name, wide.name) == ("colours", "wide")
+    assert first.scores == pytest.approx(run.scores)
+    assert first.split == run.split
+    assert len(wide.rows) == 3
+    assert wide.parameters == sum(p.numel() for p in second.trained.model.parameters())
+    assert wide.operations == pytest.approx(6 * wide.macs * 3 * 16, rel=0.1)  # 16 training images, three times
+
+
+def test_the_interval_is_wilsons():
+    low, high = compared(scores={"top1": 0.9, "images": 100, "loss": 0.1, "top5": 1.0}).interval
+    z, n, p = 1.959964, 100, 0.9
+    middle, half = (p + z * z / 2 / n) / (1 + z * z / n), z / (1 + z * z / n) * np.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
+    assert (low, high) == pytest.approx((middle - half, middle + half), abs=1e-4)
+    assert compared().interval is None
+    assert compared(scores={"map": 0.5, "top1": 0.9, "images": 100}).interval is None
+
+
+def test_a_run_without_scores_stands_in_the_table_with_its_state():
+    told = text([compared("done", scores={"top1": 0.5, "images": 10}), compared("half", state="interrupted", rows=())])
+    assert "50.00" in told and "half (interrupted)" in told and "–" in told
+
+
+def test_settings_that_are_the_same_are_not_shown():
+    same = [compared(n, settings={"training": {"seed": 0}, "results": n}, scores={"top1": 0.5, "images": 10}) for n in "ab"]
+    assert differences(same) == {}
+    assert "setting" not in text(same)
+
+
+def test_a_setting_that_one_run_does_not_have_is_none_there():
+    runs = [compared("a", settings={"x": {"y": 1}}), compared("b", settings={"x": {}})]
+    assert differences(runs) == {"x.y": [1, None], "x": [None, {}]}
+    assert flattened({"a": {"b": {"c": 1}}, "d": [2]}) == {"a.b.c": 1, "d": [2]}
+
+
+def test_columns_stand_below_each_other():
+    assert columns([("a", "bb"), ("ccc", "d")]).splitlines() == ["a    bb", "───────", "ccc  d"]
+
+
+def test_a_comparison_is_written_whole(run, second, tmp_path):
+    api.compare([run.folder, second.folder], tmp_path / "out")
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.html", "curves.png", "comparison.json"}
+    told = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [one["run"] for one in told["runs"]] == ["colours", "wide"]
+    assert told["differences"]["model.dim"] == [16, 32]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "optimizer.lr" in page and "wide" in page
+    assert np.asarray(Image.open(tmp_path / "out" / "curves.png").convert("L")).std() > 5
+    with pytest.raises(ConfigError, match="exists"):
+        api.compare([run.folder], tmp_path / "out")
+
+
+def test_runs_of_the_same_name_keep_their_paths(run, tmp_path):
+    (tmp_path / "colours").symlink_to(run.folder)
+    found = api.compare([run.folder, tmp_path / "colours"])
+    assert len({one.name for one in found}) == 2
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="no run folder"):
+        api.compare([tmp_path])
+
+
+def test_curves_have_a_line_for_every_run_and_one_for_each_of_many():
+    figure = curves([compared(str(number), rows=(ROW, {**ROW, "epoch": 2})) for number in range(20)])
+    lines = figure.axes[0].get_lines()
+    assert len(lines) == 20
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
+    assert len(curves([compared(rows=())]).axes[0].get_lines()) == 0

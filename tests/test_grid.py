@@ -1,0 +1,112 @@
+"""Every combination of some settings, resumable."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+
+from vitrail import api
+from vitrail.errors import ConfigError
+from vitrail.grid import sweep
+from vitrail.training.observer import Observer
+from vitrail.training.signals import InterruptedRunError
+
+OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
+
+
+@pytest.fixture(scope="module")
+def grid(pictures, tiny, tmp_path_factory):
+    """The folder of a finished sweep and what it found."""
+    out = tmp_path_factory.mktemp("sweeps") / "positions"
+    return out, sweep(pictures, out, over=OVER, **tiny)
+
+
+def test_every_combination_is_trained_in_a_folder_of_its_name(grid):
+    out, found = grid
+    names = {f"position={position},seed={seed}" for position in ("none", "relative") for seed in (0, 1)}
+    assert {folder.name for folder in out.iterdir() if folder.is_dir()} == names
+    assert [values for values, _ in found] == [
+        {"model.position": position, "training.seed": seed} for position in ("none", "relative") for seed in (0, 1)
+    ]
+    for values, run in found:
+        assert run.settings["model"]["position"] == values["model.position"]
+        assert run.settings["training"]["seed"] == values["training.seed"]
+        assert run.state == "finished" and run.score is not None
+
+
+def test_one_table_and_one_picture_come_of_it(grid):
+    out, _ = grid
+    assert {"report.html", "sweep.png", "curves.png", "results.csv", "results.json", "sweep.json"} <= {
+        f.name for f in out.iterdir()
+    }
+    head, *rows = csv.reader((out / "results.csv").open())
+    assert [row[head.index("model.position")] for row in rows] == ["none", "relative"]
+    assert len(json.loads((out / "results.json").read_text())) == 4
+
+
+def test_the_same_sweep_again_trains_nothing(grid, pictures, tiny, monkeypatch):
+    out, found = grid
+    monkeypatch.setattr(api, "train", None)
+    assert [run.scores for _, run in sweep(pictures, out, over=OVER, **tiny)] == [run.scores for _, run in found]
+
+
+def test_other_settings_in_the_same_folder_are_refused(grid, pictures, tiny):
+    with pytest.raises(ConfigError, match="sweep of other settings"):
+        sweep(pictures, grid[0], over={"seed": [0, 1]}, **tiny)
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(grid, pictures, tiny, tmp_path):
+    class Impatient(Observer):
+        runs = 0
+
+        def start(self, epochs, steps, done):
+            self.runs += 1
+
+        def step(self, epoch, sums):
+            if self.runs == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="same command again") as stop:
+        sweep(pictures, tmp_path / "out", over=OVER, observer=Impatient(), **tiny)
+    assert stop.value.exit_code == 130
+    first = (tmp_path / "out" / "position=none,seed=0" / "status.json").read_text()
+    found = sweep(pictures, tmp_path / "out", over=OVER, **tiny)
+    assert (tmp_path / "out" / "position=none,seed=0" / "status.json").read_text() == first
+    assert [run.scores for _, run in found] == [run.scores for _, run in grid[1]]
+
+
+def test_a_run_that_diverges_stays_in_the_table_without_a_score(pictures, tiny, tmp_path):
+    found = sweep(pictures, tmp_path / "out", over={"lr": [1e-3, 1e30]}, **{**tiny, "optimizer.clip_norm": 0})
+    assert [run.state for _, run in found] == ["finished", "diverged"]
+    assert "diverged" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        ({}, "nothing to vary"),
+        ({"model.depth": []}, "values of model.depth"),
+        ({"model.depth": [1, 1]}, "values of model.depth"),
+        ({"model.deepness": [1]}, "unknown setting"),
+        ({"model.depth": [1, "deep"]}, "depth"),
+        ({"model.depth": list(range(1, 40)), "seed": list(range(40))}, "1,560 runs"),
+    ],
+)
+def test_a_grid_that_cannot_work_is_refused_before_the_first_run(pictures, tiny, tmp_path, over, why):
+    with pytest.raises(ConfigError, match=why):
+        sweep(pictures, tmp_path / "out", over=over, **tiny)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_picture_against_what_is_not_there_is_refused(pictures, tiny, tmp_path):
+    with pytest.raises(ConfigError, match=r"known: operations$"):
+        sweep(pictures, tmp_path / "out", over={"seed": [0]}, against="model.depth", **tiny)
+
+
+def test_shares_of_the_training_images_are_parts_of_each_other(pictures, tiny, tmp_path):
+    found = sweep(pictures, tmp_path / "out", over={"data.train_share": [0.25, 1.0]}, **tiny)
+    assert [run.settings["data"]["train_share"] for _, run in found] == [0.25, 1.0]
+    small, whole = (run.rows[0]["seconds"] * run.rows[0]["images_per_second"] for _, run in found)
+    assert small == pytest.approx(whole / 4, rel=0.3)
