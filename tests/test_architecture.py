@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import vitrail
+import vitrail.study
 
 ROOT = Path(vitrail.__file__).parent
 FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))}
@@ -26,7 +27,8 @@ every_module = pytest.mark.parametrize("name", MODULES)
 
 GROUND = {"errors", "checks", "settings", "files"}
 ALLOWED = {
-    "": {"api", "grid", "data", "models", "weights", "training", "study", "errors"},
+    "lazy": set(),
+    "": {"lazy", "api", "grid", "data", "models", "weights", "training", "study", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -37,7 +39,7 @@ ALLOWED = {
     "data": GROUND,
     "weights": GROUND | {"parts", "models", "data"},
     "training": GROUND | {"parts", "models", "data", "weights"},
-    "study": GROUND | {"parts", "models", "data", "weights"},
+    "study": GROUND | {"lazy", "parts", "models", "data", "weights"},
     "deploy": GROUND | {"parts", "models", "data", "weights"},
     "api": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy"},
     "grid": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy", "api"},
@@ -165,9 +167,14 @@ def test_yaml_and_arrays_are_read_safely(name):
 def test_modules_are_imported_by_name_only_from_our_own_table(name):
     for called, call in calls(MODULES[name]):
         if called.split(".")[-1] in ("import_module", "find_spec", "spec_from_file_location", "SourceFileLoader"):
-            assert name == "vitrail", f"{name}:{call.lineno} imports what it is told"
-            assert ast.unparse(call.args[0]) == "f'vitrail.{_HOMES[name]}'"
+            assert name == "vitrail.lazy", f"{name}:{call.lineno} imports what it is told"
+            assert ast.unparse(call.args[0]) == "f'{package}.{homes[name]}'"
+        if called == "lazily":
+            assert ast.unparse(call.args[0]) == repr(name), f"{name}:{call.lineno} finds names in another package"
 
 
-def test_the_table_of_public_names_holds_only_our_own_modules():
+def test_the_tables_of_public_names_hold_only_our_own_modules():
     assert {f"vitrail.{home}" for home in vitrail._HOMES.values()} <= MODULES.keys()
+    assert {f"vitrail.study.{home}" for home in vitrail.study._NAMES} <= MODULES.keys()
+    assert {name for names in vitrail.study._NAMES.values() for name in names} == set(vitrail.study.__all__)
+    assert all(callable(getattr(vitrail.study, name)) for name in vitrail.study.__all__)

@@ -3,10 +3,10 @@
 Importing it costs nothing: what computes is imported when it is first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
+from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
     from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
@@ -78,10 +78,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'vitrail' has no attribute {name!r}")
-    return getattr(import_module(f"vitrail.{_HOMES[name]}"), name)
+__getattr__ = lazily("vitrail", _HOMES)
 
 
 def __dir__() -> list[str]:

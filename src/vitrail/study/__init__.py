@@ -1,0 +1,53 @@
+"""What a model does: where it looks, what it has learned, what it costs. `vitrail.study_model` writes all of it down."""
+
+from typing import TYPE_CHECKING
+
+from vitrail.lazy import lazily
+
+if TYPE_CHECKING:
+    from vitrail.study.attention import attention_map, head_maps, reading_map, relevance_map, roll_out, rollout_map
+    from vitrail.study.captures import capture, capture_names
+    from vitrail.study.distance import attention_distances, mean_attention_distances, patch_distances
+    from vitrail.study.embedding import filters, position_similarity
+    from vitrail.study.occlusion import deletion, without_patches
+    from vitrail.study.pictures import overlay
+    from vitrail.study.probes import features, few_shot, linear_probe, nearest_neighbours
+    from vitrail.study.speed import kept_for_gradients, measured
+
+_NAMES = {
+    "attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
+    "captures": ("capture", "capture_names"),
+    "distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
+    "embedding": ("filters", "position_similarity"),
+    "occlusion": ("deletion", "without_patches"),
+    "pictures": ("overlay",),
+    "probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
+    "speed": ("kept_for_gradients", "measured"),
+}
+
+__all__ = [
+    "attention_distances",
+    "attention_map",
+    "capture",
+    "capture_names",
+    "deletion",
+    "features",
+    "few_shot",
+    "filters",
+    "head_maps",
+    "kept_for_gradients",
+    "linear_probe",
+    "mean_attention_distances",
+    "measured",
+    "nearest_neighbours",
+    "overlay",
+    "patch_distances",
+    "position_similarity",
+    "reading_map",
+    "relevance_map",
+    "roll_out",
+    "rollout_map",
+    "without_patches",
+]
+
+__getattr__ = lazily("vitrail.study", {name: home for home, names in _NAMES.items() for name in names})
