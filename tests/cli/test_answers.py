@@ -261,3 +261,13 @@ def test_a_weight_file_of_a_run_is_plain_safetensors(run):
     ours = run.trained.model
     assert torch.equal(tensors["classifier.weight"], ours.head.linear.weight)  # under transformers' names, which has this model
     assert sum(tensor.numel() for tensor in tensors.values()) == sum(p.numel() for p in ours.parameters())
+
+
+def test_models_measures_what_it_is_asked_for(vitrail):
+    sizes = ["--image-size", "32", "--image-size", "48x64"]
+    rows = parsed(vitrail("models", "ViT-Ti/16", *sizes, "--measure", "--batch-size", "2", "--json"))
+    assert [row["image_size"] for row in rows] == [[32, 32], [48, 64]]
+    assert all(row["images_per_second"] > 0 and row["training_bytes"] > 0 for row in rows)
+    assert rows[0]["parameters"] < rows[1]["parameters"]  # by its positions
+    assert "images/s" in vitrail("models", "ViT-Ti/16", "--image-size", "32", "--measure").out
+    assert vitrail("models", "ViT-Ti/17x").code in (2, 4)

@@ -4,35 +4,68 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import result, result_json
+from vitrail.cli.console import Whole, number, result, result_json
 
 FIELDS = ("dim", "depth", "heads", "mlp_dim")
 
 
-def models(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def models(
+    names: Annotated[list[str] | None, Parameter(negative=())] = None,
+    /,
+    *,
+    image_size: Annotated[list[str] | None, Parameter(negative=())] = None,
+    measure: Annotated[bool, Parameter(negative=())] = False,
+    batch_size: Whole = 8,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """List the models by name, with parameters and multiply-adds of one image.
 
     Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224.
 
     Parameters
     ----------
+    names
+        Names, run folders, model folders or files of weights. Default: all names.
+    image_size
+        Side of the images in pixels, or HEIGHTxWIDTH; may be given several times. Default: each model's own.
+    measure
+        Also build each model, and measure its images per second on this machine and what training keeps of an image.
+    batch_size
+        Images at a time, for the speed.
     json
         One JSON document: a list of models.
     """
+    from vitrail.checks import require_positive
+    from vitrail.cli.progress import counting
     from vitrail.models.registry import NAMES, model_config
     from vitrail.study.cost import totals
+    from vitrail.weights.reference import config_of
 
+    require_positive(**{"--batch-size": batch_size})
+    configs = {name: config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
+    sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
+    asked = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
     rows: list[dict[str, Any]] = []
-    for name in NAMES:
-        config = model_config(name)
-        parameters, macs = totals(config)
-        sizes = {field: getattr(config, field) for field in FIELDS}
-        rows.append({"model": name, "image_size": list(config.image_size), **sizes, "parameters": parameters, "macs": macs})
+    with counting("measuring" if measure else "counting", "models") as progress:
+        progress.start(len(asked))
+        for name, config in asked:
+            parameters, macs = totals(config)
+            fields = {field: getattr(config, field) for field in FIELDS}
+            rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
+            if measure:
+                from vitrail.models.vit import ViT
+                from vitrail.study.speed import measured
+
+                (found,) = measured(ViT(config).eval(), batch_size, sizes=[config.image_size])
+                rows[-1] |= {"training_bytes": found.kept, "images_per_second": found.rate}
+            progress.advance(1)
     if json:
         result_json(rows)
         return
-    result(f"{'model':<22}{'image':>9}{'dim':>6}{'depth':>7}{'heads':>7}{'mlp':>6}{'parameters':>16}{'multiply-adds':>16}")
+    last = f"{'MB in training':>16}{'images/s':>10}" if measure else ""
+    result(f"{'model':<22}{'image':>9}{'dim':>6}{'depth':>7}{'heads':>7}{'mlp':>6}{'parameters':>16}{'multiply-adds':>16}{last}")
     for row in rows:
         image = "×".join(str(side) for side in row["image_size"])
         widths = f"{row['dim']:>6}{row['depth']:>7}{row['heads']:>7}{row['mlp_dim']:>6}"
-        result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G")
+        last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
+        result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")

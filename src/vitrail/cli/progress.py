@@ -112,10 +112,10 @@ class CountProgress:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[CountProgress]:
-    """Show how far a pass over images is."""
+def counting(what: str, things: str = "images") -> Iterator[CountProgress]:
+    """Show how far a pass over images, or other things, is."""
     bar = Progress(
-        TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("images, left"),
+        TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
         TimeRemainingColumn(compact=True), console=Console(stderr=True), disable=not interactive(), transient=True,
     )  # fmt: skip
     with bar:

@@ -113,7 +113,18 @@ def flattened(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-HEAD = ("run", "accuracy, %", "95 % interval", "images", "epochs", "training", "images/s", "parameters", "multiply-adds")
+HEAD = (
+    "run",
+    "accuracy, %",
+    "95 % interval",
+    "images",
+    "epochs",
+    "training",
+    "images/s",
+    "pixels",
+    "parameters",
+    "multiply-adds",
+)
 
 
 def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
@@ -127,6 +138,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
             str(len(run.rows)),
             duration(run.seconds),
             f"{run.rate:,.0f}",
+            "×".join(map(str, run.settings.get("model", {}).get("image_size", []))) or "–",
             f"{run.parameters / 1e6:,.2f} M",
             f"{run.macs / 1e6:,.1f} M",
         )

@@ -57,7 +57,7 @@ def _measured(model: ViT, size: tuple[int, int], batch: int, seconds: float) -> 
             start = time.perf_counter()
             network(images).cpu()
             times.append(time.perf_counter() - start)
-    return Measured(size, macs, kept_for_gradients(AnySize(model), images[:1]), batch / sorted(times)[len(times) // 2])
+    return Measured(size, macs, kept_for_gradients(AnySize(model), images[:1].clone()), batch / sorted(times)[len(times) // 2])
 
 
 def kept_for_gradients(model: nn.Module, images: Tensor) -> int:

@@ -1,0 +1,39 @@
+"""What a model takes on this machine."""
+
+import pytest
+import torch
+from torch import nn
+
+import vitrail
+from vitrail.study.cost import totals
+from vitrail.study.speed import kept_for_gradients, measured
+
+TINY = {"image_size": 24, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}
+
+
+def test_a_layer_keeps_its_input_and_a_gelu_its_own():
+    images = torch.zeros(3, 8)
+    assert kept_for_gradients(nn.Linear(8, 4), images) == 3 * 8 * 4
+    assert kept_for_gradients(nn.Sequential(nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 2)), images) == (3 * 8 + 2 * 3 * 4) * 4
+
+
+def test_a_batch_twice_as_large_keeps_twice_as_much():
+    model = vitrail.create_model("ViT-Ti/4", **TINY)
+    one, two = (kept_for_gradients(model, torch.zeros(count, 3, 24, 24)) for count in (1, 2))
+    assert two == pytest.approx(2 * one, rel=0.02)
+
+
+def test_a_model_is_measured_at_its_own_size_and_a_smaller_and_a_larger_one():
+    model = vitrail.create_model("ViT-Ti/4", **TINY).eval()
+    found = measured(model, 4, seconds=0.01)
+    assert [row.image_size for row in found] == [(16, 16), (24, 24), (36, 36)]
+    assert found[1].macs == totals(model.config)[1]
+    assert found[1].kept == kept_for_gradients(model, torch.zeros(1, 3, 24, 24))
+    assert found[0].kept < found[1].kept < found[2].kept
+    assert all(row.rate > 0 for row in found)
+
+
+def test_sizes_can_be_asked_for():
+    (row,) = measured(vitrail.create_model("ViT-Ti/4", **TINY).eval(), 2, sizes=[(8, 12)], seconds=0.01)
+    assert row.image_size == (8, 12)
+    assert row.to_dict().keys() == {"image_size", "macs", "kept", "rate"}
