@@ -28,7 +28,7 @@ every_module = pytest.mark.parametrize("name", MODULES)
 GROUND = {"errors", "checks", "settings", "files"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "grid", "data", "models", "weights", "training", "study", "errors"},
+    "": {"lazy", "api", "sweeping", "data", "models", "weights", "training", "study", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -42,8 +42,8 @@ ALLOWED = {
     "study": GROUND | {"lazy", "parts", "models", "data", "weights"},
     "deploy": GROUND | {"parts", "models", "data", "weights"},
     "api": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy"},
-    "grid": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy", "api"},
-    "cli": GROUND | {"grid", "", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+    "sweeping": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+    "cli": GROUND | {"sweeping", "", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

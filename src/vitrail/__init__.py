@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
-    from vitrail.grid import sweep
     from vitrail.models.config import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
     from vitrail.study.captures import capture, capture_names
+    from vitrail.sweeping import sweep
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -31,7 +31,7 @@ _HOMES = {
     "predict": "api",
     "resume": "api",
     "study_model": "api",
-    "sweep": "grid",
+    "sweep": "sweeping",
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",

@@ -112,6 +112,7 @@ def train(
                 resolved = resolved.changed(transform=repr(transform)[:1000])
             require_transform(resolved, transform)
         bad = check_images(source, resolved, observer, group)
+        source = used(source, bad, resolved)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
         with remembered_signals() as signals:
             group.most(0)  # each hears signals before there is anything to lose
@@ -119,9 +120,9 @@ def train(
             with run.at_work(signals, group):
                 torch.manual_seed(resolved.training.seed)
                 model = start_model(resolved, start, source.classes)
-                left, preparation = used(source, bad, resolved), preparation_of(resolved)
+                preparation = preparation_of(resolved)
                 trainer = Trainer(
-                    resolved, model, preparation, left, run, transform=transform, teacher=teacher, group=group, signals=signals
+                    resolved, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals
                 )
                 if trainer.epochs > resolved.training.epochs:
                     run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
@@ -249,6 +250,9 @@ def study_model(
     *,
     split: str | None = None,
     images: int = 100,
+    layer: int | None = None,
+    head: int | None = None,
+    query: tuple[int, int] | None = None,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Look into a model: attention, positions, filters, probes, errors, cost. Gives the folder and what is in its study.json.
@@ -259,19 +263,23 @@ def study_model(
             are none of the model's, its errors are left out; probes can do with any.
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
         split: which images to look at; as in `evaluate`.
-        images: so many of them, of as many classes as possible.
+        images: so many of them, at random.
+        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default that of the last
+            layer, all heads, from what the answer is read from.
         observer: told how it goes.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.study import Look, write_study  # scikit-learn and matplotlib take a second to import
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = path_of(out) if out is not None else default_folder("studies", name), observer or Observer()
     require_free(folder)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
     subjects = plain_subjects(data, images, trained.multi_label) if data is not None else None
+    if subjects is not None and split is not None:
+        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
     if subjects is None:
         source, own_splits = _open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
@@ -282,7 +290,16 @@ def study_model(
     with whole_folder(folder, replace=False) as draft:
         answers = _answers_to(subjects, trained, observer) if trained.labels else None
         title = f"{name} on {name_of(str(data))}" if data is not None else name
-        numbers = write_study(draft, trained, subjects, answers, title=title, begin=observer.begin, advance=observer.advance)
+        numbers = write_study(
+            draft,
+            trained,
+            subjects,
+            answers,
+            title=title,
+            attention=Look(layer, head, query),
+            begin=observer.begin,
+            advance=observer.advance,
+        )
     return folder, numbers
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 
@@ -20,6 +21,18 @@ def test_study_gives_its_numbers_as_one_document(vitrail, run, pictures, tmp_pat
     assert told == json.loads((tmp_path / "out" / "study.json").read_text())
 
 
+def test_study_draws_the_attention_that_is_asked_for(vitrail, run, pictures, tmp_path):
+    words = ["--data", pictures, "--images", 3]
+    vitrail("study", run.folder, *words, "--out", tmp_path / "usual")
+    answer = vitrail("study", run.folder, *words, "--layer", 0, "--head", 1, "--query", 1, 0, "--out", tmp_path / "asked")
+    assert answer.code == 0
+    page = (tmp_path / "asked" / "report.html").read_text()
+    assert "layer 0, head 1, from the patch in row 1, column 0" in page
+    usual, asked = (np.load(tmp_path / name / "maps.npz") for name in ("usual", "asked"))
+    assert not np.allclose(usual["attention"], asked["attention"])
+    np.testing.assert_allclose(usual["relevance"], asked["relevance"])
+
+
 def test_study_takes_the_data_of_a_run_and_names_its_folder_itself(vitrail, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = vitrail("study", run.folder, "--images", 3)
@@ -35,6 +48,8 @@ def test_study_takes_the_data_of_a_run_and_names_its_folder_itself(vitrail, run,
         (["--images", "0"], 2, "--images is 0"),
         (["--images", "1.5"], 2, "no whole number"),
         (["--split", "best"], 2, "best"),
+        (["--layer", "7"], 2, "layer 7 of 1"),
+        (["--query", "0", "2"], 2, "column 2 of 2"),
         (["--data", "nowhere"], 3, "no data at 'nowhere'"),
     ],
 )

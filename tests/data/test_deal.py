@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -92,3 +94,10 @@ def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
     assert [int(item.name) for item in large] == sorted(int(item.name) for item in large)
     assert share_of(items, 1.0, seed=1) == items
     assert small != share_of(items, 0.1, seed=2)
+
+
+def test_a_share_of_images_with_several_labels_is_that_share():
+    random = np.random.default_rng(0)
+    sets = [tuple(sorted(random.choice(20, 4, replace=False).tolist())) for _ in range(1000)]
+    items = [Item(str(i), Image.new("L", (1, 1)), labels) for i, labels in enumerate(sets)]
+    assert len(share_of(items, 0.1, seed=0)) == pytest.approx(100, abs=5)

@@ -5,7 +5,16 @@ from torch import nn
 import vitrail
 from vitrail.errors import ConfigError
 from vitrail.parts import attention as attention_part
-from vitrail.study.attention import attention_map, head_maps, reading_map, relevance_map, relevance_of, roll_out, rollout_map
+from vitrail.study.attention import (
+    attention_map,
+    head_maps,
+    pooled_relevance,
+    reading_map,
+    relevance_map,
+    relevance_of,
+    roll_out,
+    rollout_map,
+)
 from vitrail.study.captures import capture
 
 TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 5}
@@ -79,7 +88,11 @@ def test_relevance_equals_autograd_through_weights_that_are_written_out(fields, 
     relevance = torch.eye(n).expand(2, n, n)
     for weights, gradient in zip(kept, gradients, strict=True):
         steered = (weights * gradient).clamp(min=0).mean(dim=1)
-        relevance = steered @ relevance + (relevance if steered.shape[1] == n else 0)
+        if steered.shape[1] == n:
+            relevance = relevance + steered @ relevance
+        else:
+            gained = relevance - torch.eye(n)
+            relevance = steered @ (gained / gained.sum(dim=-1, keepdim=True) + torch.eye(n))
     by_token = {
         "class": relevance[:, : 1 + c.distillation_token].mean(dim=1),
         "mean": relevance[:, c.prefix :].mean(dim=1),
@@ -97,9 +110,31 @@ def test_relevance_is_that_of_the_class_asked_for():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_relevance_wants_a_model_that_answers():
+def test_relevance_of_a_query_that_is_no_token_by_hand():
+    before = torch.tensor([[[1.5, 1.5], [0.0, 1.0]]])  # the first token has gained 0.5 and 1.5, the second nothing
+    weights, gradients = torch.tensor([[[[0.5, 0.5]]]]), torch.tensor([[[[2.0, 4.0]]]])
+    # R̄ = [[0.25, 0.75], [0, 0]] + I, and Ā = [1, 2]
+    torch.testing.assert_close(pooled_relevance(before, weights, gradients), torch.tensor([[[1.25, 2.75]]]))
+
+
+@pytest.mark.parametrize("method", [attention_map, reading_map, head_maps, rollout_map, relevance_map])
+def test_maps_want_a_model_that_answers(method):
     with pytest.raises(ConfigError, match=r"model.eval\(\)"):
-        relevance_map(tiny().train(), images())
+        method(tiny(patch_dropout=0.5).train(), images())
+
+
+@pytest.mark.parametrize("method", [attention_map, reading_map, head_maps, rollout_map, relevance_map])
+def test_maps_take_what_has_a_model_inside_and_work_where_nothing_is_learned(method):
+    model, batch = tiny(), images()
+    trained = vitrail.TrainedModel(model, list("abcde"), vitrail.Preparation.standard((24, 16)))
+    expected = method(model, batch)
+    with torch.inference_mode():
+        torch.testing.assert_close(method(trained, batch.clone()), expected)
+
+
+def test_a_model_that_gives_vectors_has_no_relevance():
+    with pytest.raises(ConfigError, match="guesses nothing"):
+        relevance_map(tiny(num_classes=0), images())
 
 
 def test_a_map_is_the_row_of_its_query_head_and_layer_without_registers():

@@ -9,7 +9,7 @@ import torch
 from vitrail.models.config import ViTConfig
 from vitrail.models.registry import model_config
 from vitrail.models.vit import ViT
-from vitrail.study.cost import Cost, cost
+from vitrail.study.cost import Cost, cost, totals
 
 TINY: dict[str, Any] = {
     "image_size": (8, 12), "patch_size": 4, "channels": 2, "num_classes": 5, "dim": 8, "depth": 3, "heads": 2, "mlp_dim": 20,
@@ -163,3 +163,10 @@ def test_the_table_has_a_row_per_layer_and_the_totals():
     assert lines[-1].startswith("total")
     assert f"{counted.parameters:,}" in lines[-1]
     assert lines[-1].endswith(f"{counted.macs:,}")
+
+
+@pytest.mark.parametrize("fields", [{}, {"token_merging": 8}, {"position": "relative", "registers": 2}])
+def test_totals_are_those_of_all_layers(fields):
+    config = model_config("ViT-Ti/16").changed(**fields)
+    counted = cost(config)
+    assert totals(config) == (counted.parameters, counted.macs)

@@ -17,7 +17,7 @@ from vitrail.study.distance import (
 
 def test_distances_between_patches_by_hand():
     found = patch_distances((2, 2), (3, 4))
-    assert found.tolist() == [[0, 4, 3, 5], [4, 0, 5, 3], [3, 5, 0, 4], [5, 3, 4, 0]]
+    np.testing.assert_allclose(found, [[0, 4, 3, 5], [4, 0, 5, 3], [3, 5, 0, 4], [5, 3, 4, 0]], atol=1e-5)
 
 
 def test_the_mean_distance_by_hand():
@@ -55,10 +55,22 @@ def test_one_that_looks_everywhere_alike_has_the_mean_distance_of_a_square():
     assert uniform_distance((224, 224)) == pytest.approx(side, rel=0.005)
 
 
-def test_one_that_sees_a_small_field_has_the_mean_distance_from_its_middle():
-    field = 448
+@pytest.mark.parametrize("field", [11, 19, 27, 448])
+def test_one_that_sees_a_small_field_has_the_mean_distance_from_its_middle(field):
     middle = field * (math.sqrt(2) + math.log(1 + math.sqrt(2))) / 6
-    assert uniform_distance((4480, 4480), field) == pytest.approx(middle, rel=0.1)
+    assert uniform_distance((100_000, 100_000), field) == pytest.approx(middle, rel=0.002)
+    assert uniform_distance((224, 384), 11) == pytest.approx(4.21, rel=0.02)
+
+
+def test_a_field_that_reaches_over_the_edge_is_cut_off_there():
+    random = np.random.default_rng(0)
+    places = random.uniform(0, 1, (200_000, 2)) * [100, 60]
+    points = places + random.uniform(-40, 40, places.shape)
+    inside = ((points >= 0) & (points <= [100, 60])).all(axis=1)
+    weights = 1 / np.prod(np.minimum(places + 40, [100, 60]) - np.maximum(places - 40, 0), axis=1)  # each place counts once
+    apart = np.hypot(*(points - places).T)
+    expected = np.average(apart[inside], weights=weights[inside])
+    assert uniform_distance((100, 60), 80) == pytest.approx(expected, rel=0.01)
 
 
 def test_receptive_fields_of_a_resnet_50_are_those_that_are_published():

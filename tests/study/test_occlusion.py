@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.study.occlusion import area, deletion, without_patches
+from vitrail.study.occlusion import area, deletion, verdict, without_patches
 
 
 def test_the_patches_of_the_highest_scores_become_zero():
@@ -36,3 +36,25 @@ def test_an_answer_falls_when_its_patch_goes():
 def test_the_area_below_a_line():
     assert area([1.0, 0.0], (0.0, 1.0)) == pytest.approx(0.5)
     assert area([1.0, 1.0, 0.0], (0.0, 0.5, 1.0)) == pytest.approx(0.75)
+
+
+def test_several_labels_have_a_probability_each():
+    images, labels, scores = torch.ones(1, 1, 4, 4), torch.tensor([1]), torch.zeros(1, 2, 2)
+    _, alone = deletion(Corner(), images, scores, labels, shares=(0,), multi_label=True)
+    assert alone.item() == pytest.approx(torch.sigmoid(torch.tensor(4.0)).item())
+
+
+@pytest.mark.parametrize(
+    ("by_map", "said"),
+    [
+        ([0.1, 0.2, 0.1, 0.2, 0.15], "points at what matters"),
+        ([0.9, 0.8, 0.9, 0.8, 0.85], "points away from what matters"),
+        ([0.1, 0.9, 0.2, 0.8, 0.5], "5 images cannot tell"),
+    ],
+)
+def test_the_verdict_needs_more_than_chance(by_map, said):
+    assert said in verdict(by_map, [0.5] * 5)
+
+
+def test_one_image_cannot_tell():
+    assert "1 image cannot tell" in verdict([0.1], [0.9])

@@ -37,6 +37,13 @@ def test_few_shot_equals_the_normal_equations():
     assert found.spread == pytest.approx(np.std(accuracies, ddof=1))
 
 
+def test_draws_that_cannot_differ_have_no_spread():
+    x, y = clouds(40)
+    found = few_shot(x[:20], y[:20], x[20:], y[20:], shots=5)  # there are five of each
+    assert len(found.accuracies) == 1
+    assert found.spread is None
+
+
 def test_classes_need_not_be_counted_from_zero():
     x, y = clouds(80)
     plain = few_shot(x[:40], y[:40], x[40:], y[40:], shots=3)

@@ -1,5 +1,7 @@
 """What a model takes on this machine."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -28,12 +30,32 @@ def test_a_model_is_measured_at_its_own_size_and_a_smaller_and_a_larger_one():
     found = measured(model, 4, seconds=0.01)
     assert [row.image_size for row in found] == [(16, 16), (24, 24), (36, 36)]
     assert found[1].macs == totals(model.config)[1]
-    assert found[1].kept == kept_for_gradients(model, torch.zeros(1, 3, 24, 24))
-    assert found[0].kept < found[1].kept < found[2].kept
-    assert all(row.rate > 0 for row in found)
+    assert found[1].training_bytes == kept_for_gradients(model, torch.zeros(1, 3, 24, 24))
+    assert found[0].training_bytes < found[1].training_bytes < found[2].training_bytes
+    assert all(row.images_per_second > 0 for row in found)
 
 
 def test_sizes_can_be_asked_for():
     (row,) = measured(vitrail.create_model("ViT-Ti/4", **TINY).eval(), 2, sizes=[(8, 12)], seconds=0.01)
     assert row.image_size == (8, 12)
-    assert row.to_dict().keys() == {"image_size", "macs", "kept", "rate"}
+    assert row.to_dict().keys() == {"image_size", "macs", "training_bytes", "images_per_second"}
+
+
+def test_sizes_that_a_model_cannot_have_are_left_out():
+    many = vitrail.create_model(
+        "ViT-Ti/4", **{**TINY, "image_size": 192, "depth": 1}, position="relative"
+    ).eval()  # 48×48 patches
+    assert [row.image_size for row in measured(many, 1, seconds=0.01)] == [(128, 128), (192, 192)]
+
+
+def test_what_is_measured_is_given_back():
+    made: list[weakref.ref] = []
+
+    class Kept(nn.Module):
+        def forward(self, x):
+            y = x * torch.ones(4, requires_grad=True)
+            made.append(weakref.ref(y))
+            return (y * y).exp()
+
+    kept_for_gradients(Kept(), torch.zeros(3, 4))
+    assert made[0]() is None

@@ -15,7 +15,7 @@ def compare(
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Put runs side by side: accuracy with its uncertainty, curves, cost, and the settings that differ.
+    """Put runs side by side: scores with their uncertainty, curves, cost, and the settings that differ.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ def compare(
         One JSON document: runs and differences.
     """
     from vitrail import api
-    from vitrail.study.comparison import differences, text
+    from vitrail.study.comparison import document, text
 
     found = api.compare(runs, out)
     if json:
-        result_json({"runs": [run.to_dict() for run in found], "differences": differences(found)})
+        result_json(document(found))
     else:
         result(text(found))
     if out is not None:

@@ -55,9 +55,10 @@ def models(
             if measure:
                 from vitrail.models.vit import ViT
                 from vitrail.study.speed import measured
+                from vitrail.training.evaluation import pick_device
 
-                (found,) = measured(ViT(config).eval(), batch_size, sizes=[config.image_size])
-                rows[-1] |= {"training_bytes": found.kept, "images_per_second": found.rate}
+                (found,) = measured(ViT(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
+                rows[-1] |= {"training_bytes": found.training_bytes, "images_per_second": found.images_per_second}
             progress.advance(1)
     if json:
         result_json(rows)

@@ -14,6 +14,9 @@ def study(
     out: str | None = None,
     split: Literal["train", "val", "test", "all"] | None = None,
     images: Whole = 100,
+    layer: Whole | None = None,
+    head: Whole | None = None,
+    query: tuple[Whole, Whole] | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """See into a model: where it looks, what it has learned, what it gets wrong; pictures, data and one page.
@@ -29,7 +32,13 @@ def study(
     split
         Default: test, else val; all images of a folder without splits.
     images
-        How many to look at, of as many classes as possible.
+        How many to look at, taken at random.
+    layer
+        The layer whose attention is drawn, from 0, or from the end below. Default: the last.
+    head
+        One of its heads, from 0. Default: the mean of all.
+    query
+        ROW COLUMN of the patch that looks, from 0. Default: what the answer is read from, such as the class token.
     json
         One JSON document: what is in study.json, and the folder.
     """
@@ -39,12 +48,16 @@ def study(
 
     require_positive(**{"--images": images})
     with StageProgress() as progress:
-        folder, numbers = api.study_model(model, data, out, split=split, images=images, observer=progress)
+        folder, numbers = api.study_model(
+            model, data, out, split=split, images=images, layer=layer, head=head, query=query, observer=progress
+        )
     if json:
         result_json({"folder": str(folder), **numbers})
         return
     if "scores" in numbers:
-        result(f"top-1 accuracy  {100 * numbers['scores']['top1']:.2f} % of {numbers['images']} images")
+        scores = numbers["scores"]
+        what, score = ("mAP            ", scores["map"]) if "map" in scores else ("top-1 accuracy ", scores["top1"])
+        result(f"{what} {100 * score:.2f} % of {numbers['images']} images")
     if "occlusion" in numbers:
         areas = numbers["occlusion"]["area"]
         best, chance = (100 * areas[order] for order in ("most relevant first", "at random"))

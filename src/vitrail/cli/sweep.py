@@ -1,5 +1,6 @@
 """``vitrail sweep``."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ def sweep(
     over: Annotated[list[str], Parameter(negative=())],
     data: str | None = None,
     recipe: str | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
     config: Path | None = None,
     against: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -35,6 +37,8 @@ def sweep(
         What vitrail train takes.
     recipe
         As in vitrail train.
+    start
+        As in vitrail train.
     config
         As in vitrail train.
     against
@@ -42,21 +46,23 @@ def sweep(
     json
         One JSON document: the runs with their settings.
     """
-    from vitrail import grid
+    from vitrail import sweeping
     from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings
     from vitrail.study.comparison import columns
-    from vitrail.study.sweeps import cells, table
+    from vitrail.study.sweeps import combinations, document, table
 
-    axes = dict(_axis(words) for words in over)
+    axes: dict[str, list[Any]] = {}
+    for words in over:
+        name, values = _axis(words)
+        axes[name] = [*axes.get(name, []), *values]
+    shared = dotted_settings(settings) | ({"start": start} if start is not None else {})
     with TrainingProgress() as progress:
-        found = grid.sweep(
-            data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **dotted_settings(settings)
-        )
+        found = sweeping.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **shared)
     if json:
-        result_json([{"settings": values, **run.to_dict()} for values, run in found])
+        result_json(document(found))
     else:
-        head, rows = table(cells(found))
+        head, rows = table(combinations(found))
         result(columns([head, *rows]))
     note(f"\nreport: {out / 'report.html'}")
 
@@ -66,4 +72,15 @@ def _axis(words: str) -> tuple[str, list[Any]]:
     name, equals, values = words.partition("=")
     if not equals:
         raise ConfigError(f"{words!r} has no values", where="--over", hint="write --over model.position=none,relative")
-    return name.replace("-", "_"), [yaml.safe_load(value) for value in values.split(",")]
+    try:
+        found = yaml.safe_load(f"[{values}]")
+    except yaml.YAMLError:
+        raise ConfigError(f"the values {values!r} cannot be read", where=f"--over {name}", hint="write them as 1,2,3") from None
+    return name.replace("-", "_"), [_number(value) for value in found]
+
+
+def _number(value: Any) -> Any:
+    """YAML takes 1e-3 for a word."""
+    with suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value

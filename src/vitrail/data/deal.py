@@ -82,13 +82,15 @@ def _strata(labels: Sequence[Label]) -> np.ndarray:
 
 
 def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
-    """A part of some images, the same share of every class and at least one; a smaller share is a part of a larger one."""
-    count = Counter(item.label for item in items)
-    seen: Counter[Label] = Counter()
+    """A part of some images, the same share of every class and at least one; a smaller share is a part of a larger one.
+
+    In multi-label data the classes are those of `deal`: common sets of labels, and all rare ones together.
+    """
+    stratum = _strata([item.label for item in items]).tolist()
+    count, seen = Counter(stratum), Counter[int]()
     kept = []
     for index in shuffled(len(items), seed, 0):
-        label = items[index].label
-        seen[label] += 1
-        if seen[label] <= max(1, round(share * count[label])):
+        seen[stratum[index]] += 1
+        if seen[stratum[index]] <= max(1, round(share * count[stratum[index]])):
             kept.append(index)
     return [items[index] for index in sorted(kept)]

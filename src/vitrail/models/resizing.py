@@ -73,8 +73,8 @@ def _embedding_alone(config: ViTConfig, device: torch.device) -> _Embedding:
     """Without parameters, and with its fixed tables where the images are."""
     with torch.inference_mode(False):  # it is kept, and may be asked for gradients later
         model = empty_model(config.changed(depth=1))
-    for module in model.modules():
-        for name, table in module.named_buffers(recurse=False):
-            if not table.is_meta:  # what BatchNorm has seen is the model's own
-                setattr(module, name, table.to(device))
+        for module in model.modules():
+            for name, table in module.named_buffers(recurse=False):
+                if not table.is_meta:  # what BatchNorm has seen is the model's own
+                    setattr(module, name, table.to(device))
     return _Embedding(model)

@@ -71,13 +71,17 @@ class ViT(nn.Module):
 
     def read_out(self, z: Tensor, *, separate: bool = False) -> Any:
         """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
-        pooled = self.pool(z)
-        logits = self.head(self.norm(pooled) if self.config.final_norm == "pooled" else pooled)
+        logits = self.head(self.pooled(z))
         if self.head_distillation is None:
             return logits
         distilled = z[:, 1] if self.config.final_norm == "tokens" else self.norm(z[:, 1])
         pair = logits, self.head_distillation(distilled)
         return pair if separate else (pair[0] + pair[1]) / 2
+
+    def pooled(self, z: Tensor) -> Tensor:
+        """What the head reads of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``: (B, D)."""
+        vector: Tensor = self.pool(z)
+        return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
     def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
         """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).

@@ -7,11 +7,11 @@ Weights are computed for one layer at a time, beside the model's own fused kerne
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.vit import ViT
-from vitrail.study.captures import WEIGHTS, capture
+from vitrail.study.captures import WEIGHTS, capture, vit_in
 
 Patch = tuple[int, int]
 """Row and column."""
@@ -43,76 +43,102 @@ def _rolled(before: Tensor | None, weights: Tensor) -> Tensor:
 
 
 def relevance_of(before: Tensor | None, weights: Tensor, gradients: Tensor) -> Tensor:
-    """One layer of relevance: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
+    """A layer of relevance: ``R ← R + Ā R`` with ``Ā = mean over heads of (∇A ⊙ A)⁺``, and R = I before the first.
 
     Chefer et al. 2021 (https://arxiv.org/abs/2103.15679), equations (5) and (6).
 
     Args:
-        before: (B, N_X, N), the R of the layers before; None for the first.
-        weights: A, (B, k, N_Q, N_X).
+        before: (B, N, N), the R of the layers before; None for the first.
+        weights: A, (B, k, N, N).
         gradients: ∇A, of what is to be explained, of the same shape.
 
     Returns:
-        (B, N_Q, N); without R where queries are other tokens than keys, as in attention pooling.
+        (B, N, N).
     """
-    steered = (gradients * weights).float().clamp(min=0).mean(dim=1)
     if before is None:
         before = torch.eye(weights.shape[-1], device=weights.device).expand(len(weights), -1, -1)
-    passed = steered @ before
-    return before + passed if weights.shape[-2] == weights.shape[-1] else passed
+    return before + _steered(weights, gradients) @ before
+
+
+def pooled_relevance(before: Tensor, weights: Tensor, gradients: Tensor) -> Tensor:
+    """Relevance for a query that is none of the tokens, as in attention pooling: ``Ā R̄``, equation (10) of the same paper.
+
+    R̄ is R with what each token has gained made to sum to 1, beside the token itself: equations (8) and (9).
+
+    Args:
+        before: (B, N, N), the R of all layers.
+        weights: A, (B, k, 1, N).
+        gradients: ∇A.
+
+    Returns:
+        (B, 1, N).
+    """
+    itself = torch.eye(before.shape[-1], device=before.device)
+    gained = before - itself
+    shares = gained / gained.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(gained.dtype).tiny)
+    return _steered(weights, gradients) @ (shares + itself)
+
+
+def _steered(weights: Tensor, gradients: Tensor) -> Tensor:
+    return (gradients * weights).float().clamp(min=0).mean(dim=1)
 
 
 @torch.no_grad()
-def attention_map(model: ViT, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None) -> Tensor:
+def attention_map(
+    model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, query: Patch | None = None
+) -> Tensor:
     """What one layer's attention looks at: (B, rows, columns); what goes to other tokens than patches is left out.
 
     Args:
-        model: the model.
+        model: a ViT, or what has one inside, in evaluation mode.
         images: prepared, (B, C, H, W).
         layer: from 0; from the end below.
         head: one of them; the mean over all by default.
         query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
     """
-    c = model.config
+    vit = _answering(model)
+    c = vit.config
     number, row = _place("layer", layer, c.depth), None
     heads = slice(None) if head is None else slice(_place("head", head, c.heads), _place("head", head, c.heads) + 1)
     if query is not None:
         row = c.prefix + _place("row", query[0], c.grid[0]) * c.grid[1] + _place("column", query[1], c.grid[1])
     name = f"blocks.{number}.attention.{WEIGHTS}"
-    with capture(model, name) as seen:
-        model.encode(images)
+    with capture(vit, name) as seen:
+        vit.encode(images)
     weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
-    looked = weights[:, row] if row is not None else read(model, weights)
-    return _on_patches(model, looked)
+    looked = weights[:, row] if row is not None else read(vit, weights)
+    return _on_patches(vit, looked)
 
 
 @torch.no_grad()
-def reading_map(model: ViT, images: Tensor) -> Tensor:
+def reading_map(model: nn.Module, images: Tensor) -> Tensor:
     """The last attention before the answer: that of the class token in the last layer, or that of attention pooling."""
-    if model.config.pool != "attention":
-        return attention_map(model, images)
-    with capture(model, f"pool.attention.{WEIGHTS}") as seen:
-        model(images)
-    return _on_patches(model, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
+    vit = _answering(model)
+    if vit.config.pool != "attention":
+        return attention_map(vit, images)
+    with capture(vit, f"pool.attention.{WEIGHTS}") as seen:
+        vit(images)
+    return _on_patches(vit, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
 
 
 @torch.no_grad()
-def head_maps(model: ViT, images: Tensor) -> Tensor:
+def head_maps(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
-    found: list[Tensor] = []
+    vit, found = _answering(model), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
-        looked = read(model, weights.float().transpose(1, 2))  # (B, k, N)
-        found.append(looked[..., model.config.prefix :].unflatten(-1, model.config.grid))
+        looked = read(vit, weights.float().transpose(1, 2))  # (B, k, N)
+        found.append(looked[..., vit.config.prefix :].unflatten(-1, vit.config.grid))
 
-    with capture(model, f"blocks.*.attention.{WEIGHTS}", each=each):
-        model.encode(images)
+    with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=each):
+        vit.encode(images)
     return torch.stack(found, dim=1)
 
 
 @torch.no_grad()
-def rollout_map(model: ViT, images: Tensor) -> Tensor:
+def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     """How much of each patch is in what the model reads its answer from, by `roll_out`."""
+    vit = _answering(model)
     rolled: Tensor | None = None
     pooled: Tensor | None = None
 
@@ -123,25 +149,26 @@ def rollout_map(model: ViT, images: Tensor) -> Tensor:
         else:
             pooled = weights.float().mean(dim=1)[:, 0]
 
-    with capture(model, f"**.attention.{WEIGHTS}", each=each):
-        model(images)
+    with capture(vit, f"**.attention.{WEIGHTS}", each=each):
+        vit(images)
     assert rolled is not None
-    return _on_patches(model, read(model, rolled, pooled))
+    return _on_patches(vit, read(vit, rolled, pooled))
 
 
-def relevance_map(model: ViT, images: Tensor, classes: Tensor | None = None) -> Tensor:
+def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
     """How much each patch speaks for a class, by `relevance_of` through all layers.
 
     The gradient of A, which fused kernels never build, is that of what the heads say times their values: ``∇A = ∇(A v) vᵀ``.
 
     Args:
-        model: the model, in evaluation mode.
+        model: a ViT, or what has one inside, in evaluation mode.
         images: prepared, (B, C, H, W).
         classes: int64 (B,); what the model guesses by default.
     """
-    if model.training:
-        raise ConfigError("relevance is that of a model that answers", where="relevance_map", hint="call model.eval() first")
-    gradients = _gradients(model, images, classes)
+    vit = _answering(model)
+    if not vit.config.num_classes:
+        raise ConfigError("a model that gives vectors guesses nothing", where="relevance_map", hint="give it a head of classes")
+    gradients = _gradients(vit, images, classes)
     passed: Tensor | None = None
     values: Tensor | None = None
 
@@ -152,18 +179,22 @@ def relevance_map(model: ViT, images: Tensor, classes: Tensor | None = None) -> 
             return
         assert values is not None
         of_heads = gradients[name.removesuffix(WEIGHTS) + "heads"].unflatten(-1, (values.shape[1], -1)).transpose(1, 2)
-        passed = relevance_of(passed, found, of_heads @ values.mT)
+        if name.startswith("blocks."):
+            passed = relevance_of(passed, found, of_heads @ values.mT)
+        else:
+            assert passed is not None
+            passed = pooled_relevance(passed, found, of_heads @ values.mT)
 
-    with torch.no_grad(), capture(model, "**.attention.values", f"**.attention.{WEIGHTS}", each=each):
-        model(images)
+    with torch.no_grad(), capture(vit, "**.attention.values", f"**.attention.{WEIGHTS}", each=each):
+        vit(images)
     assert passed is not None
-    return _on_patches(model, read(model, passed) if passed.shape[1] > 1 else passed[:, 0])
+    return _on_patches(vit, passed[:, 0] if vit.config.pool == "attention" else read(vit, passed))
 
 
 def _gradients(model: ViT, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
     """Of the logits of some classes, for what the heads of every layer say."""
-    with torch.enable_grad(), capture(model, "**.attention.heads") as seen:
-        logits = model(images.detach().requires_grad_())
+    with torch.inference_mode(False), torch.enable_grad(), capture(model, "**.attention.heads") as seen:
+        logits = model(images.detach().clone().requires_grad_())
         chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
         found = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), list(seen.values()))
     return dict(zip(seen, found, strict=True))
@@ -182,6 +213,14 @@ def read(model: ViT, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
         return tokens
     patches = rows[:, c.prefix :].mean(dim=1)
     return (tokens + patches) / 2 if c.pool == "class+mean" else patches
+
+
+def _answering(model: nn.Module) -> ViT:
+    """The ViT in a model, which must be in evaluation mode: in training it drops patches and dims what it sees."""
+    vit = vit_in(model)
+    if vit.training:
+        raise ConfigError("maps are those of a model that answers", where="model", hint="call model.eval() first")
+    return vit
 
 
 def _on_patches(model: ViT, looked: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -17,12 +18,14 @@ Images = slice | Sequence[int]
 """Which images of a batch."""
 EVERY = slice(None)
 
-OUTER = ("embedding", "position", "norm", "pool", "head", "head_distillation")
+OUTER = ("embedding", "position", "embedding_norm", "norm", "pool", "head", "head_distillation")
 """Parts before and behind the blocks."""
 PROJECTED = ("queries", "keys", "values")
 """(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
 WEIGHTS = "weights"
 """A of equation (6): (B, k, N_Q, N_X)."""
+BETWEEN = "between"
+"""What stands between the two branches of a block: the tokens with what attention has added to them."""
 READ_BY = {"heads": "output", "hidden": "contract"}
 """The linear layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
 
@@ -48,10 +51,10 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
     ``with capture(model, "blocks.*.attention.weights", "blocks.5.output") as seen: model(images)``, then
     ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
     attention, is computed beside them for the layers and images asked for. Inputs and outputs of all images are part of the
-    logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it.
+    logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it and without one.
 
     Args:
-        model: a ViT, or anything around one; names begin at the ViT itself.
+        model: a ViT, or what has one inside; names begin at the ViT itself.
         names: of `capture_names`, or patterns: ``*`` stands for what is between two dots, ``**`` for anything.
         images: which images of the batch.
         each: is given every intermediate as it is computed, which is then not kept: memory for one layer at a time.
@@ -59,6 +62,8 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
     Raises:
         ConfigError: no such name, or a model that is compiled, packs or merges tokens.
     """
+    if not names:
+        raise ConfigError("nothing to capture", where="capture", hint="vitrail.capture_names(model) lists what there is")
     places, seen = _places(model), Captures()
     wanted = _matching(names, capture_names(model))
 
@@ -69,9 +74,9 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
             seen[name] = value
 
     with ExitStack() as hooks:
-        for vit in (module for module in model.modules() if isinstance(module, ViT)):
-            hooks.callback(setattr, vit, "tokens_read", vit.tokens_read)
-            vit.tokens_read = None  # all tokens come out of the last block
+        vit = vit_in(model)
+        hooks.callback(setattr, vit, "tokens_read", vit.tokens_read)
+        vit.tokens_read = None  # all tokens come out of the last block
         for path, module in places.items():
             for handle in _hooks(module, [what for what in _kinds(module) if f"{path}.{what}" in wanted], path, keep, images):
                 hooks.callback(handle.remove)
@@ -95,7 +100,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def _places(model: nn.Module) -> dict[str, nn.Module]:
     """The parts of a model that have something to show, by their path; a branch's layer has the branch's name."""
-    whole = next((module for module in model.modules() if isinstance(module, ViT)), model)
+    whole = vit_in(model)
     _require_plain(model, whole)
     found = {}
     for name, module in whole.named_modules():
@@ -105,12 +110,20 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def _require_plain(model: nn.Module, whole: nn.Module) -> None:
+def vit_in(model: nn.Module) -> ViT:
+    """The ViT itself of a model, which may have something around it: labels and preparation, a faster type, other sizes."""
+    found = next((module for module in model.modules() if isinstance(module, ViT)), None)
+    if found is None:
+        raise ConfigError(f"a {type(model).__name__} is no ViT", where="model", hint="give a model of vitrail.create_model")
+    return found
+
+
+def _require_plain(model: nn.Module, whole: ViT) -> None:
     if any(module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()):
         raise ConfigError(
             "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
         )
-    if isinstance(whole, ViT) and whole.config.token_merging:
+    if whole.config.token_merging:
         raise ConfigError(
             "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
         )
@@ -119,18 +132,19 @@ def _require_plain(model: nn.Module, whole: nn.Module) -> None:
 def _kinds(module: nn.Module) -> tuple[str, ...]:
     """What a part has to show."""
     if isinstance(module, Attention):
-        return (*PROJECTED, WEIGHTS, "heads", "output")
+        return ("input", *PROJECTED, WEIGHTS, "heads", "output")
     if isinstance(module, FeedForward):
-        return ("hidden", "output")
-    return ("input", "output")
+        return ("input", "hidden", "output")
+    return ("input", BETWEEN, "output") if isinstance(module, Block) else ("input", "output")
 
 
 def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images: Images) -> Iterator[RemovableHandle]:
     """Hooks on a part that give ``keep`` what is wanted of it."""
     for what in kinds:
         name = f"{path}.{what}"
-        if what == "output":
-            yield module.register_forward_hook(lambda module, given, result, name=name: keep(name, _of(images, result)))
+        if what in ("output", BETWEEN):
+            maker = module.attention if isinstance(module, Block) and what == BETWEEN else module
+            yield maker.register_forward_hook(lambda module, given, result, name=name: keep(name, _of(images, result)))
         elif what in READ_BY or what == "input":
             reader = getattr(module, READ_BY[what]) if what in READ_BY else module
             yield reader.register_forward_pre_hook(lambda module, given, name=name: keep(name, _of(images, given[0])))
@@ -142,6 +156,7 @@ def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images:
 def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -> Callable[..., None]:
     """Computes once more, beside the fused kernel, what of an attention is wanted."""
 
+    @torch.no_grad()
     def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options.get("groups"):
             raise ConfigError("packed images cannot be captured", where=path, hint="give the model images of one size at a time")

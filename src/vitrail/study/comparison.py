@@ -17,8 +17,6 @@ from vitrail.study.calibration import wilson_interval
 from vitrail.study.page import Markup, Number
 from vitrail.study.tables import duration
 
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#777777")
-"""The palette of Okabe and Ito."""
 LINES = ("-", "--", ":", "-.")
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
@@ -73,7 +71,10 @@ class Compared:
 
     @property
     def operations(self) -> float:
-        """Of the whole training, forward and backward: six for every multiply-add of an image."""
+        """Of the whole training, forward and backward: six for every multiply-add of an image.
+
+        At most: images that grow, patches that are dropped and weights that stay take less.
+        """
         return 6 * self.macs * sum(row["seconds"] * row["images_per_second"] for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def flattened(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 HEAD = (
     "run",
-    "accuracy, %",
+    "score, %",
     "95 % interval",
     "images",
     "epochs",
@@ -139,8 +140,8 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
             duration(run.seconds),
             f"{run.rate:,.0f}",
             "×".join(map(str, run.settings.get("model", {}).get("image_size", []))) or "–",
-            f"{run.parameters / 1e6:,.2f} M",
-            f"{run.macs / 1e6:,.1f} M",
+            f"{run.parameters / 1e6:,.2f} M" if run.parameters else "–",
+            f"{run.macs / 1e6:,.1f} M" if run.macs else "–",
         )
         for run in runs
     ]
@@ -164,8 +165,14 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A setting's value, short."""
-    return figures.short("–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 40)
+    """A setting's value, short; of a path the end is what tells it from others."""
+    words = "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"…{words[-39:]}" if "/" in words and len(words) > 40 else figures.short(words, 40)
+
+
+def document(runs: Sequence[Compared]) -> dict[str, Any]:
+    """For programs."""
+    return {"runs": [run.to_dict() for run in runs], "differences": differences(runs)}
 
 
 def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
@@ -183,7 +190,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
-    write_json(folder / "comparison.json", {"runs": [run.to_dict() for run in runs], "differences": different})
+    write_json(folder / "comparison.json", document(runs))
 
 
 def run_table(runs: Sequence[Compared]) -> Markup:
@@ -199,14 +206,17 @@ def curves(runs: Sequence[Compared]) -> Figure:
         figure = Figure(figsize=(10, 6.4), layout="constrained")
         grid = figure.subplots(2, 2)
         for number, run in enumerate(measured):
-            style = {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
+            style = {
+                "color": figures.COLORS[number % len(figures.COLORS)],
+                "linestyle": LINES[number // len(figures.COLORS) % len(LINES)],
+            }
             score = "val_map" if "val_map" in run.rows[0] else "val_top1"
             times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
             for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], score, 100)):
                 values = [factor * row[name] for row in run.rows]
                 marker = "o" if len(values) == 1 else ""
                 axes[0].plot(
-                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.short(run.name, 32), **style
+                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style
                 )
                 axes[1].plot(times, values, marker=marker, **style)
         for row, name in zip(grid, ("validation loss", "validation accuracy, %"), strict=True):

@@ -94,6 +94,9 @@ def cost(config: ViTConfig) -> Cost:
 
 def totals(config: ViTConfig) -> tuple[int, int]:
     """Parameters and multiply-adds as `cost` counts them, sooner: all blocks are alike, so one and two tell of any number."""
+    if config.token_merging:  # each has fewer tokens than the one before
+        whole = cost(config)
+        return whole.parameters, whole.macs
     one, two = (cost(config.changed(depth=depth)) for depth in (1, 2))
     more = config.depth - 1
     return one.parameters + more * (two.parameters - one.parameters), one.macs + more * (two.macs - one.macs)

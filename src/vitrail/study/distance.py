@@ -3,28 +3,22 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitrail.models.vit import ViT
-from vitrail.study.captures import WEIGHTS, capture
+from vitrail.study.captures import WEIGHTS, capture, vit_in
 
 Pair = tuple[int, int]
 
-CELLS = 48
+PLACES = 40
 RESNET50 = (3, 4, 6, 3)
 """Blocks of the stages of ResNet-50 (He et al. 2016, https://arxiv.org/abs/1512.03385)."""
 
 
 def patch_distances(grid: Pair, patch_size: Pair) -> Tensor:
     """Pixels between the centres of any two patches: (N, N)."""
-    places = _places(grid, patch_size)
-    return torch.cdist(places, places)
-
-
-def _places(grid: Pair, cell: tuple[float, float]) -> Tensor:
-    """Where the cells of a grid stand, row by row: (N, 2)."""
-    rows, columns = torch.meshgrid(*(torch.arange(side, dtype=torch.float64) for side in grid), indexing="ij")
-    return torch.stack([rows.flatten() * cell[0], columns.flatten() * cell[1]], dim=1)
+    rows, columns = torch.meshgrid(*(torch.arange(side, dtype=torch.float32) for side in grid), indexing="ij")
+    centres = torch.stack([rows.flatten() * patch_size[0], columns.flatten() * patch_size[1]], dim=1)
+    return torch.cdist(centres, centres)
 
 
 def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
@@ -38,15 +32,15 @@ def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
         (B, k): the mean over all patches of their mean distance, weighted by what they give to each patch.
     """
     n = len(distances)
-    among = weights[..., -n:, -n:].double()
-    reach = (among * distances.to(among.device)).sum(dim=-1) / among.sum(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
-    return reach.mean(dim=-1)
+    among = weights[..., -n:, -n:].float()
+    reach = torch.einsum("bkqx,qx->bkq", among, distances.to(among))
+    return (reach / among.sum(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)).mean(dim=-1)
 
 
 @torch.no_grad()
-def mean_attention_distances(model: ViT, images: Tensor) -> Tensor:
+def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_distances` of every layer, the mean over some images: (layers, k)."""
-    c = model.config
+    c = vit_in(model).config
     distances, found = patch_distances(c.grid, c.patch_size), []
 
     def each(name: str, weights: Tensor) -> None:
@@ -60,11 +54,18 @@ def mean_attention_distances(model: ViT, images: Tensor) -> Tensor:
 def uniform_distance(image_size: Pair, field: float = math.inf) -> float:
     """The distance of one that looks alike at every pixel in a square of ``field`` pixels around it, or everywhere in the image.
 
-    Counted in cells of a forty-eighth of the image.
+    The mean over `PLACES` places a side in the image, of as many in that part of the square that is inside of it.
     """
-    places = _places((CELLS, CELLS), (image_size[0] / CELLS, image_size[1] / CELLS))
-    seen = torch.cdist(places, places, p=math.inf) <= field / 2
-    return float((seen * torch.cdist(places, places)).sum(dim=1).div(seen.sum(dim=1)).mean())
+    down, across = (_offsets(side, field) for side in image_size)  # (places, points) each
+    return float(torch.hypot(down[:, None, :, None], across[None, :, None, :]).mean())
+
+
+def _offsets(side: int, field: float) -> Tensor:
+    """From places along a side of the image to points in their field: (places, points)."""
+    middles = (torch.arange(PLACES, dtype=torch.float64) + 0.5) / PLACES
+    places = side * middles[:, None]
+    low, high = (places - field / 2).clamp(min=0), (places + field / 2).clamp(max=side)
+    return low + (high - low) * middles - places
 
 
 def receptive_fields(blocks: tuple[int, ...] = RESNET50) -> list[int]:

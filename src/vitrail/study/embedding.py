@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.vit import ViT
 from vitrail.parts import RelativePositionBias, RotaryPosition2d
+from vitrail.study.captures import vit_in
 
 
 @torch.no_grad()
-def position_similarity(model: ViT) -> Tensor:
+def position_similarity(model: nn.Module) -> Tensor:
     """How alike the positions of any two patches are: (rows, columns, rows, columns), the first two those of the query.
 
     Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
@@ -20,16 +21,17 @@ def position_similarity(model: ViT) -> Tensor:
     Raises:
         ConfigError: the model knows no positions.
     """
-    c = model.config
-    if isinstance(model.relative, RelativePositionBias):
-        similar = model.relative().mean(dim=0)
-    elif isinstance(model.rotary, RotaryPosition2d):
-        cos, sin = model.rotary()
+    vit = vit_in(model)
+    c = vit.config
+    if isinstance(vit.relative, RelativePositionBias):
+        similar = vit.relative().mean(dim=0)
+    elif isinstance(vit.rotary, RotaryPosition2d):
+        cos, sin = vit.rotary()
         similar = (cos @ cos.T + sin @ sin.T) / cos.shape[1]
     elif c.position == "none":
         raise ConfigError("the model knows no positions", where="position_similarity", hint="it was built with position none")
     else:
-        table = F.normalize(position_table(model), dim=1)
+        table = F.normalize(position_table(vit), dim=1)
         similar = table @ table.T
     n = c.grid[0] * c.grid[1]
     return similar[-n:, -n:].reshape(*c.grid, *c.grid)
@@ -44,7 +46,7 @@ def position_table(model: ViT) -> Tensor:
 
 
 @torch.no_grad()
-def filters(model: ViT, count: int = 28) -> tuple[Tensor, Tensor]:
+def filters(model: nn.Module, count: int = 28) -> tuple[Tensor, Tensor]:
     """Principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), those that explain most first.
 
     Of a plain embedding these are patches; of a convolutional stem or a hybrid the kernels of its first convolution.
@@ -52,8 +54,8 @@ def filters(model: ViT, count: int = 28) -> tuple[Tensor, Tensor]:
     Returns:
         components (count, C, h, w) of length 1, and the share of the filters' variance that each explains, (count,).
     """
-    first = next(module for module in model.embedding.modules() if isinstance(module, nn.Conv2d))
-    weights = first.weight.double().flatten(1)  # (D, C·h·w)
+    first = next(module for module in vit_in(model).embedding.modules() if isinstance(module, nn.Conv2d))
+    weights = first.weight.cpu().double().flatten(1)  # (D, C·h·w)
     _, lengths, components = torch.linalg.svd(weights - weights.mean(dim=0), full_matrices=False)
     shares = lengths**2 / (lengths**2).sum()
     return components[:count].unflatten(1, first.weight.shape[1:]).float(), shares[:count].float()

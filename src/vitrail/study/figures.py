@@ -19,7 +19,9 @@ from vitrail.study.calibration import Calibration
 
 matplotlib.use("Agg")
 
-BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"  # from the palette of Okabe and Ito
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"
+COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", GREY)
+"""The palette of Okabe and Ito, for lines that have no colour of their own."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
@@ -39,6 +41,11 @@ def save(figure: Figure, file: Path) -> None:
 def short(name: str, length: int = 16) -> str:
     """A name that fits beside a picture."""
     return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def legend_name(name: str) -> str:
+    """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
+    return "\u200b" + short(name, 40).replace("$", r"\$")
 
 
 def curves(rows: list[dict[str, Any]], kept: int) -> Figure:

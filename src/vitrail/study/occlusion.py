@@ -37,6 +37,7 @@ def deletion(
     labels: Tensor,
     *,
     shares: Sequence[float] = SHARES,
+    multi_label: bool = False,
     on_pass: Callable[[int], None] = lambda images: None,
 ) -> tuple[Tensor, Tensor]:
     """What is left of a model's answers when the patches of the highest scores go first.
@@ -49,6 +50,7 @@ def deletion(
         scores: a map, (B, rows, columns).
         labels: int64 (B,), the classes whose fate is followed.
         shares: of the patches that are gone, for every step.
+        multi_label: whether each class has a probability of its own.
         on_pass: told of the images of every step.
 
     Returns:
@@ -58,7 +60,8 @@ def deletion(
     for share in shares:
         logits = model(without_patches(images, scores, share)).float()
         right.append(logits.argmax(dim=1) == labels)
-        probability.append(logits.softmax(dim=1).gather(1, labels[:, None])[:, 0])
+        chances = logits.sigmoid() if multi_label else logits.softmax(dim=1)
+        probability.append(chances.gather(1, labels[:, None])[:, 0])
         on_pass(len(images))
     return torch.stack(right), torch.stack(probability)
 
@@ -66,3 +69,16 @@ def deletion(
 def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
     """Below a curve over the shares: the mean of what it has while everything is taken away."""
     return float(np.trapezoid(curve, shares))
+
+
+def verdict(by_map: Sequence[float], at_random: Sequence[float]) -> str:
+    """What the areas of the same images, deleted by a map and at random, say of the map: two standard errors decide."""
+    gain = np.subtract(at_random, by_map)
+    said = (
+        f"With the most relevant patches taken away first {100 * np.mean(by_map):.0f} % are left on average, at random "
+        f"{100 * np.mean(at_random):.0f} %: "
+    )
+    error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
+    if abs(gain.mean()) <= 2 * error:
+        return said + f"{len(gain)} image{'s' if len(gain) > 1 else ''} cannot tell whether the map points at what matters."
+    return said + ("the map points at what matters." if gain.mean() > 0 else "the map points away from what matters.")

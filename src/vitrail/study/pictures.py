@@ -1,5 +1,6 @@
 """Pictures of what is inside a model, legible at report size and safe for colour-blind eyes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,13 @@ from vitrail.data.order import spread
 from vitrail.study.figures import BLUE, GREY, ORANGE, STYLE
 
 HEAT = matplotlib.colormaps["inferno"]
+PALETTE = (255 * HEAT(np.arange(256))[:, :3]).astype(np.uint8)
 BRIGHTEST = 0.95
+TALLEST = 2.0
+"""Height of a picture on a sheet, as a multiple of its column's width; a taller one is drawn narrower."""
 MOST_CELLS = 14
 """Rows and columns of small maps in one picture, layers and heads too; more are thinned out."""
+LAYER = "layer, from 0"
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels."""
 
@@ -30,19 +35,21 @@ def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
         heat: (rows, columns); its lowest value is the darkest, and the highest twentieth of them are the brightest.
         box: what of the picture the map covers.
     """
-    left, top, right, bottom = (round(side) for side in box)
-    grey = np.asarray(picture.convert("L").convert("RGB"), dtype=np.float32)
+    left, top = (min(math.floor(start), size - 1) for start, size in zip(box[:2], picture.size, strict=True))
+    right, bottom = (max(math.ceil(end), start + 1) for end, start in zip(box[2:], (left, top), strict=True))
     low, high = float(heat.min()), float(np.quantile(heat, BRIGHTEST))  # a few patches, often in corners, outshine all others
-    scaled = Image.fromarray(((heat - low) / max(high - low, 1e-12)).clip(0, 1).astype(np.float32))
-    shown = np.asarray(scaled.resize((right - left, bottom - top), Image.Resampling.BICUBIC)).clip(0, 1)
-    result = 0.35 * grey + 160
-    result[top:bottom, left:right] = 0.45 * grey[top:bottom, left:right] + 0.55 * 255 * HEAT(shown)[..., :3]
-    return Image.fromarray(result.clip(0, 255).astype(np.uint8))
+    levels = (255 * (heat - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
+    shown = Image.fromarray(levels).resize((right - left, bottom - top), Image.Resampling.BICUBIC)
+    warm = Image.fromarray(PALETTE[np.asarray(shown)])
+    grey = picture.convert("L").convert("RGB")
+    pale = Image.blend(grey, Image.new("RGB", picture.size, "white"), 0.65)
+    pale.paste(Image.blend(grey.crop((left, top, right, bottom)), warm, 0.55), (left, top))
+    return pale
 
 
 def sheet(rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str]) -> Figure:
     """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row."""
-    side, shapes = 2.0, [row[0].height / row[0].width for row in rows]
+    side, shapes = 2.0, [min(TALLEST, row[0].height / row[0].width) for row in rows]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(side * len(head), side * sum(shapes) + 0.3 * len(rows) + 0.2), layout="constrained")
         grid = figure.subplots(len(rows), len(head), squeeze=False, height_ratios=shapes)
@@ -67,28 +74,28 @@ def heads(maps: np.ndarray) -> Figure:
             for j, layer in enumerate(across):
                 grid[i, j].imshow(maps[layer, head], cmap=HEAT, vmin=0)
                 grid[i, j].set(xticks=[], yticks=[])
-            grid[i, 0].set_ylabel(f"{head + 1}", rotation=0, ha="right", va="center")
+            grid[i, 0].set_ylabel(f"{head}", rotation=0, ha="right", va="center")
         for j, layer in enumerate(across):
-            grid[0, j].set_title(f"{layer + 1}", fontsize=10)
-        figure.suptitle("layer", fontsize=10)
-        figure.supylabel("head", fontsize=10)
+            grid[0, j].set_title(f"{layer}", fontsize=10)
+        figure.suptitle(LAYER, fontsize=10)
+        figure.supylabel("head, from 0", fontsize=10)
     return figure
 
 
 def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[float]) -> Figure:
     """Mean attention distance by layer and head, (layers, k), beside one that looks everywhere and a convolutional network."""
-    layers = np.arange(1, len(found) + 1)
+    layers = np.arange(len(found))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
-        depth = np.linspace(1, max(len(found), 1.001), len(convolutional))
+        depth = np.linspace(0, max(len(found) - 1, 1e-3), len(convolutional))
         axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
         places = np.repeat(layers, found.shape[1])
         axes.plot(places, found.ravel(), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
         axes.plot(layers, found.mean(axis=1), color=ORANGE, linewidth=1, label="mean of the heads")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set(xlabel="layer", ylabel="mean distance, pixels", ylim=(0, None))
+        axes.set(xlabel=LAYER, ylabel="mean distance, pixels", ylim=(0, None))
         axes.grid(alpha=0.25)
         figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure
@@ -160,9 +167,9 @@ def layers(accuracies: Mapping[str, Sequence[float]]) -> Figure:
         figure = Figure(figsize=(7, 3.6), layout="constrained")
         axes = figure.subplots()
         for (name, values), color in zip(accuracies.items(), (BLUE, ORANGE, GREY), strict=False):
-            axes.plot(range(1, len(values) + 1), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
+            axes.plot(range(len(values)), 100 * np.array(values), marker="o", markersize=3, label=name, color=color)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.set(xlabel="layer", ylabel="accuracy, %")
+        axes.set(xlabel=LAYER, ylabel="accuracy, %")
         axes.grid(alpha=0.25)
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
     return figure

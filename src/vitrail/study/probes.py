@@ -9,12 +9,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.errors import DataError
-from vitrail.models.vit import ViT
 from vitrail.study.attention import read
-from vitrail.study.captures import capture
+from vitrail.study.captures import capture, vit_in
 
 NEIGHBOURS = 20
 RIDGE = 1.0
@@ -34,32 +33,27 @@ class FewShot:
         return float(np.mean(self.accuracies))
 
     @property
-    def spread(self) -> float:
-        """Standard deviation over the draws."""
-        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else 0.0
+    def spread(self) -> float | None:
+        """Standard deviation over the draws; None where there are no two different ones."""
+        return float(np.std(self.accuracies, ddof=1)) if len(self.accuracies) > 1 else None
 
 
 @torch.no_grad()
-def features(model: ViT, batches: Iterable[Tensor]) -> list[np.ndarray]:
+def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
     """What an answer could be read from after every block, and at last what the head reads: arrays (N, D), depth + 1 of them.
 
     After a block that is the class token, the mean of the patches, or whatever `read` reads.
     """
-    layers: list[list[Tensor]] = [[] for _ in range(model.config.depth + 1)]
+    vit = vit_in(model)
+    layers: list[list[Tensor]] = [[] for _ in range(vit.config.depth + 1)]
 
     def each(name: str, tokens: Tensor) -> None:
-        layers[int(name.split(".")[1])].append(read(model, tokens).float().cpu())
+        layers[int(name.split(".")[1])].append(read(vit, tokens).float().cpu())
 
     for images in batches:
-        with capture(model, "blocks.*.output", each=each):
-            layers[-1].append(pooled(model, images).float().cpu())
+        with capture(vit, "blocks.*.output", each=each):
+            layers[-1].append(vit.pooled(vit.encode(images)).float().cpu())
     return [torch.cat(parts).numpy() for parts in layers]
-
-
-def pooled(model: ViT, images: Tensor) -> Tensor:
-    """What the head reads: (B, D)."""
-    vector: Tensor = model.pool(model.encode(images, first=model.tokens_read))
-    return model.norm(vector) if model.config.final_norm == "pooled" else vector
 
 
 def few_shot(
@@ -79,6 +73,8 @@ def few_shot(
         draws: of different images.
         seed: decides on them.
 
+    Where no class has more images than that there is one draw and no spread.
+
     Raises:
         DataError: a class has fewer images.
     """
@@ -88,7 +84,7 @@ def few_shot(
             f"a class has {counts.min()} images to draw {shots} from", where="few_shot", hint="take fewer shots or more images"
         )
     accuracies = []
-    for draw in range(draws):
+    for draw in range(draws if counts.max() > shots else 1):
         random = np.random.default_rng((seed, draw))
         chosen = np.concatenate([random.permutation(np.flatnonzero(labels == c))[:shots] for c in classes])
         targets = np.where(labels[chosen, None] == classes, 1.0, -1.0)

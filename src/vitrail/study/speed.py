@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from vitrail.errors import ConfigError
 from vitrail.models.inference import for_inference
 from vitrail.models.resizing import AnySize
 from vitrail.models.vit import ViT
@@ -21,14 +23,14 @@ class Measured:
     image_size: tuple[int, int]
     macs: int
     """Multiply-adds of one image."""
-    kept: int
-    """Bytes that a step of training keeps of one image for its gradient, in single precision."""
-    rate: float
+    training_bytes: int
+    """What a step of training keeps of one image for its gradient, in single precision; what dropout adds is left out."""
+    images_per_second: float
     """Images per second, of this machine."""
 
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
-        return asdict(self)
+        return {**asdict(self), "image_size": list(self.image_size)}
 
 
 def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.5) -> list[Measured]:
@@ -42,7 +44,17 @@ def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (
     """
     own, patch = model.config.image_size, model.config.patch_size
     scaled = [tuple(max(1, round(f * s / p)) * p for s, p in zip(own, patch, strict=True)) for f in (2 / 3, 1, 3 / 2)]
-    return [_measured(model, (height, width), batch, seconds) for height, width in sizes or dict.fromkeys(scaled)]
+    return [_measured(model, (height, width), batch, seconds) for height, width in sizes or _possible(model, scaled)]
+
+
+def _possible(model: ViT, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more."""
+    found = []
+    for height, width in dict.fromkeys(sizes):
+        with suppress(ConfigError):
+            model.config.changed(image_size=(height, width))
+            found.append((height, width))
+    return found
 
 
 def _measured(model: ViT, size: tuple[int, int], batch: int, seconds: float) -> Measured:
@@ -69,7 +81,7 @@ def kept_for_gradients(model: nn.Module, images: Tensor) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would hold the graph that holds it
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         answers = model(images)

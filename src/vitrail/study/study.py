@@ -1,6 +1,7 @@
 """A study of a model on some images: where it looks, what it has learned, what it gets wrong; data, pictures and a page."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from vitrail.data.order import spread
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import write_json, write_text
 from vitrail.models.inference import for_inference, quickest_precision
+from vitrail.models.vit import ViT
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.answers import Answers
-from vitrail.study.attention import head_maps, reading_map, relevance_map, rollout_map
+from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
 from vitrail.study.cost import cost
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
@@ -34,7 +36,9 @@ WORK = 2**29
 """Bytes that a pass with gradients may take for what it keeps of its layers."""
 KEPT = 96
 """Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
-MAPS: dict[str, Callable[..., Tensor]] = {"attention": reading_map, "rollout": rollout_map, "relevance": relevance_map}
+PER_PAIR = 16
+"""Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
+Maps = dict[str, Callable[[ViT, Tensor], Tensor]]
 ORDERS = {
     "least relevant first": ("relevance", -1),
     "at random": ("random", 1),
@@ -45,16 +49,7 @@ ORDERS = {
 """In which patches are taken away: by which map, from its highest or its lowest."""
 Begin = Callable[[str, int], None]
 
-READ_FROM = {
-    "class": "the class token",
-    "mean": "all patches together",
-    "class+mean": "the class token and all patches together",
-    "attention": "the query of attention pooling",
-}
-ATTENTION = (
-    "Attention is that of the last layer, from {}, which the answer is read from. Rollout follows the mean attention of all "
-    "heads through all layers (Abnar and Zuidema 2020)."
-)
+ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
 RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
 BRIGHT = (
     " The brightest twentieth of each map is drawn alike; pale is what the model does not see. A patch or two that are bright in "
@@ -73,7 +68,44 @@ DISTANCES = (
     "high ones in the first layers look across the image at once. The blue line is a convolutional network, its blocks spread "
     "over the same depth, if it looked alike at everything in its receptive field."
 )
+PROBES = " A model that was trained on the images that are known knows them better than others."
 COST = "Images per second of this machine, in single precision; memory is what training keeps of an image for its gradient."
+
+
+READ_FROM = {
+    "class": "the class token",
+    "mean": "all patches together",
+    "class+mean": "the class token and all patches together",
+    "attention": "all patches together",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which attention is drawn: as in `attention_map`, but where nothing is given that of `reading_map`."""
+
+    layer: int | None = None
+    head: int | None = None
+    query: Patch | None = None
+
+    def map(self, model: ViT, images: Tensor) -> Tensor:
+        """(B, rows, columns)."""
+        if self == LAST:
+            return reading_map(model, images)
+        return attention_map(model, images, layer=-1 if self.layer is None else self.layer, head=self.head, query=self.query)
+
+    def describe(self, model: ViT) -> str:
+        """What the map is, as a sentence."""
+        layer = "the last layer" if self.layer is None else f"layer {self.layer}"
+        heads = "" if self.head is None else f", head {self.head}"
+        if self == LAST and model.config.pool == "attention":
+            return "Attention is that of the pooling, which the answer is read from."
+        if self.query is not None:
+            return f"Attention is that of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
+        return f"Attention is that of {layer}{heads}, from {READ_FROM[model.config.pool]}, which the answer is read from."
+
+
+LAST = Look()
 
 
 def write_study(
@@ -83,6 +115,7 @@ def write_study(
     answers: Answers | None,
     *,
     title: str,
+    attention: Look = LAST,
     begin: Begin = lambda what, images: None,
     advance: Callable[[int], None] = lambda images: None,
 ) -> dict[str, Any]:
@@ -94,6 +127,7 @@ def write_study(
         subjects: the images.
         answers: what the model says of them; None of a model that gives vectors.
         title: of the page.
+        attention: the layer, head and query of the first map.
         begin: told of every pass over so many images.
         advance: told of the images that are done.
 
@@ -101,7 +135,7 @@ def write_study(
         ConfigError: a model that merges tokens.
         DataError: an image that cannot be read.
     """
-    study = _Study(folder, trained, subjects, answers, begin, advance)
+    study = _Study(folder, trained, subjects, answers, attention, begin, advance)
     write_text(folder / "report.html", page.page(title, list(study.sections())))
     maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
     with (folder / "maps.npz").open("wb") as file:
@@ -119,10 +153,12 @@ class _Study:
         trained: TrainedModel,
         subjects: Subjects,
         answers: Answers | None,
+        attention: Look,
         begin: Begin,
         advance: Callable[[int], None],
     ):
-        self.folder, self.subjects, self.answers, self.begin, self.advance = folder, subjects, answers, begin, advance
+        self.folder, self.subjects, self.answers, self.attention = folder, subjects, answers, attention
+        self.begin, self.advance = begin, advance
         self.model, self.preparation = trained.model.eval(), trained.preparation
         self.device = next(self.model.parameters()).device
         c = self.model.config
@@ -130,7 +166,8 @@ class _Study:
             raise ConfigError(
                 "a model that merges tokens has none that keep their place", where="model", hint="study it without token_merging"
             )
-        self.batch = max(1, min(32, WORK // (KEPT * (c.prefix + c.grid[0] * c.grid[1]) * c.dim * c.depth)))
+        tokens = c.prefix + c.grid[0] * c.grid[1]
+        self.batch = max(1, min(32, WORK // (KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)))
         self.pixels = self._read(subjects.items, "reading images")
         self.maps: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {"images": len(subjects.items)}
@@ -151,6 +188,8 @@ class _Study:
         yield self._filters()
         if self.subjects.known:
             yield self._probes()
+        elif self.subjects.unprobed:
+            yield page.section("Probes", page.paragraph(f"None: {self.subjects.unprobed}."))
         if part:
             yield from part.sections(self.folder)
         yield self._cost()
@@ -182,7 +221,9 @@ class _Study:
         yield f"{counted.parameters / 1e6:.2f} M", f"parameters; {counted.macs / 1e6:,.1f} M multiply-adds per image"
 
     def _where_it_looks(self) -> Markup:
-        made = {name: method for name, method in MAPS.items() if self.answers is not None or name != "relevance"}
+        made: Maps = {"attention": self.attention.map, "rollout": rollout_map}
+        if self.answers is not None:
+            made["relevance"] = relevance_map
         for name, method in made.items():
             batches = self._batches(self.pixels, name)
             self.maps[name] = torch.cat([method(self.model, images).cpu() for images in batches])
@@ -197,7 +238,7 @@ class _Study:
                 image.save(self.folder / "overlays" / f"{number:04}-{name}.png")
             rows.append([whole, *laid.values()])
             captions.append(self._caption(number))
-        caption = ATTENTION.format(READ_FROM[self.model.config.pool]) + (RELEVANCE if "relevance" in made else "") + BRIGHT
+        caption = self.attention.describe(self.model) + ROLLOUT + (RELEVANCE if "relevance" in made else "") + BRIGHT
         head = ["image", *made]
         return page.section("Where it looks", self._picture(pictures.sheet(rows, head, captions), "maps", "Maps", caption))
 
@@ -224,28 +265,39 @@ class _Study:
         scores, (first, *between, last) = {**self.maps, "random": chance}, occlusion.SHARES
         network = for_inference(self.model, quickest_precision(self.device))
 
-        def right(what: str, map_: Tensor, shares: Sequence[float]) -> list[float]:
+        def left(what: str, map_: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+            """Whether the class is still the best guess, and its probability: (steps, images) each."""
             parts = []
             self.begin(f"occlusion, {what}", len(shares) * len(self.pixels))
             for part, by, labels in zip(*(t.split(32) for t in (self.pixels, map_, followed)), strict=True):
                 images = self.preparation.normalize(part.to(self.device))
                 by, labels = by.to(self.device), labels.to(self.device)
-                parts.append(occlusion.deletion(network, images, by, labels, shares=shares, on_pass=self.advance)[0].cpu())
-            return torch.cat(parts, dim=1).double().mean(dim=1).tolist()
+                found = occlusion.deletion(
+                    network, images, by, labels, shares=shares, multi_label=answers.multi_label, on_pass=self.advance
+                )
+                parts.append(torch.stack([answer.double().cpu() for answer in found]))
+            right, probability = torch.cat(parts, dim=2)
+            return right, probability
 
-        whole, nothing = right("nothing and all", chance, (first, last))
-        curves = {order: [whole, *right(order, sign * scores[name], between), nothing] for order, (name, sign) in ORDERS.items()}
-        areas = {order: occlusion.area(curve) for order, curve in curves.items()}
-        self.numbers["occlusion"] = {"shares": occlusion.SHARES, "right": curves, "area": areas}
+        ends = left("nothing and all", chance, (first, last))
+        curves, areas, probabilities = {}, {}, {}
+        for order, (name, sign) in ORDERS.items():
+            steps = left(order, sign * scores[name], between)
+            right, probability = (torch.cat([end[:1], step, end[1:]]) for end, step in zip(ends, steps, strict=True))
+            curves[order] = right.mean(dim=1).tolist()
+            areas[order] = [occlusion.area(one) for one in right.T.tolist()]
+            probabilities[order] = occlusion.area(probability.mean(dim=1).tolist())
+        self.numbers["occlusion"] = {
+            "follows": "labels" if by_label else "guesses",
+            "shares": list(occlusion.SHARES),
+            "right": curves,
+            "area": {order: float(np.mean(found)) for order, found in areas.items()},
+            "probability_area": probabilities,
+        }
         figure = pictures.occlusion(occlusion.SHARES, curves, "right answers, %" if by_label else "guesses that stay, %")
-        best, random, worst = (100 * areas[k] for k in ("most relevant first", "at random", "least relevant first"))
-        verdict = (
-            f"With the most relevant patches taken away first {best:.0f} % are left on average, at random {random:.0f} %, with "
-            f"the least relevant first {worst:.0f} %: "
-        )
-        verdict += "the map points at what matters." if best < random < worst else "the map points at nothing."
+        words = occlusion.verdict(areas["most relevant first"], areas["at random"])
         return page.section(
-            "Does it matter where it looks", page.paragraph(verdict), self._picture(figure, "occlusion", "Occlusion", OCCLUSION)
+            "Does it matter where it looks", page.paragraph(words), self._picture(figure, "occlusion", "Occlusion", OCCLUSION)
         )
 
     def _distances(self) -> Markup:
@@ -289,18 +341,19 @@ class _Study:
                 probes.nearest_neighbours(a, labels, b, expected) for a, b in zip(train[:-1], test[:-1], strict=True)
             ]
         }
-        few = []
+        few, left_out = [], ""
         for shots in SHOTS:
             try:
                 few.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
-            except DataError:
+            except DataError as error:
+                left_out = f" {shots} and more per class are left out: {error.what}."
                 break
         rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few]
         linear = probes.linear_probe(train[-1], labels, test[-1], expected)
         nearest = probes.nearest_neighbours(train[-1], labels, test[-1], expected)
         rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
         self.numbers["probes"] = {
-            "few_shot": {f.shots: {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few},
+            "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few},
             "linear": linear,
             "nearest_neighbours": nearest,
             "layers": per_layer,
@@ -308,7 +361,7 @@ class _Study:
         }
         words = (
             f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "
-            f"on {len(asked):,} others. ± is the standard deviation over draws of the images."
+            f"on {len(asked):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
         )
         caption = "The vote of the nearest images, by what the answer could be read from after each layer."
         return page.section(
@@ -321,7 +374,10 @@ class _Study:
     def _cost(self) -> Markup:
         found = measured(self.model, self.batch)
         self.numbers["cost"] = [row.to_dict() for row in found]
-        rows = [(f"{row.image_size[0]}×{row.image_size[1]}", *_cells(row.macs / 1e9, row.kept / 1e6, row.rate)) for row in found]
+        rows = [
+            (f"{row.image_size[0]}×{row.image_size[1]}", *_cells(row.macs / 1e9, row.training_bytes / 1e6, row.images_per_second))
+            for row in found
+        ]
         return page.section(
             "Cost",
             page.table(("image", "multiply-adds, G", "memory in training, MB", "images/s"), rows),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import ImageData, Item, count_classes
-from vitrail.data.order import pick_items, spread
+from vitrail.data.order import pick_items, shuffled, spread
 from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.weights.folder import TrainedModel
@@ -25,8 +25,10 @@ class Subjects:
         split: where they come from; "all" where there are no splits.
         labelled: whether the labels of the items are the model's own; if not they mean nothing.
         why: why they are not.
-        known: labelled images to fit probes on; their labels may be of any classes, also of ones that the model does not have.
-        asked: others of the same classes, to try the probes on.
+        known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
+            ones that the model does not have.
+        asked: others, to try the probes on.
+        unprobed: why there are no images for probes, where there might have been.
     """
 
     items: list[Item]
@@ -35,6 +37,7 @@ class Subjects:
     why: str = ""
     known: list[Item] = field(default_factory=list)
     asked: list[Item] = field(default_factory=list)
+    unprobed: str = ""
 
 
 def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> Subjects | None:
@@ -51,21 +54,32 @@ def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> S
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
-    """``count`` images of a split, of as many classes as possible, and those for probes."""
+    """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
-    items = [every[i] for i in pick_items(every, count, 0)]
-    known, asked = _for_probes(data)
+    items = [every[i] for i in _at_random(len(every), count)]
+    known, asked, unprobed = _for_probes(data)
     try:
         items = trained.relabelled(data, items)
     except DataError as error:
         why = f"errors are left out: {error.what}"
         items = [Item(item.name, item.image, () if trained.multi_label else 0) for item in items]
-    return Subjects(items, split, not why, why, known, asked)
+    return Subjects(items, split, not why, why, known, asked, unprobed)
 
 
-def _for_probes(data: ImageData) -> tuple[list[Item], list[Item]]:
-    """Training images and others, as far as there are enough."""
+def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:
+    """Training images and others, and why there are none."""
     train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
-    if data.multi_label or not rest or min(count_classes(train, len(data.classes))) < FEWEST:
-        return [], []
-    return [train[i] for i in pick_items(train, KNOWN, 0)], [rest[i] for i in pick_items(rest, ASKED, 0)]
+    if data.multi_label or not train or not rest:
+        return [], [], ""
+    fewest = min(count_classes(train, len(data.classes)))
+    if len(data.classes) < 2 or fewest < FEWEST:
+        return (
+            [],
+            [],
+            f"of {len(data.classes)} classes one has {fewest} training images; probes need two classes of {FEWEST} each",
+        )
+    return [train[i] for i in pick_items(train, KNOWN, 0)], [rest[i] for i in _at_random(len(rest), ASKED)], ""
+
+
+def _at_random(count: int, wanted: int) -> list[int]:
+    return sorted(shuffled(count, 0, 0)[:wanted])

@@ -219,7 +219,7 @@ def require_free(path: Path) -> None:
 
 
 def _taken(path: Path) -> ConfigError:
-    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; a run never overwrites anything")
+    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; nothing is ever overwritten")
 
 
 def name_of(source: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from vitrail import api
 from vitrail.errors import ConfigError
-from vitrail.grid import sweep
+from vitrail.sweeping import sweep
 from vitrail.training.observer import Observer
 from vitrail.training.signals import InterruptedRunError
 
@@ -17,14 +17,14 @@ OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
 
 
 @pytest.fixture(scope="module")
-def grid(pictures, tiny, tmp_path_factory):
+def swept(pictures, tiny, tmp_path_factory):
     """The folder of a finished sweep and what it found."""
     out = tmp_path_factory.mktemp("sweeps") / "positions"
     return out, sweep(pictures, out, over=OVER, **tiny)
 
 
-def test_every_combination_is_trained_in_a_folder_of_its_name(grid):
-    out, found = grid
+def test_every_combination_is_trained_in_a_folder_of_its_name(swept):
+    out, found = swept
     names = {f"position={position},seed={seed}" for position in ("none", "relative") for seed in (0, 1)}
     assert {folder.name for folder in out.iterdir() if folder.is_dir()} == names
     assert [values for values, _ in found] == [
@@ -36,8 +36,8 @@ def test_every_combination_is_trained_in_a_folder_of_its_name(grid):
         assert run.state == "finished" and run.score is not None
 
 
-def test_one_table_and_one_picture_come_of_it(grid):
-    out, _ = grid
+def test_one_table_and_one_picture_come_of_it(swept):
+    out, _ = swept
     assert {"report.html", "sweep.png", "curves.png", "results.csv", "results.json", "sweep.json"} <= {
         f.name for f in out.iterdir()
     }
@@ -46,18 +46,18 @@ def test_one_table_and_one_picture_come_of_it(grid):
     assert len(json.loads((out / "results.json").read_text())) == 4
 
 
-def test_the_same_sweep_again_trains_nothing(grid, pictures, tiny, monkeypatch):
-    out, found = grid
+def test_the_same_sweep_again_trains_nothing(swept, pictures, tiny, monkeypatch):
+    out, found = swept
     monkeypatch.setattr(api, "train", None)
     assert [run.scores for _, run in sweep(pictures, out, over=OVER, **tiny)] == [run.scores for _, run in found]
 
 
-def test_other_settings_in_the_same_folder_are_refused(grid, pictures, tiny):
+def test_other_settings_in_the_same_folder_are_refused(swept, pictures, tiny):
     with pytest.raises(ConfigError, match="sweep of other settings"):
-        sweep(pictures, grid[0], over={"seed": [0, 1]}, **tiny)
+        sweep(pictures, swept[0], over={"seed": [0, 1]}, **tiny)
 
 
-def test_an_interrupted_sweep_goes_on_where_it_was(grid, pictures, tiny, tmp_path):
+def test_an_interrupted_sweep_goes_on_where_it_was(swept, pictures, tiny, tmp_path):
     class Impatient(Observer):
         runs = 0
 
@@ -74,13 +74,19 @@ def test_an_interrupted_sweep_goes_on_where_it_was(grid, pictures, tiny, tmp_pat
     first = (tmp_path / "out" / "position=none,seed=0" / "status.json").read_text()
     found = sweep(pictures, tmp_path / "out", over=OVER, **tiny)
     assert (tmp_path / "out" / "position=none,seed=0" / "status.json").read_text() == first
-    assert [run.scores for _, run in found] == [run.scores for _, run in grid[1]]
+    assert [run.scores for _, run in found] == [run.scores for _, run in swept[1]]
 
 
-def test_a_run_that_diverges_stays_in_the_table_without_a_score(pictures, tiny, tmp_path):
-    found = sweep(pictures, tmp_path / "out", over={"lr": [1e-3, 1e30]}, **{**tiny, "optimizer.clip_norm": 0})
+def test_a_run_that_diverges_stays_in_the_table_without_a_score(pictures, tiny, tmp_path, monkeypatch):
+    settings = {**tiny, "optimizer.clip_norm": 0}
+    found = sweep(pictures, tmp_path / "out", over={"lr": [1e-3, 1e30]}, **settings)
     assert [run.state for _, run in found] == ["finished", "diverged"]
     assert "diverged" in (tmp_path / "out" / "report.html").read_text()
+    monkeypatch.setattr(api, "train", None)  # it is not tried again
+    assert [run.state for _, run in sweep(pictures, tmp_path / "out", over={"lr": [1e-3, 1e30]}, **settings)] == [
+        "finished",
+        "diverged",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +96,7 @@ def test_a_run_that_diverges_stays_in_the_table_without_a_score(pictures, tiny, 
         ({"model.depth": []}, "values of model.depth"),
         ({"model.depth": [1, 1]}, "values of model.depth"),
         ({"model.deepness": [1]}, "unknown setting"),
+        ({"lr": [1e-3], "optimizer.lr": [1e-4]}, "give each setting once"),
         ({"model.depth": [1, "deep"]}, "depth"),
         ({"model.depth": list(range(1, 40)), "seed": list(range(40))}, "1,560 runs"),
     ],
@@ -110,3 +117,22 @@ def test_shares_of_the_training_images_are_parts_of_each_other(pictures, tiny, t
     assert [run.settings["data"]["train_share"] for _, run in found] == [0.25, 1.0]
     small, whole = (run.rows[0]["seconds"] * run.rows[0]["images_per_second"] for _, run in found)
     assert small == pytest.approx(whole / 4, rel=0.3)
+
+
+def test_names_that_would_be_alike_have_their_number(pictures, tiny, tmp_path):
+    found = sweep(pictures, tmp_path / "out", over={"about": ["a/b", "a-b", "x" * 300]}, **tiny)
+    assert [run.settings["about"] for _, run in found] == ["a/b", "a-b", "x" * 300]
+    assert {"about=a-b,run=1", "about=a-b,run=2"} < {folder.name for folder in (tmp_path / "out").iterdir()}
+
+
+def test_scores_may_stand_against_a_setting_by_its_short_name(pictures, tiny, tmp_path):
+    sweep(
+        pictures,
+        tmp_path / "out",
+        over={"epochs": [1, 2]},
+        against="epochs",
+        **{k: v for k, v in tiny.items() if "epochs" not in k},
+    )
+    head, *rows = csv.reader((tmp_path / "out" / "results.csv").open())
+    assert [float(row[head.index("training.epochs")]) for row in rows] == [1, 2]
+    assert all(0 <= float(row[head.index("score")]) <= 1 for row in rows)
