@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitrail.data.order import spread
 from vitrail.study import pictures
 
 
@@ -39,9 +40,14 @@ def test_at_most_fourteen_layers_and_heads_are_drawn(shape):
     assert labels[0] == "0" and labels[-1] == str(shape[0] - 1)
 
 
-def test_similarity_of_a_large_grid_is_thinned_out():
-    figure = pictures.similarity(np.random.default_rng(0).random((20, 16, 20, 16)))
-    assert len(figure.axes) == 14 * 14 + 1  # the colours' scale
+def test_similarity_of_a_large_grid_is_thinned_out_and_every_map_stands_in_its_place():
+    maps = np.random.default_rng(0).random((20, 16, 20, 16))
+    axes, _ = pictures.similarity(maps).axes  # and the colours' scale
+    sheet = axes.images[0].get_array()
+    assert [int(label.get_text()) for label in axes.get_yticklabels()] == spread(20, 14)
+    np.testing.assert_allclose(sheet[:20, :16], maps[0, 0])
+    np.testing.assert_allclose(sheet[-20:, -16:], maps[19, 15])
+    assert sheet.shape == (14 * 20 + 13 * 2, 14 * 16 + 13 * 2)
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

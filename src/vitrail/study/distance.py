@@ -9,7 +9,7 @@ from vitrail.study.captures import WEIGHTS, capture, vit_in
 
 Pair = tuple[int, int]
 
-PLACES = 40
+PLACES = 24
 RESNET50 = (3, 4, 6, 3)
 """Blocks of the stages of ResNet-50 (He et al. 2016, https://arxiv.org/abs/1512.03385)."""
 

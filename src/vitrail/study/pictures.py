@@ -104,21 +104,22 @@ def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[floa
 def similarity(maps: np.ndarray) -> Figure:
     """For every patch, in its place, how alike its position is to those of all patches: (rows, columns, rows, columns)."""
     down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
-    low, high = float(maps.min()), float(maps.max())
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.5 * len(across) + 1.2, 0.5 * len(down) + 0.6), layout="constrained")
-        grid = figure.subplots(len(down), len(across), squeeze=False)
-        for i, row in enumerate(down):
-            for j, column in enumerate(across):
-                axes = grid[i, j]
-                image = axes.imshow(maps[row, column], cmap="viridis", vmin=low, vmax=high)
-                axes.set(xticks=[], yticks=[])
-            grid[i, 0].set_ylabel(f"{row + 1}", rotation=0, ha="right", va="center", fontsize=8)
+    rows, columns = maps.shape[2:]
+    gap = max(1, rows // 7)
+    sheet = np.full((len(down) * (rows + gap) - gap, len(across) * (columns + gap) - gap), np.nan)
+    for i, row in enumerate(down):
         for j, column in enumerate(across):
-            grid[-1, j].set_xlabel(f"{column + 1}", fontsize=8)
-        figure.colorbar(image, ax=grid, shrink=0.7)
-        figure.supxlabel("column of the patch", fontsize=10)
-        figure.supylabel("row of the patch", fontsize=10)
+            top, left = i * (rows + gap), j * (columns + gap)
+            sheet[top : top + rows, left : left + columns] = maps[row, column]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.5 * len(across) + 1.8, 0.5 * len(down) + 0.8), layout="constrained")
+        axes = figure.subplots()
+        figure.colorbar(axes.imshow(sheet, cmap="viridis", interpolation="nearest"), ax=axes, shrink=0.7)
+        axes.set_xticks([j * (columns + gap) + (columns - 1) / 2 for j in range(len(across))], map(str, across))
+        axes.set_yticks([i * (rows + gap) + (rows - 1) / 2 for i in range(len(down))], map(str, down))
+        axes.set(xlabel="column of the patch, from 0", ylabel="row of the patch, from 0")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
     return figure
 
 

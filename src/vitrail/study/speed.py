@@ -33,7 +33,7 @@ class Measured:
         return {**asdict(self), "image_size": list(self.image_size)}
 
 
-def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.5) -> list[Measured]:
+def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
     """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
 
     Args:
