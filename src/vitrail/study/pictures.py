@@ -16,6 +16,8 @@ from vitrail.study.figures import BLUE, GREY, ORANGE, STYLE
 HEAT = matplotlib.colormaps["inferno"]
 PALETTE = (255 * HEAT(np.arange(256))[:, :3]).astype(np.uint8)
 BRIGHTEST = 0.95
+THUMBNAIL = 480
+"""Pixels of the longer side of a picture on a sheet."""
 TALLEST = 2.0
 """Height of a picture on a sheet, as a multiple of its column's width; a taller one is drawn narrower."""
 MOST_CELLS = 14
@@ -45,6 +47,13 @@ def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
     pale = Image.blend(grey, Image.new("RGB", picture.size, "white"), 0.65)
     pale.paste(Image.blend(grey.crop((left, top, right, bottom)), warm, 0.55), (left, top))
     return pale
+
+
+def thumbnail(picture: Image.Image) -> Image.Image:
+    """A picture no larger than a sheet shows it; a small one is itself."""
+    shrunk = picture.copy()
+    shrunk.thumbnail((THUMBNAIL, THUMBNAIL))
+    return shrunk
 
 
 def sheet(rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str]) -> Figure:

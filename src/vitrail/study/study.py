@@ -235,8 +235,8 @@ class _Study:
             box = self.preparation.box(*whole.size)
             laid = {name: pictures.overlay(whole, self.maps[name][number].numpy(), box) for name in made}
             for name, image in laid.items():
-                image.save(self.folder / "overlays" / f"{number:04}-{name}.png")
-            rows.append([whole, *laid.values()])
+                image.save(self.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
+            rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
             captions.append(self._caption(number))
         caption = self.attention.describe(self.model) + ROLLOUT + (RELEVANCE if "relevance" in made else "") + BRIGHT
         head = ["image", *made]
