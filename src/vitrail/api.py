@@ -277,25 +277,24 @@ def study_model(
     folder, observer = path_of(out) if out is not None else default_folder("studies", name), observer or Observer()
     require_free(folder)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    subjects = plain_subjects(data, images, trained.multi_label) if data is not None else None
+    where, subjects = str(data), plain_subjects(data, images, trained.multi_label) if data is not None else None
     if subjects is not None and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
     if subjects is None:
         source, own_splits = _open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        subjects = labelled_subjects(trained, source, chosen, images)
+        where, subjects = source.source, labelled_subjects(trained, source, chosen, images)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
     trained.model.to(pick_device()).eval()
     with whole_folder(folder, replace=False) as draft:
         answers = _answers_to(subjects, trained, observer) if trained.labels else None
-        title = f"{name} on {name_of(str(data))}" if data is not None else name
         numbers = write_study(
             draft,
             trained,
             subjects,
             answers,
-            title=title,
+            title=f"{name} on {name_of(where)}",
             attention=Look(layer, head, query),
             begin=observer.begin,
             advance=observer.advance,

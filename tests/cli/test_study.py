@@ -40,6 +40,7 @@ def test_study_takes_the_data_of_a_run_and_names_its_folder_itself(vitrail, run,
     (folder,) = (tmp_path / "studies").iterdir()
     assert folder.name.startswith("colours-")
     assert (folder / "study.json").is_file()
+    assert "<h1>colours on pictures</h1>" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
