@@ -100,9 +100,8 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def _places(model: nn.Module) -> dict[str, nn.Module]:
     """The parts of a model that have something to show, by their path; a branch's layer has the branch's name."""
-    whole = vit_in(model)
-    _require_plain(model, whole)
-    found = {}
+    whole, found = vit_in(model), {}
+    require_capturable(model)
     for name, module in whole.named_modules():
         inner = isinstance(module, Attention | FeedForward | Block | ParallelBlock)
         if inner or (name in OUTER and not isinstance(module, nn.Identity)):
@@ -118,12 +117,13 @@ def vit_in(model: nn.Module) -> ViT:
     return found
 
 
-def _require_plain(model: nn.Module, whole: ViT) -> None:
+def require_capturable(model: nn.Module) -> None:
+    """Refuse a model that cannot show its inside."""
     if any(module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()):
         raise ConfigError(
             "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
         )
-    if whole.config.token_merging:
+    if vit_in(model).config.token_merging:
         raise ConfigError(
             "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
         )

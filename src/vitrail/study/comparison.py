@@ -179,8 +179,8 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
     """Write ``comparison.json``, ``curves.png`` and ``report.html`` to a folder that exists."""
     figures.save(curves(runs), folder / "curves.png")
     caption = "Of the validation images, against epochs and against the time that training took; each run has its own line."
-    different = differences(runs)
-    rows = [(name, *map(shown, values)) for name, values in different.items()]
+    told = document(runs)
+    rows = [(name, *map(shown, values)) for name, values in told["differences"].items()]
     settings = (
         page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
     )
@@ -190,7 +190,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
-    write_json(folder / "comparison.json", document(runs))
+    write_json(folder / "comparison.json", told)
 
 
 def run_table(runs: Sequence[Compared]) -> Markup:

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from vitrail.data.items import Item
 from vitrail.data.order import spread
-from vitrail.errors import ConfigError, DataError
+from vitrail.errors import DataError
 from vitrail.files import write_json, write_text
 from vitrail.models.inference import for_inference, quickest_precision
 from vitrail.models.vit import ViT
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.answers import Answers
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
+from vitrail.study.captures import require_capturable
 from vitrail.study.cost import cost
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
@@ -132,7 +133,7 @@ def write_study(
         advance: told of the images that are done.
 
     Raises:
-        ConfigError: a model that merges tokens.
+        ConfigError: a model that `capture` refuses.
         DataError: an image that cannot be read.
     """
     study = _Study(folder, trained, subjects, answers, attention, begin, advance)
@@ -161,11 +162,8 @@ class _Study:
         self.begin, self.advance = begin, advance
         self.model, self.preparation = trained.model.eval(), trained.preparation
         self.device = next(self.model.parameters()).device
-        c = self.model.config
-        if c.token_merging:
-            raise ConfigError(
-                "a model that merges tokens has none that keep their place", where="model", hint="study it without token_merging"
-            )
+        require_capturable(self.model)  # before any image is read
+        c, self.counted = self.model.config, cost(self.model.config)
         tokens = c.prefix + c.grid[0] * c.grid[1]
         self.batch = max(1, min(32, WORK // (KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)))
         self.pixels = self._read(subjects.items, "reading images")
@@ -216,9 +214,9 @@ class _Study:
         return page.picture(file, title, caption)
 
     def _size(self) -> Iterator[tuple[str, str]]:
-        counted = cost(self.model.config)
-        self.numbers |= {"parameters": counted.parameters, "macs": counted.macs}
-        yield f"{counted.parameters / 1e6:.2f} M", f"parameters; {counted.macs / 1e6:,.1f} M multiply-adds per image"
+        parameters, macs = self.counted.parameters, self.counted.macs
+        self.numbers |= {"parameters": parameters, "macs": macs}
+        yield f"{parameters / 1e6:.2f} M", f"parameters; {macs / 1e6:,.1f} M multiply-adds per image"
 
     def _where_it_looks(self) -> Markup:
         made: Maps = {"attention": self.attention.map, "rollout": rollout_map}
@@ -382,7 +380,7 @@ class _Study:
             "Cost",
             page.table(("image", "multiply-adds, G", "memory in training, MB", "images/s"), rows),
             page.note(COST),
-            cost_table(cost(self.model.config)),
+            cost_table(self.counted),
         )
 
 

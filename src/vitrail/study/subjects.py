@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vitrail.data.decode import Source
 from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import ImageData, Item, count_classes
 from vitrail.data.order import pick_items, shuffled, spread
@@ -49,8 +50,8 @@ def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> S
         files = images_below(path)
     else:
         files = [path] if path.is_file() and is_image(path) else []
-    nothing: tuple[int, ...] | int = () if multi_label else 0
-    return Subjects([Item(files[i].name, files[i], nothing) for i in spread(len(files), count)]) if files else None
+    chosen = [files[i] for i in spread(len(files), count)]
+    return Subjects([_unlabelled(file.name, file, multi_label) for file in chosen]) if files else None
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
@@ -62,8 +63,13 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
         items = trained.relabelled(data, items)
     except DataError as error:
         why = f"errors are left out: {error.what}"
-        items = [Item(item.name, item.image, () if trained.multi_label else 0) for item in items]
+        items = [_unlabelled(item.name, item.image, trained.multi_label) for item in items]
     return Subjects(items, split, not why, why, known, asked, unprobed)
+
+
+def _unlabelled(name: str, image: Source, multi_label: bool) -> Item:
+    """An item whose label means nothing, and is of the kind that the model gives."""
+    return Item(name, image, () if multi_label else 0)
 
 
 def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:
