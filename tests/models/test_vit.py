@@ -651,6 +651,24 @@ def test_merging_leaves_fewer_tokens_to_the_blocks_and_every_patch_a_vector():
     assert seen == [13, 9, 5] and features.patches.shape == (2, 4, 4, 32)
     model.train()(torch.randn(2, 3, 32, 32))
     assert seen[3:] == [17, 17, 1]  # nobody reads the patches of the last block
+    model.eval()(torch.randn(2, 3, 32, 32))
+    assert seen[6:] == [13, 9, 1]
+
+
+def test_each_block_may_merge_a_number_of_its_own():
+    fields = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 4, "heads": 4, "mlp_dim": 64, "num_classes": 5}
+    model, seen = ViT(ViTConfig(**fields, token_merging="0,5,3")).eval(), []
+    assert model.config.merged == (0, 5, 3, 0) and ViTConfig(**fields, token_merging="2").merged == (2, 2, 2, 2)
+    assert ViTConfig.read(model.config.model_dump(mode="json")) == model.config
+    for block in model.blocks:
+        block.mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1]))
+    images = torch.randn(2, 3, 32, 32)
+    logits, features = model(images), model.features(images)
+    assert seen == [17, 12, 9, 1, 17, 12, 9, 9]
+    torch.testing.assert_close(logits, model.head(features.class_token))
+    for wrong in ("1,2,3,4,5", "-1,2", "a,b"):
+        with pytest.raises(ValueError, match="token_merging"):
+            ViTConfig(**fields, token_merging=wrong)
 
 
 @pytest.mark.parametrize("fields", [{"position": "rotary"}, {"position": "relative"}, {"block": "parallel"}])

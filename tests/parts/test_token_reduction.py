@@ -91,6 +91,17 @@ def test_merged_tokens_are_the_means_of_what_went_into_them(tokens, count, seed)
             assert new_sizes[i, new] == sizes[i, list(members)].sum()
 
 
+def test_prefix_tokens_stay_before_the_patches_as_they_are():
+    torch.manual_seed(0)
+    x, keys, sizes = torch.randn(3, 9, 8), torch.randn(3, 9, 4), torch.ones(3, 9, 1)
+    merged, new_sizes, place = merge_tokens(x, keys, sizes, 3, prefix=2)
+    alone, alone_sizes, alone_place = merge_tokens(x[:, 2:], keys[:, 2:], sizes[:, 2:], 3)
+    assert torch.equal(merged[:, :2], x[:, :2]) and torch.equal(new_sizes[:, :2], sizes[:, :2])
+    assert torch.equal(place, torch.cat([torch.arange(2).expand(3, -1), alone_place + 2], dim=1))
+    torch.testing.assert_close(merged[:, 2:], alone)
+    assert torch.equal(new_sizes[:, 2:], alone_sizes)
+
+
 def test_a_token_merges_with_the_one_like_it():
     keys = torch.tensor([[1.0, 0], [0, 1], [0, 2], [1, 0.1], [-1, -1], [5, 5]])[None]
     _, sizes, place = merge_tokens(torch.zeros(1, 6, 2), keys, torch.ones(1, 6, 1), 2)

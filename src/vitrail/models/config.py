@@ -18,7 +18,13 @@ def _height_and_width(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value, value)
 
 
+def _numbers(value: Any) -> Any:
+    """On the command line several numbers are written ``0,0,24``."""
+    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+
+
 Side = Annotated[int, Field(gt=0, le=2**16)]
+Merging = Annotated[int, Field(ge=0, le=2**12)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
 
 
@@ -89,8 +95,9 @@ class ViTConfig(Settings):
     """Share of the patches left out of every training image."""
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
-    token_merging: Annotated[int, Field(ge=0, le=2**12)] = 0
-    """Outside training, how many patches every block merges into others like them (ToMe); at most half of what is left."""
+    token_merging: Merging | Annotated[tuple[Merging, ...], BeforeValidator(_numbers)] = 0
+    """Outside training, how many patches every block merges into others like them (ToMe), or a number for each block, 0,0,0,24
+    say, the rest 0; at most half of what is left."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
     """Epsilon of the encoder's LayerNorms."""
 
@@ -111,11 +118,13 @@ class ViTConfig(Settings):
             raise ValueError("a distillation token goes with the pool 'class' and the head 'linear'")
         if self.final_norm == "pooled" and self.pool == "class+mean":
             raise ValueError("the pool 'class+mean' joins tokens that the last LayerNorm has been on; set final_norm to 'tokens'")
-        if self.token_merging and (self.position in ("relative", "rotary") or self.block == "parallel"):
+        if any(self.merged) and (self.position in ("relative", "rotary") or self.block == "parallel"):
             raise ValueError(
                 "token_merging leaves relative and rotary positions without a place, and happens between the two branches of a "
                 "sequential block; take another position or block, or set it to 0"
             )
+        if isinstance(self.token_merging, tuple) and len(self.token_merging) > self.depth:
+            raise ValueError(f"token_merging has {len(self.token_merging)} numbers for {self.depth} blocks")
         if len(self.resnet_depths) > 8:
             raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
         most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
@@ -136,6 +145,13 @@ class ViTConfig(Settings):
     def has_class_token(self) -> bool:
         """Whether there is a class token."""
         return self.class_token or "class" in self.pool
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """How many patches each of the blocks merges into others."""
+        if isinstance(self.token_merging, int):
+            return (self.token_merging,) * self.depth
+        return self.token_merging + (0,) * (self.depth - len(self.token_merging))
 
     @property
     def pooled_dim(self) -> int:

@@ -24,7 +24,7 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
             in training.
     """
     c = model.config
-    if c.token_merging or (model.training and (c.stochastic_depth or c.patch_dropout)):
+    if any(c.merged) or (model.training and (c.stochastic_depth or c.patch_dropout)):
         raise ConfigError(
             "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence has none",
             where="forward_packed",

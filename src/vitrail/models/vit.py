@@ -93,8 +93,8 @@ class ViT(nn.Module):
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
         """Equations (2) to (4): what `encode` makes of the result of `embed`."""
-        if self.config.token_merging and not self.training:
-            z = self._merging_blocks(z)
+        if any(self.config.merged) and not self.training:
+            z = self._merging_blocks(z, first)
         else:
             *before, last = self.blocks
             for block in before:
@@ -102,12 +102,21 @@ class ViT(nn.Module):
             z = last(z, **attention, first=first)
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
 
-    def _merging_blocks(self, z: Tensor) -> Tensor:
-        """All blocks, each of which merges tokens; in the end every patch has the token that it went into: (B, prefix + N, D)."""
+    def _merging_blocks(self, z: Tensor, first: int | None) -> Tensor:
+        """All blocks, some of which merge patches; in the end every patch has the token that it went into: (B, prefix + N, D).
+
+        Or the first tokens alone, (B, first, D): the last block has nothing to merge then.
+        """
         sizes = z.new_ones(*z.shape[:2], 1)
-        place = torch.arange(z.shape[1], device=z.device).expand(len(z), -1)
-        for block in self.blocks:
-            z, sizes, moved = cast(parts.Block, block).merging(z, sizes, self.config.token_merging, prefix=self.config.prefix)
+        place = torch.arange(z.shape[1], device=z.device).expand(z.shape[0], -1)
+        for number, (block, count) in enumerate(zip(self.blocks, self.config.merged, strict=True), 1):
+            bias = parts.patches_in(sizes) if any(self.config.merged[: number - 1]) else None
+            if first is not None and number == self.config.depth:
+                return cast(Tensor, block(z, bias=bias, first=first))
+            if not count:
+                z = block(z, bias=bias)
+                continue
+            z, sizes, moved = cast(parts.Block, block).merging(z, sizes, count, prefix=self.config.prefix)
             place = moved.gather(1, place)
         return keep_tokens(z, place)
 
@@ -119,10 +128,10 @@ class ViT(nn.Module):
         self._check(images)
         z = self.embedding(images)  # (B, N, D)
         first = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        z = torch.cat([*(token.expand(len(z), -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
+        z = torch.cat([*(token.expand(z.shape[0], -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
         z = self.position(z)
         if self.registers is not None:  # after the class token and without a position, as their authors have it
-            z = torch.cat([z[:, : len(first)], self.registers.expand(len(z), -1, -1), z[:, len(first) :]], dim=1)
+            z = torch.cat([z[:, : len(first)], self.registers.expand(z.shape[0], -1, -1), z[:, len(first) :]], dim=1)
         z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)
         attention: dict[str, Any] = {}
         if self.relative is not None:
@@ -149,7 +158,7 @@ class ViT(nn.Module):
 
     def _drop_patches(self, z: Tensor, attention: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         c = self.config
-        kept = random_keep(len(z), math.prod(c.grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
+        kept = random_keep(z.shape[0], math.prod(c.grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
         if "bias" in attention:
             attention["bias"] = keep_bias(attention["bias"], kept)
         if "rotation" in attention:

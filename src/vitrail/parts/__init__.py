@@ -1,7 +1,7 @@
 """Tensors in, tensors out: the parts that every model is assembled from."""
 
 from vitrail.parts.attention import Attention, attend, attention_weights
-from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock
+from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.patches import (
@@ -61,6 +61,7 @@ __all__ = [
     "lecture_head",
     "linear_head",
     "mlp_head",
+    "patches_in",
     "patchify",
     "projection_head",
     "resize_factorised",

@@ -260,7 +260,7 @@ class Attention(nn.Module):
                     where="Attention",
                     hint="build it with context_dim to attend to another sequence",
                 )
-            q, k, v = self.qkv(x).split(self.widths, dim=-1)
+            q, k, v = self._own(x)
         else:
             if context is None or rotation is not None:
                 raise ConfigError(
@@ -273,6 +273,14 @@ class Attention(nn.Module):
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         return q, k, v
+
+    def _own(self, x: Tensor) -> Sequence[Tensor]:
+        """Queries, keys and values of self-attention, all heads side by side."""
+        if not torch.compiler.is_exporting():
+            return self.qkv(x).split(self.widths, dim=-1)
+        weights = self.qkv.weight.split(self.widths)  # an engine copies to split, and fuses each of three with what follows it
+        biases = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.widths)
+        return [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
 
     def weights(
         self,

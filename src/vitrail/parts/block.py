@@ -23,7 +23,7 @@ class DropPath(nn.Module):
         if not self.training or self.probability == 0:
             return x
         keep = 1 - self.probability
-        mask = torch.empty((len(x),) + (1,) * (x.ndim - 1), dtype=x.dtype, device=x.device).bernoulli_(keep)
+        mask = torch.empty((x.shape[0],) + (1,) * (x.ndim - 1), dtype=x.dtype, device=x.device).bernoulli_(keep)
         return x * mask / keep
 
 
@@ -91,7 +91,7 @@ class Block(nn.Module):
         return self.mlp(x)  #              (B, N, D)  equation (3)
 
     def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The same with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys; the prefix tokens stay.
+        """The same with fewer tokens from the MLP on: `merge_tokens` by the attention's own keys, all heads side by side.
 
         A token counts as often in every softmax as there are patches in it.
 
@@ -99,22 +99,21 @@ class Block(nn.Module):
             x: (B, prefix + N, D).
             sizes: (B, prefix + N, 1), how many patches each token stands for.
             count: patches to be merged away.
-            prefix: tokens before the patches.
+            prefix: tokens before the patches, which stay.
 
         Returns:
-            As `merge_tokens`, with the prefix in front: tokens, sizes, and the place of every old token.
+            As `merge_tokens`: tokens, sizes, and the place of every old token.
         """
         branch, attention = self.attention, cast(Attention, self.attention.layer)
         q, k, v = attention.project(branch.norm(x))
-        x = x + branch.scale(attention.mix(q, k, v, bias=sizes.log().mT[:, None]))
-        first = slice(None, prefix)
-        merged, new_sizes, place = merge_tokens(x[:, prefix:], k.mean(dim=1)[:, prefix:], sizes[:, prefix:], count)
-        own = torch.arange(prefix, device=x.device).expand(len(x), -1)
-        return (
-            self.mlp(torch.cat([x[:, first], merged], dim=1)),
-            torch.cat([sizes[:, first], new_sizes], dim=1),
-            torch.cat([own, place + prefix], dim=1),
-        )
+        x = x + branch.scale(attention.mix(q, k, v, bias=patches_in(sizes)))
+        x, sizes, place = merge_tokens(x, k.transpose(1, 2).flatten(2), sizes, count, prefix=prefix)
+        return self.mlp(x), sizes, place
+
+
+def patches_in(sizes: Tensor) -> Tensor:
+    """The bias by which a token counts as often in a softmax as there are patches in it: (B, N, 1) to (B, 1, 1, N)."""
+    return sizes.log().mT[:, None]
 
 
 class Parallel(nn.Module):

@@ -48,5 +48,5 @@ class AttentionPooling(nn.Module):
         self.mlp = Branch(dim, FeedForward(dim, mlp_dim, activation=activation), norm_eps=norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled = self.attention(self.query.expand(len(x), -1, -1), x)  # (B, 1, D)
+        pooled = self.attention(self.query.expand(x.shape[0], -1, -1), x)  # (B, 1, D)
         return self.mlp(pooled)[:, 0]

@@ -7,41 +7,48 @@ from torch import Tensor
 from vitrail.parts.positions import Rotation
 
 
-def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Token merging (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second token offers itself to the others.
+def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Token merging (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second patch offers itself to the others.
 
     Each finds among them the one whose key has the most similar direction; the ``count`` best pairs become one token, the mean
-    of all the patches in it.
+    of all the patches in it. With M (B, N − count, N), which has a one where an old token goes into a new, and sizes s, that is
+    ``s' = M s`` and ``x' = M (s x) / s'``.
 
     Args:
         x: (B, N, D).
-        keys: (B, N, D_h), by which tokens are alike.
+        keys: (B, N, D_K), by which tokens are alike.
         sizes: (B, N, 1), how many patches each token stands for.
-        count: tokens to be merged away; half of them at most.
+        count: patches to be merged away; half of them at most.
+        prefix: tokens before the patches, which stay as they are.
 
     Returns:
         Tokens (B, N − count, D), their sizes (B, N − count, 1), and the place (B, N) of every old token among the new ones.
     """
-    keys = F.normalize(keys.float(), dim=-1)
-    best, partner = (keys[:, ::2] @ keys[:, 1::2].mT).max(dim=-1)  # (B, ⌈N/2⌉)
-    count = min(count, x.shape[1] // 2)
-    order = best.argsort(dim=1, descending=True)
-    merged, kept = order[:, :count], order[:, count:]
-    into = partner.gather(1, merged)
+    batch, patches = x.shape[0], x.shape[1] - prefix
+    count, even, odd = min(count, patches // 2), (patches + 1) // 2, patches // 2
+    keys = F.normalize(keys[:, prefix:].float(), dim=-1)
+    best, partner = (keys[:, ::2] @ keys[:, 1::2].mT).max(dim=-1)  # (B, even)
+    rank = best.argsort(dim=1, descending=True).argsort(dim=1)
+    kept = prefix + even - count  # new tokens are the prefix, even patches that stay, odd patches
+    places = torch.cat(
+        [
+            torch.arange(prefix, device=x.device).expand(batch, -1),
+            torch.where(rank < count, kept + partner, prefix + rank - count),
+            torch.arange(kept, kept + odd, device=x.device).expand(batch, -1),
+        ],
+        dim=1,
+    )
+    place = places[:, _in_turns(prefix, patches).to(x.device)]
+    goes = place[:, None] == torch.arange(kept + odd, device=x.device)[:, None]
+    matrix = goes.to(x.dtype)  # M
+    new_sizes = matrix @ sizes
+    return matrix @ (x * sizes) / new_sizes, new_sizes, place
 
-    def joined(values: Tensor) -> Tensor:
-        """Those that were kept, then the others with what was merged into them: a sum."""
-        even, odd = values[:, ::2], values[:, 1::2]
-        given = keep_tokens(even, merged)
-        return torch.cat([keep_tokens(even, kept), odd.scatter_add(1, into[..., None].expand_as(given), given)], dim=1)
 
-    left = kept.shape[1]
-    rank = order.argsort(dim=1)
-    place = rank.new_empty(x.shape[:2])
-    place[:, ::2] = torch.where(rank < count, left + partner, rank - count)
-    place[:, 1::2] = left + torch.arange(x.shape[1] // 2, device=x.device)
-    new_sizes = joined(sizes)
-    return joined(x * sizes) / new_sizes, new_sizes, place
+def _in_turns(prefix: int, patches: int) -> Tensor:
+    """Where each token stands when the patches of even places come before those of odd ones: (prefix + patches,)."""
+    turns = torch.arange(patches)
+    return torch.cat([torch.arange(prefix), prefix + turns // 2 + (turns % 2) * ((patches + 1) // 2)])
 
 
 def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: torch.device) -> Tensor:

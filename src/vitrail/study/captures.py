@@ -123,7 +123,7 @@ def require_capturable(model: nn.Module) -> None:
         raise ConfigError(
             "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
         )
-    if vit_in(model).config.token_merging:
+    if any(vit_in(model).config.merged):
         raise ConfigError(
             "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
         )

@@ -94,7 +94,7 @@ def cost(config: ViTConfig) -> Cost:
 
 def totals(config: ViTConfig) -> tuple[int, int]:
     """Parameters and multiply-adds as `cost` counts them, sooner: all blocks are alike, so one and two tell of any number."""
-    if config.token_merging:  # each has fewer tokens than the one before
+    if any(config.merged):  # each has fewer tokens than the one before
         whole = cost(config)
         return whole.parameters, whole.macs
     one, two = (cost(config.changed(depth=depth)) for depth in (1, 2))
