@@ -16,6 +16,7 @@ from vitrail import ConfigError, DataError, ModelFileError
 from vitrail.api import predict_each
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
+from vitrail.deploy.answering import in_python
 from vitrail.study import figures
 from vitrail.training import run_folder
 from vitrail.training.observer import Observer
@@ -116,7 +117,7 @@ def test_predict_answers_for_none_and_for_more_than_a_batch(run, pictures):
 def test_images_of_the_next_batch_are_read_before_the_answers_to_this_one_are_asked_for(run, pictures, monkeypatch):
     files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
     monkeypatch.setattr(Preparation, "pixels", lambda self, source: read.append(source) or pixels(self, source))
-    answers = predict_each(run.trained, files, top=1, batch_size=2)
+    answers = predict_each(in_python(run.trained), files, top=1, batch_size=2)
     for done in range(3):
         assert len(next(answers)) == 2
         until = time.monotonic() + 5
@@ -131,7 +132,7 @@ def test_an_image_that_cannot_be_read_leaves_the_others_their_answers(run, pictu
     files = sorted(pictures.rglob("*.png"))[:4]
     found = [
         answer
-        for part in predict_each(run.trained, [*files[:3], tmp_path / "text.jpg", files[3]], top=3, batch_size=2)
+        for part in predict_each(in_python(run.trained), [*files[:3], tmp_path / "text.jpg", files[3]], top=3, batch_size=2)
         for answer in part
     ]
     assert isinstance(found.pop(3), DataError)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
 
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
-from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.deploy.answering import Answerer, Labels, in_python, require_finite
+from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder
-from vitrail.models.inference import Precision, for_inference
+from vitrail.models.inference import Precision
 from vitrail.study.cost import cost, totals
 from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
 from vitrail.training.checkpoint import checkpoints
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
 
 Picture = str | Path | bytes | Image.Image
-Labels = list[tuple[str, float]]
-"""Labels with their probabilities, best first."""
 WORTH_PACKING = 8
 """Images from which on it pays to lay a model's matrices out anew."""
 OnBatch = Callable[[int], None]
@@ -174,7 +172,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
 
 
 def evaluate(
-    model: str | Path | TrainedModel,
+    model: str | Path | TrainedModel | Answerer,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -199,48 +197,35 @@ def evaluate(
         group: the processes that do it together; see `vitrail.training.processes`.
     """
     with group.together():
-        trained = model if isinstance(model, TrainedModel) else open_model(model)
-        _require_classes(trained)
+        answerer = open_answerer(model, precision)
         source, own_splits = _open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        items = trained.relabelled(source, source.split(chosen))
+        items = answerer.relabelled(source, source.split(chosen))
     if on_start:
         on_start(len(items))
-    result = _look(
-        trained,
-        items,
-        batch_size=batch_size,
-        workers=workers,
-        device=pick_device(),
-        precision=precision,
-        on_batch=on_batch,
-        group=group,
-    )
-    _require_finite(result.logits)
+    result = _look(answerer, items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
+    require_finite(result.logits)
     return result, chosen
 
 
+def open_answerer(
+    model: str | Path | TrainedModel | Answerer, precision: Precision = "fp32", *, images: int = WORTH_PACKING
+) -> Answerer:
+    """What answers for a MODEL; ``images`` says how many there are to be, for a few of which nothing is prepared."""
+    if isinstance(model, Answerer):
+        return model
+    trained = model if isinstance(model, TrainedModel) else open_model(model)
+    return in_python(trained, precision, pick_device(), packed=images >= WORTH_PACKING)
+
+
 def _look(
-    trained: TrainedModel,
-    items: list[Item],
-    *,
-    batch_size: int,
-    workers: int,
-    device: torch.device,
-    precision: Precision = "fp32",
-    on_batch: OnBatch | None,
-    group: Processes,
+    answerer: Answerer, items: list[Item], *, batch_size: int, workers: int, on_batch: OnBatch | None, group: Processes = ALONE
 ) -> Evaluation:
-    """What a model that only answers says of some images."""
-    part = (group.rank, group.count)
-    loader = EpochLoader(_dataset(items, trained), batch_size, shuffle=False, workers=workers, part=part)
-    network = for_inference(trained.model.to(device), precision)
+    """What is said of some images."""
+    dataset = ImageDataset(items, answerer.preparation, classes=len(answerer.labels), multi_label=answerer.multi_label)
+    loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
     with kept_memory():
-        return evaluate_batches(network, loader, trained.preparation, device=device, on_batch=on_batch, group=group)
-
-
-def _dataset(items: list[Item], trained: TrainedModel) -> ImageDataset:
-    return ImageDataset(items, trained.preparation, classes=len(trained.labels), multi_label=trained.multi_label)
+        return evaluate_batches(answerer.logits, loader, on_batch=on_batch, group=group)
 
 
 def study_model(
@@ -325,9 +310,9 @@ def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -
     from vitrail.study.answers import Answers
 
     observer.begin("answers", len(subjects.items))
-    device = next(trained.model.parameters()).device
-    result = _look(trained, subjects.items, batch_size=32, workers=0, device=device, on_batch=observer.advance, group=ALONE)
-    _require_finite(result.logits)
+    answerer = in_python(trained, device=next(trained.model.parameters()).device)
+    result = _look(answerer, subjects.items, batch_size=32, workers=0, on_batch=observer.advance)
+    require_finite(result.logits)
     chances = result.probabilities.numpy()
     return Answers(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
 
@@ -357,7 +342,7 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
 
 
 def predict(
-    model: str | Path | TrainedModel,
+    model: str | Path | TrainedModel | Answerer,
     images: Picture | Iterable[Picture],
     *,
     top: int = 5,
@@ -376,10 +361,10 @@ def predict(
     Raises:
         DataError: an image that cannot be read.
     """
-    trained = model if isinstance(model, TrainedModel) else open_model(model)
     pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
+    answerer = open_answerer(model, precision, images=len(pictures))
     results = []
-    for answers in predict_each(trained, pictures, top=top, batch_size=batch_size, precision=precision):
+    for answers in predict_each(answerer, pictures, top=top, batch_size=batch_size):
         for answer in answers:
             if isinstance(answer, DataError):
                 raise answer
@@ -388,7 +373,7 @@ def predict(
 
 
 def predict_each(
-    trained: TrainedModel, pictures: Sequence[Picture], *, top: int, batch_size: int, precision: Precision = "fp32"
+    answerer: Answerer, pictures: Sequence[Picture], *, top: int, batch_size: int
 ) -> Iterator[list[Labels | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
@@ -397,65 +382,31 @@ def predict_each(
 
     def read(picture: Picture) -> np.ndarray | DataError:
         try:
-            return trained.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
+            return answerer.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
         except DataError as error:
             return error
 
-    network: nn.Module = trained.model.to(pick_device())
-    if precision != "fp32" or len(pictures) >= WORTH_PACKING:
-        network = for_inference(network, precision)
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
         ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
         try:
             for start in range(0, len(pictures) + batch_size, batch_size):
                 ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
                 if start:
-                    yield _labelled(trained, network, [image.result() for image in ahead.popleft()], top)
+                    yield _labelled(answerer, [image.result() for image in ahead.popleft()], top)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _labelled(
-    trained: TrainedModel, network: nn.Module, images: list[np.ndarray | DataError], top: int
-) -> list[Labels | DataError]:
+def _labelled(answerer: Answerer, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
     """Images with their labels in place of their pixels."""
     pixels = [image for image in images if not isinstance(image, DataError)]
-    answers = iter(_answers(trained, network, np.stack(pixels), top) if pixels else ())
+    answers = iter(answerer.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
     return [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
-@torch.inference_mode()
-def _answers(trained: TrainedModel, network: nn.Module, pixels: np.ndarray, top: int) -> list[Labels]:
-    """The labels of prepared pixels, uint8 (B, C, H, W), by the model's ``network``, which may be a faster one of its own."""
-    _require_classes(trained)
-    batch = trained.preparation.normalize(torch.from_numpy(pixels).to(pick_device()))
-    logits = network.eval()(batch).float().cpu()
-    _require_finite(logits)
-    probabilities = logits.sigmoid() if trained.multi_label else logits.softmax(dim=1)
-    best = probabilities.topk(min(top, len(trained.labels)), dim=1)
-    return [
-        [(trained.labels[i], score) for i, score in zip(indices, scores, strict=True)]
-        for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
-
-
-def _require_classes(trained: TrainedModel) -> None:
-    if not trained.labels:
-        raise ModelFileError(
-            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
-        )
-
-
-def _require_finite(logits: torch.Tensor) -> None:
-    if not logits.isfinite().all():
-        raise ModelFileError(
-            "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
-        )
-
-
-def _open_for(model: str | Path | TrainedModel, data: str | Path | None) -> tuple[ImageData, bool]:
+def _open_for(model: str | Path | TrainedModel | Answerer, data: str | Path | None) -> tuple[ImageData, bool]:
     """The data to evaluate on, and whether its splits mean something for this model."""
-    run = RunFolder.open(path_of(model)) if not isinstance(model, TrainedModel) and is_run(path_of(model)) else None
+    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
     if data is None:
         if run is None:
             raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
@@ -491,6 +442,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     group, source = trainer.group, trainer.data
     group.most(0)  # the first process has written the model before any other reads it
     trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
+    answerer = in_python(trained, device=trainer.device)
 
     def on_batch(images: int) -> None:
         observer.advance(images)
@@ -502,7 +454,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
         """The model's answers to some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
         size, workers = trainer.settings.training.batch, trainer.settings.data.workers
-        return _look(trained, items, batch_size=size, workers=workers, device=trainer.device, on_batch=on_batch, group=group)
+        return _look(answerer, items, batch_size=size, workers=workers, on_batch=on_batch, group=group)
 
     items = trainer.few(source.split(split))
     result = look(split, items)

@@ -14,7 +14,7 @@ from torch import nn
 from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
-from vitrail.training.evaluation import Evaluation, evaluate_batches
+from vitrail.training.evaluation import Evaluation, answering, evaluate_batches
 
 LOGITS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
 LABELS = torch.tensor([[1.0, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 1]])
@@ -94,9 +94,8 @@ def looked_at(model, *, several: bool, part=(0, 1), sizes=None, images=5):
     preparation = Preparation.standard((2, 2), 1)
     dataset = ImageDataset(items, preparation, classes=5, multi_label=several)
     loader = EpochLoader(dataset, 2, shuffle=False, part=part)
-    return evaluate_batches(
-        model, loader, preparation, device=torch.device("cpu"), on_batch=sizes.append if sizes == [] else None
-    )
+    with answering(model, preparation, torch.device("cpu")) as logits:
+        return evaluate_batches(logits, loader, on_batch=sizes.append if sizes == [] else None)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])

@@ -44,16 +44,16 @@ def predict(
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.training.processes import open_processes
-    from vitrail.weights.reference import open_model
 
     require_positive(**{"--top": top, "--batch-size": batch_size})
     with open_processes() as group:
         with group.together():
-            trained, files = open_model(model), image_files(images)
+            files = image_files(images)
+            answerer = api.open_answerer(model, precision, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             found = []
-            for answers in api.predict_each(trained, group.part(files), top=top, batch_size=batch_size, precision=precision):
+            for answers in api.predict_each(answerer, group.part(files), top=top, batch_size=batch_size):
                 found += answers
                 progress.advance(len(answers) * group.count)
         answered = zip(files, (answer for share in group.gathered(found) for answer in share), strict=True)

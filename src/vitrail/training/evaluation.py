@@ -1,6 +1,7 @@
 """What a model says of labelled images, and how right it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -66,31 +67,40 @@ class Evaluation:
         return scores
 
 
-@torch.no_grad()
+@contextmanager
+def answering(model: nn.Module, preparation: Preparation, device: torch.device) -> Iterator[Callable[[Tensor], Tensor]]:
+    """A model as what `evaluate_batches` asks, in evaluation mode; afterwards it goes on as it was."""
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        yield lambda pixels: model(preparation.normalize(pixels.to(device))).float().cpu()
+    model.train(was_training)
+
+
 def evaluate_batches(
-    model: nn.Module,
+    logits: Callable[[Tensor], Tensor],
     loader: EpochLoader,
-    preparation: Preparation,
     *,
-    device: torch.device,
     on_batch: Callable[[int], None] | None = None,
     group: Processes = ALONE,
 ) -> Evaluation:
-    """Run a model over all batches of a loader, in evaluation mode; ``on_batch`` hears the size of each.
+    """What is said of all batches of a loader.
 
     Several processes look at a part of every batch each, as their loaders are told, and all of them have all the answers.
+
+    Args:
+        logits: prepared pixels, uint8 (B, C, H, W), to float32 (B, classes) on the CPU.
+        loader: of labelled images.
+        on_batch: hears the size of each batch.
+        group: the processes that do it together.
     """
-    was_training = model.training
-    model.eval()
     every_logits, every_label = [], []
     for number, (pixels, labels) in enumerate(group.in_step(loader.epoch(), len(loader))):
         places, size = loader.places(number), loader.size(number)
-        logits = model(preparation.normalize(pixels.to(device))).float().cpu()
-        every_logits.append(_at(places, logits, size))
+        every_logits.append(_at(places, logits(pixels), size))
         every_label.append(_at(places, labels, size))
         if on_batch:
             on_batch(size)
-    model.train(was_training)
     return Evaluation(group.total(torch.cat(every_logits)), group.total(torch.cat(every_label)))
 
 

@@ -26,7 +26,7 @@ from vitrail.models.vit import ViT
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
-from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
+from vitrail.training.evaluation import Evaluation, answering, evaluate_batches, pick_device
 from vitrail.training.learner import Learner
 from vitrail.training.memory import kept_memory
 from vitrail.training.observer import Observer, Row, Sums
@@ -243,14 +243,8 @@ class Trainer:
     def _validation(self) -> Evaluation:
         """The answers to the validation images; where one cannot be read, the epoch before it is saved."""
         try:
-            return evaluate_batches(
-                self.learner.evaluated,
-                self.val_loader,
-                self.preparation,
-                device=self.device,
-                on_batch=self._looked_at,
-                group=self.group,
-            )
+            with answering(self.learner.evaluated, self.preparation, self.device) as logits:
+                return evaluate_batches(logits, self.val_loader, on_batch=self._looked_at, group=self.group)
         except DataError:
             self.save()
             raise

@@ -10,15 +10,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitrail.data.items import ImageData, Item
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import match_classes
-from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.card import model_card
 from vitrail.weights.hub import push
+from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import some, write_tensors
@@ -29,7 +28,7 @@ PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
 
 
-class TrainedModel(nn.Module):
+class TrainedModel(Labelled, nn.Module):
     """A model with what it needs to answer: prepared images (B, C, H, W) to logits (B, classes).
 
     Args:
@@ -54,20 +53,6 @@ class TrainedModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Prepared images (B, C, H, W) to logits (B, classes)."""
         return self.model(images)
-
-    def relabelled(self, data: ImageData, items: list[Item]) -> list[Item]:
-        """Items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.
-
-        Raises:
-            DataError: a class of the data is none of the model's, or images have several labels where the model gives one.
-        """
-        index = match_classes(data.classes, self.labels, where=data.source)
-        if data.multi_label and not self.multi_label:
-            raise DataError(
-                "the images have several labels each, the model gives one", where=data.source, hint="give images with one label"
-            )
-        found = [tuple(sorted(index[label] for label in item.labels)) for item in items]
-        return [Item(i.name, i.image, own if self.multi_label else own[0]) for i, own in zip(items, found, strict=True)]
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
         """Write the model folder; see `save_model`."""

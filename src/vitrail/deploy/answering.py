@@ -1,0 +1,86 @@
+"""Whatever answers, in the one form that predictions, evaluations and the server know."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ModelFileError
+from vitrail.models.inference import Precision, for_inference
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.labelled import Labelled
+
+Labels = list[tuple[str, float]]
+"""Labels with their probabilities, best first."""
+
+
+@dataclass(frozen=True)
+class Answerer(Labelled):
+    """A model that only answers, in Python or behind an engine."""
+
+    name: str
+    """What runs it, in which precision: ``torch fp32``."""
+    labels: list[str]
+    """A name for every logit, by index; at least one."""
+    multi_label: bool
+    """Whether an image may have several labels, or none."""
+    preparation: Preparation
+    """What makes pixels of a picture."""
+    logits: Callable[[Tensor], Tensor]
+    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
+
+    def probabilities(self, pixels: Tensor) -> Tensor:
+        """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
+
+        Raises:
+            ModelFileError: the model's answers are not finite.
+        """
+        logits = require_finite(self.logits(pixels))
+        return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
+
+    def best(self, pixels: Tensor, top: int) -> list[Labels]:
+        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), best first; each has its own where there may be several."""
+        best = self.probabilities(pixels).topk(min(top, len(self.labels)), dim=1)
+        return [
+            [(self.labels[i], score) for i, score in zip(indices, scores, strict=True)]
+            for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+
+def in_python(
+    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, packed: bool = True
+) -> Answerer:
+    """A trained model as it is. Laying its matrices out anew (``packed``) does not pay for a handful of images.
+
+    Raises:
+        ModelFileError: it gives vectors.
+    """
+    require_classes(trained)
+    model = trained.model.to(device).eval()
+    network = for_inference(model, precision) if packed or precision != "fp32" else model
+
+    @torch.inference_mode()
+    def logits(pixels: Tensor) -> Tensor:
+        answers: Tensor = network(trained.preparation.normalize(pixels.to(device)))
+        return answers.float().cpu()
+
+    return Answerer(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits)
+
+
+def require_classes(model: Labelled) -> None:
+    """Refuse a model that gives vectors."""
+    if not model.labels:
+        raise ModelFileError(
+            "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
+        )
+
+
+def require_finite(logits: Tensor) -> Tensor:
+    """The same logits, unless one of them is not finite."""
+    if not logits.isfinite().all():
+        raise ModelFileError(
+            "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
+        )
+    return logits
