@@ -53,7 +53,7 @@ install: .venv/.core
 	@touch $@
 
 .venv/.bench: .venv/.dev
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 clean:

@@ -26,6 +26,7 @@ MODULES = {module_name(path): tree for path, tree in FILES.items()}
 every_module = pytest.mark.parametrize("name", MODULES)
 
 GROUND = {"errors", "checks", "settings", "files"}
+BELOW = {"parts", "models", "data", "weights", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
     "": {"lazy", "api", "sweeping", "data", "models", "weights", "training", "study", "errors"},
@@ -41,9 +42,12 @@ ALLOWED = {
     "training": GROUND | {"parts", "models", "data", "weights"},
     "study": GROUND | {"lazy", "parts", "models", "data", "weights"},
     "deploy": GROUND | {"parts", "models", "data", "weights"},
-    "api": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy"},
-    "sweeping": GROUND | {"parts", "models", "data", "weights", "training", "study", "deploy", "api"},
-    "cli": GROUND | {"sweeping", "", "parts", "models", "data", "weights", "training", "study", "deploy", "api"},
+    "api": GROUND | BELOW,
+    "sweeping": GROUND | BELOW | {"api"},
+    "shipping": GROUND | BELOW | {"api"},
+    "benching": GROUND | BELOW | {"api", "shipping"},
+    "serving": GROUND | BELOW | {"api"},
+    "cli": GROUND | BELOW | {"", "api", "sweeping", "shipping", "benching", "serving"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

@@ -16,6 +16,9 @@ from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
 from vitrail.deploy.answering import Answerer, Labels, in_python, require_finite
+from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.engines import answerer as engine_answerer
+from vitrail.deploy.engines import quickest
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder
 from vitrail.models.inference import Precision
@@ -178,7 +181,8 @@ def evaluate(
     split: str | None = None,
     batch_size: int = 64,
     workers: int = 0,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
+    engine: str = "auto",
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     group: Processes = ALONE,
@@ -186,19 +190,19 @@ def evaluate(
     """Evaluate a model on labelled images; also says which split was taken.
 
     Args:
-        model: a run folder, a model folder, or a loaded model.
+        model: a run folder, a model folder, an exported or a loaded model.
         data: any source of `open_data`; a run's own data by default.
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         batch_size: images per batch.
         workers: processes that prepare images.
-        precision: fp32 or bf16; see `vitrail.for_inference`.
+        precision, engine: as in `open_answerer`.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.training.processes`.
     """
     with group.together():
-        answerer = open_answerer(model, precision)
-        source, own_splits = _open_for(model, data)
+        answerer = open_answerer(model, precision, engine=engine)
+        source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
         items = answerer.relabelled(source, source.split(chosen))
     if on_start:
@@ -209,13 +213,36 @@ def evaluate(
 
 
 def open_answerer(
-    model: str | Path | TrainedModel | Answerer, precision: Precision = "fp32", *, images: int = WORTH_PACKING
+    model: str | Path | TrainedModel | Answerer,
+    precision: Precision | None = None,
+    *,
+    engine: str = "auto",
+    images: int = WORTH_PACKING,
 ) -> Answerer:
-    """What answers for a MODEL; ``images`` says how many there are to be, for a few of which nothing is prepared."""
+    """What answers for a MODEL: Python, or for an exported one an engine.
+
+    Args:
+        model: a run folder, a model folder, an exported model, or a loaded one.
+        precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
+        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
+        images: how many there are to be; nothing is prepared or measured for a few.
+
+    Raises:
+        VitrailError: with the exit code of the command.
+    """
     if isinstance(model, Answerer):
         return model
+    graph = None if isinstance(model, TrainedModel) else graph_of(model)
+    if graph is not None:
+        if precision is not None:
+            hint = "leave it out, or export the model again"
+            raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
+        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else engine_answerer(graph, engine)
+    if engine not in ("auto", "torch"):
+        hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
+        raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision, pick_device(), packed=images >= WORTH_PACKING)
+    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
 
 
 def _look(
@@ -266,7 +293,7 @@ def study_model(
     if subjects is not None and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
     if subjects is None:
-        source, own_splits = _open_for(model, data)
+        source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
         where, subjects = source.source, labelled_subjects(trained, source, chosen, images)
     if trained.labels and not subjects.labelled and subjects.why:
@@ -347,22 +374,23 @@ def predict(
     *,
     top: int = 5,
     batch_size: int = 32,
-    precision: Precision = "fp32",
+    precision: Precision | None = None,
+    engine: str = "auto",
 ) -> list[Labels]:
     """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
 
     Args:
-        model: a run folder, a model folder, or a loaded model.
+        model: a run folder, a model folder, an exported or a loaded model.
         images: one image or several: paths, bytes of a file, or Pillow images.
         top: labels per image.
         batch_size: images per batch.
-        precision: fp32 or bf16; see `vitrail.for_inference`.
+        precision, engine: as in `open_answerer`.
 
     Raises:
         DataError: an image that cannot be read.
     """
     pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
-    answerer = open_answerer(model, precision, images=len(pictures))
+    answerer = open_answerer(model, precision, engine=engine, images=len(pictures))
     results = []
     for answers in predict_each(answerer, pictures, top=top, batch_size=batch_size):
         for answer in answers:
@@ -404,7 +432,7 @@ def _labelled(answerer: Answerer, images: list[np.ndarray | DataError], top: int
     return [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
-def _open_for(model: str | Path | TrainedModel | Answerer, data: str | Path | None) -> tuple[ImageData, bool]:
+def open_for(model: str | Path | TrainedModel | Answerer, data: str | Path | None) -> tuple[ImageData, bool]:
     """The data to evaluate on, and whether its splits mean something for this model."""
     run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
     if data is None:

@@ -11,8 +11,8 @@ import vitrail
 from vitrail.cli.app import app
 
 COMMANDS = [
-    "demo", "train", "resume", "evaluate", "predict", "study", "compare", "sweep", "summary", "convert", "models", "recipes",
-    "doctor", "data",
+    "demo", "train", "resume", "evaluate", "predict", "study", "export", "bench", "serve", "compare", "sweep", "summary",
+    "convert", "models", "recipes", "doctor", "data",
 ]  # fmt: skip
 BELOW = ["data check", "data show"]
 PROMISED_FLAGS = {
@@ -21,6 +21,9 @@ PROMISED_FLAGS = {
     "evaluate": "--data --split --json",
     "predict": "--top --json",
     "study": "--data --out --split --images --json",
+    "export": "--to --precision --calibrate --out --merge --max-drop --image-size --force --json",
+    "serve": "--port --host --token-file --engine --precision --batch-size --queue --deadline --max-images --max-mebibytes",
+    "bench": "--data --engines --precisions --batch-sizes --threads --max-drop --out --json",
     "compare": "--out --json",
     "sweep": "--data --out --over --recipe --config --against --json",
     "summary": "--image-size --json",

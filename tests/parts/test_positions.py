@@ -43,6 +43,7 @@ from vitrail.parts import (
     sincos_position_1d,
     sincos_position_2d,
 )
+from vitrail.parts.positions import resize_grid, resizing_matrix
 
 few = settings(max_examples=20, deadline=None)
 grids = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -517,3 +518,11 @@ def test_smooth_relative_biases_come_close_to_themselves_up_and_down_again(old, 
     table = smooth((2 * old[0] - 1, 2 * old[1] - 1))
     up = resize_relative(table, old, new, prefix_entries=0)
     assert (resize_relative(up, new, old, prefix_entries=0) - table).abs().max() < 0.08
+
+
+@given(old=st.integers(1, 20), new=st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_a_product_resizes_as_torch_interpolates(old, new):
+    values = torch.randn(2, 3, old, 5)
+    matrix = resizing_matrix(old, torch.arange(new).float())
+    torch.testing.assert_close(matrix @ values, resize_grid(values, (new, 5)), atol=1e-5, rtol=1e-5)

@@ -13,6 +13,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 import vitrail
+from vitrail.cli.bench import bench
 from vitrail.cli.compare import compare
 from vitrail.cli.console import problem
 from vitrail.cli.convert import convert
@@ -21,10 +22,12 @@ from vitrail.cli.data_show import show
 from vitrail.cli.demo import demo
 from vitrail.cli.doctor import doctor
 from vitrail.cli.evaluate import evaluate
+from vitrail.cli.export import export
 from vitrail.cli.models import models
 from vitrail.cli.predict import predict
 from vitrail.cli.recipes import recipes
 from vitrail.cli.resume import resume
+from vitrail.cli.serve import serve
 from vitrail.cli.study import study
 from vitrail.cli.summary import summary
 from vitrail.cli.sweep import sweep
@@ -39,7 +42,24 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-for _command in (demo, train, resume, evaluate, predict, study, compare, sweep, summary, convert, models, recipes, doctor):
+for _command in (
+    demo,
+    train,
+    resume,
+    evaluate,
+    predict,
+    study,
+    export,
+    bench,
+    serve,
+    compare,
+    sweep,
+    summary,
+    convert,
+    models,
+    recipes,
+    doctor,
+):
     app.command(_command)
 
 data = App(name="data", help="Look at images before training on them.", help_format="plaintext")

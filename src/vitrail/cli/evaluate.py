@@ -14,7 +14,8 @@ def evaluate(
     split: Literal["train", "val", "test", "all"] | None = None,
     batch_size: Whole = 64,
     workers: Whole = 0,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Literal["fp32", "bf16"] | None = None,
+    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images; under torchrun each process looks at its share of them.
@@ -24,7 +25,7 @@ def evaluate(
     Parameters
     ----------
     model
-        A run folder, a model folder, a file of weights or a hub id.
+        A run folder, a model folder, an exported model, a file of weights or a hub id.
     data
         What vitrail train takes. Default: the data of the run.
     split
@@ -34,7 +35,10 @@ def evaluate(
     workers
         Processes that prepare images.
     precision
-        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits.
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
+        model has its own.
+    engine
+        What runs an exported model; auto takes the quicker one.
     json
         One JSON document: top1, top5, loss, images, split; map where an image may have several labels.
     """
@@ -53,6 +57,7 @@ def evaluate(
             batch_size=batch_size,
             workers=workers,
             precision=precision,
+            engine=engine,
             on_start=progress.start,
             on_batch=progress.advance,
             group=group,

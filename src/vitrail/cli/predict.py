@@ -16,7 +16,8 @@ def predict(
     *,
     top: Whole = 5,
     batch_size: Whole = 32,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Literal["fp32", "bf16"] | None = None,
+    engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Label images.
@@ -27,7 +28,7 @@ def predict(
     Parameters
     ----------
     model
-        A run folder, a model folder, a file of weights or a hub id.
+        A run folder, a model folder, an exported model, a file of weights or a hub id.
     images
         Image files, folders and globs.
     top
@@ -35,7 +36,10 @@ def predict(
     batch_size
         Images per batch.
     precision
-        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits.
+        fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
+        model has its own.
+    engine
+        What runs an exported model; auto takes the quicker one.
     json
         One JSON document: a list of images with their predictions, best first.
     """
@@ -49,7 +53,7 @@ def predict(
     with open_processes() as group:
         with group.together():
             files = image_files(images)
-            answerer = api.open_answerer(model, precision, images=len(files))
+            answerer = api.open_answerer(model, precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             found = []

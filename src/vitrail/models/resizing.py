@@ -8,11 +8,19 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.vit import ViT
-from vitrail.parts import Interpolation, resize_factorised, resize_positions, resize_relative
-from vitrail.parts.positions import ANTIALIASED
+from vitrail.parts import (
+    Interpolation,
+    LearnedPosition1d,
+    LearnedPosition2d,
+    resize_factorised,
+    resize_positions,
+    resize_relative,
+)
+from vitrail.parts.positions import ANTIALIASED, resizing_matrix
 
 
 def resized_positions(
@@ -53,6 +61,46 @@ class AnySize(nn.Module):
         """As `ViT.forward`."""
         z, attention = embed_at(self.model, images)
         return self.model.read_out(self.model.transform(z, attention, first=self.model.tokens_read), separate=separate)
+
+
+class AnySizeGraph(nn.Module):
+    """`AnySize` for making a graph of it, in which height and width stay unknown.
+
+    Raises:
+        ConfigError: the model's positions for another size are no products of those it has, or it merges tokens.
+    """
+
+    def __init__(self, model: ViT):
+        super().__init__()
+        c = model.config
+        if c.position not in ("none", "learned-1d", "learned-2d") or any(c.merged):
+            raise ConfigError(
+                f"a graph for images of any size needs learned positions or none, and no merging; these are {c.position!r}",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 384",
+            )
+        self.model = model
+
+    def forward(self, images: Tensor) -> Any:
+        """As `ViT.forward`, for sides that are multiples of the patch."""
+        model = self.model
+        height, width = model.config.patch_size
+        rows = torch.arange(images.shape[2] // height, device=images.device).to(images.dtype)
+        columns = torch.arange(images.shape[3] // width, device=images.device).to(images.dtype)
+        z, attention = model.embed(images, self._position(rows, columns))
+        return model.read_out(model.transform(z, attention, first=model.tokens_read))
+
+    def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """E_pos for so many rows and columns: (prefix + N, D)."""
+        own = self.model.position
+        down, across = (resizing_matrix(n, new) for n, new in zip(self.model.config.grid, (rows, columns), strict=True))
+        if isinstance(own, LearnedPosition1d):
+            grid = own.embedding[own.prefix :].unflatten(0, own.grid)  # (rows, columns, D)
+            resized = torch.einsum("hr,wc,rcd->hwd", down, across, grid).flatten(0, 1)
+            return torch.cat([own.embedding[: own.prefix], resized])
+        if isinstance(own, LearnedPosition2d):
+            return own.of(down @ own.rows, across @ own.columns)
+        return rows.new_zeros(1, 1)
 
 
 _BEHIND = ("blocks.", "norm.", "pool.", "head.", "head_distillation.")

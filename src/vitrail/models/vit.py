@@ -120,16 +120,18 @@ class ViT(nn.Module):
             place = moved.gather(1, place)
         return keep_tokens(z, place)
 
-    def embed(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    def embed(self, images: Tensor, position: Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
-        Beside it what every attention needs to know of positions: a bias, a rotation, or nothing.
+        Beside it what every attention needs to know of positions: a bias, a rotation, or nothing. Images of another size come
+        with their own E_pos, (prefix + N, D), in ``position``.
         """
-        self._check(images)
+        if position is None:
+            self._check(images)
         z = self.embedding(images)  # (B, N, D)
         first = [token for token in (self.class_token, self.distillation_token) if token is not None]
         z = torch.cat([*(token.expand(z.shape[0], -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
-        z = self.position(z)
+        z = self.position(z) if position is None else z + position
         if self.registers is not None:  # after the class token and without a position, as their authors have it
             z = torch.cat([z[:, : len(first)], self.registers.expand(z.shape[0], -1, -1), z[:, len(first) :]], dim=1)
         z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)

@@ -147,6 +147,29 @@ def _rows(table: Tensor | None, first: int) -> Tensor | None:
     return table if table is None or table.ndim < 2 or table.shape[-2] == 1 else table[..., :first, :]
 
 
+class Apart(nn.Module):
+    """The fused projection ``U_qkv`` as three, (…, D) to three tensors: to split, OpenVINO copies."""
+
+    def __init__(self, fused: nn.Linear, widths: Sequence[int]):
+        super().__init__()
+        weights = fused.weight.detach().split(list(widths))
+        biases = [None] * len(widths) if fused.bias is None else fused.bias.detach().split(list(widths))
+        self.projections = nn.ModuleList(_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(projection(x) for projection in self.projections)
+
+
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """A layer of these very tensors."""
+    with torch.device("meta"):
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
+    return layer
+
+
 class Attention(nn.Module):
     """Multi-head attention, equations (5) to (8).
 
@@ -260,7 +283,8 @@ class Attention(nn.Module):
                     where="Attention",
                     hint="build it with context_dim to attend to another sequence",
                 )
-            q, k, v = self._own(x)
+            projected = self.qkv(x)
+            q, k, v = projected if isinstance(projected, tuple) else projected.split(self.widths, dim=-1)
         else:
             if context is None or rotation is not None:
                 raise ConfigError(
@@ -273,14 +297,6 @@ class Attention(nn.Module):
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         return q, k, v
-
-    def _own(self, x: Tensor) -> Sequence[Tensor]:
-        """Queries, keys and values of self-attention, all heads side by side."""
-        if not torch.compiler.is_exporting():
-            return self.qkv(x).split(self.widths, dim=-1)
-        weights = self.qkv.weight.split(self.widths)  # an engine copies to split, and fuses each of three with what follows it
-        biases = (None,) * 3 if self.qkv.bias is None else self.qkv.bias.split(self.widths)
-        return [F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
 
     def weights(
         self,

@@ -91,6 +91,25 @@ def resize_positions(
     return torch.cat([embedding[:prefix], resize_grid(grid, new, interpolation)[0].flatten(1).T])
 
 
+def resizing_matrix(old: int, new: Tensor) -> Tensor:
+    """`resize_grid` along one side as a product, (new, old), of which ``new`` may be unknown while a graph is made of it.
+
+    Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
+    between two new values, where those are fewer.
+
+    Args:
+        old: values along the side.
+        new: 0, 1, 2, … for each of the new ones, float.
+    """
+    scale = old / (new[-1] + 1)
+    distance = torch.arange(old, device=new.device) + 0.5 - (new[:, None] + 0.5) * scale
+    x = distance.abs() / scale.clamp(min=1)
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
 def resize_factorised(table: Tensor, count: int, *, interpolation: Interpolation = ANTIALIASED) -> Tensor:
     """Interpolate the rows, or the columns, of `LearnedPosition2d` in 1-D: (n, D/2) to (count, D/2)."""
     return resize_positions(table, (1, len(table)), (1, count), prefix=0, interpolation=interpolation)
@@ -165,11 +184,14 @@ class LearnedPosition2d(nn.Module):
             nn.init.normal_(parameter, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, columns = len(self.rows), len(self.columns)
-        table = torch.cat([self.rows[:, None].expand(-1, columns, -1), self.columns[None].expand(rows, -1, -1)], dim=-1).flatten(
-            0, 1
-        )  # (N, D)
-        return x + (table if self.prefix is None else torch.cat([self.prefix, table]))
+        return x + self.of(self.rows, self.columns)
+
+    def of(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The table of all tokens, (prefix + N, D), from that of the rows and that of the columns, (n, D/2)."""
+        height, width = rows.shape[0], columns.shape[0]
+        pairs = [rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)]
+        table = torch.cat(pairs, dim=-1).flatten(0, 1)  # (N, D)
+        return table if self.prefix is None else torch.cat([self.prefix, table])
 
 
 class RelativePositionBias(nn.Module):

@@ -56,7 +56,7 @@ class TrainedModel(Labelled, nn.Module):
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
         """Write the model folder; see `save_model`."""
-        save_model(path_of(folder), self, card=self.card or self._plain_card(), layout=layout)
+        save_model(path_of(folder), self, card=self.card or self.plain_card(), layout=layout)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
@@ -65,7 +65,7 @@ class TrainedModel(Labelled, nn.Module):
             self.save_pretrained(folder)
             return push(folder, repo_id, private=private, revision=revision)
 
-    def _plain_card(self) -> str:
+    def plain_card(self) -> str:
         """What can be said of a model that came without a card."""
         return model_card(name=f"Vision Transformer, {summary(self.config)}", labels=self.labels, multi_label=self.multi_label)
 

@@ -1,0 +1,250 @@
+"""A model measured in every engine and precision that there is: speed, latency, memory, accuracy, and which to take."""
+
+import multiprocessing
+import re
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from vitrail.deploy.answering import Answerer, in_python
+from vitrail.deploy.artefact import Description, ExportPrecision, graph_of
+from vitrail.deploy.engines import RUNS, answerer, description_in
+from vitrail.deploy.export import ENGINE, export_graph
+from vitrail.deploy.measure import timed
+from vitrail.errors import ConfigError, VitrailError
+from vitrail.files import path_of, whole_folder, write_json
+from vitrail.models.inference import Precision, quickest_precision
+from vitrail.shipping import Samples, certainty, samples_of, surely_lost
+from vitrail.study.figures import save
+from vitrail.study.pictures import frontier
+from vitrail.training.evaluation import Evaluation
+from vitrail.training.memory import kept_memory
+from vitrail.training.observer import Observer
+from vitrail.training.run_folder import name_of, require_free
+from vitrail.weights.folder import save_model
+from vitrail.weights.reference import open_model
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a model."""
+
+    engine: str
+    precision: str
+    reference: Path
+    """The model folder, or the graph."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{self.engine} {self.precision}"
+
+    def open(self, threads: int) -> Answerer:
+        """What answers so."""
+        torch.set_num_threads(threads)
+        if self.engine == "torch":
+            return in_python(open_model(self.reference), cast(Precision, self.precision))
+        return answerer(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
+
+
+def bench(
+    model: str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    engines: Sequence[str] = (),
+    precisions: Sequence[str] = (),
+    batch_sizes: Sequence[int] = (1, 16),
+    threads: Sequence[int] = (),
+    max_drop: float = 0.5,
+    seconds: float = 1.0,
+    observer: Observer | None = None,
+) -> dict[str, Any]:
+    """Measure a model in engines and precisions, side by side: ``rows``, and what is ``recommended``.
+
+    A model in Python is exported for every engine, in int8 too where there are images; an exported one runs as it is.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, or an exported model.
+        data: images for accuracy and int8, as for `vitrail.shipping.export`.
+        out: a folder for ``bench.json`` and ``frontier.png``, which must not exist; none by default.
+        engines, precisions: these alone; by default all.
+        batch_sizes: images at a time.
+        threads: of the processor; by default as many as torch has.
+        max_drop: points of accuracy that the recommended one may lose.
+        seconds: of measuring for every row, at least.
+        observer: told how it goes.
+
+    Raises:
+        VitrailError: with the exit code of the command.
+    """
+    observer, counts, before = observer or Observer(), tuple(threads) or (torch.get_num_threads(),), torch.get_num_threads()
+    if out is not None:
+        require_free(path_of(out))
+    try:
+        with tempfile.TemporaryDirectory() as folder, kept_memory():
+            ways, samples = _ways(model, data, Path(folder), engines, precisions, observer)
+            rows = list(_rows(ways, samples, batch_sizes, counts, seconds, observer))
+    finally:
+        torch.set_num_threads(before)
+    found = {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop)}
+    if out is not None:
+        with whole_folder(path_of(out), replace=False) as draft:
+            write_json(draft / "bench.json", found)
+            shown = [(r["engine"], r["precision"], r["images_per_second"], r.get("top1")) for r in _best_rows(rows)]
+            save(frontier(shown), draft / "frontier.png")
+    return found
+
+
+def _ways(
+    model: str | Path,
+    data: str | Path | None,
+    folder: Path,
+    engines: Sequence[str],
+    precisions: Sequence[str],
+    observer: Observer,
+) -> tuple[list[Way], tuple[Samples, Samples] | None]:
+    """Everything to be measured, and images to do it with."""
+    graph = graph_of(model)
+    if graph is not None:
+        precision = description_in(graph).precision
+        ways = [Way(engine, precision, graph) for engine in RUNS[graph.suffix.lower()]]
+        first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
+        samples = None if data is None else samples_of(model, first.open(torch.get_num_threads()), data, observer)
+    else:
+        trained = open_model(model)
+        samples = None if data is None else samples_of(model, in_python(trained), data, observer)
+        save_model(folder / "model", trained, card="")
+        quick = quickest_precision(torch.device("cpu"))
+        ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
+        about = Description(
+            name=name_of(str(model)), labels=tuple(trained.labels), multi_label=trained.multi_label,
+            preparation=trained.preparation, precision="fp32", pixels=False,
+        )  # fmt: skip
+        for to in ("onnx", "openvino"):
+            for precision in ("fp32", "int8"):
+                wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
+                if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and samples is None):
+                    continue
+                observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
+                place = folder / f"{to}-{precision}"
+                place.mkdir()
+                chosen = None if samples is None else samples[0].pixels
+                own = about.changed(precision=precision)
+                try:
+                    export_graph(trained, own, to, place, chosen if precision == "int8" else None)
+                except VitrailError as error:
+                    observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
+                    continue
+                ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
+    ways = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
+    if not ways:
+        raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint="leave one of them out")
+    return ways, samples
+
+
+def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: Sequence[str]) -> bool:
+    """Whether nobody asked for it."""
+    return bool(engines and engine not in engines) or bool(precisions and not made & set(precisions))
+
+
+def _rows(
+    ways: Sequence[Way],
+    samples: tuple[Samples, Samples] | None,
+    batch_sizes: Sequence[int],
+    threads: Sequence[int],
+    seconds: float,
+    observer: Observer,
+) -> Iterator[Row]:
+    """A row for every way, number of threads and number of images at a time."""
+    known: dict[str, Row] = {way.name: {} for way in ways}
+    for number, count in enumerate(threads):
+        opened = {way.name: way.open(count) for way in ways}
+        shape = _shape(next(iter(opened.values())), max(batch_sizes))
+        if number == 0:
+            observer.begin("memory", len(ways))
+            for way in ways:
+                known[way.name]["memory_mb"] = _memory(way, count, shape)
+                observer.advance(1)
+            for name, one in opened.items() if samples is not None else ():
+                known[name] |= _accuracy(samples[1].asked(one, observer, name)) if samples else {}
+        for batch in batch_sizes:
+            observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
+            pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
+            for name, timing in timed({name: one.logits for name, one in opened.items()}, pixels, seconds=seconds).items():
+                engine, precision = name.split()
+                yield {
+                    "name": name, "engine": engine, "precision": precision, "batch": batch, "threads": count,
+                    "images_per_second": timing.images_per_second, "latency_ms": timing.percentile(50),
+                    "latency_p90_ms": timing.percentile(90), "latency_p99_ms": timing.percentile(99), **known[name],
+                }  # fmt: skip
+
+
+def _shape(one: Answerer, batch: int) -> tuple[int, int, int, int]:
+    height, width = one.preparation.image_size
+    return batch, one.preparation.channels, height, width
+
+
+def _accuracy(evaluation: Evaluation) -> Row:
+    return {"top1": evaluation.top(1), "certainty": certainty(evaluation), "images": len(evaluation.labels)}
+
+
+def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
+    """What a model adds to a process that has imported Vitrail and torch, at its height, in MB: measured in one of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_memory, args=(way, threads, shape, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        return float(ours.recv())
+    except EOFError:
+        raise VitrailError(f"{way.name} cannot answer {shape[0]} images at a time", where="--batch-sizes") from None
+    finally:
+        process.join()
+
+
+def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], told: Connection) -> None:
+    before = _peak()
+    way.open(threads).logits(torch.zeros(shape, dtype=torch.uint8))
+    told.send((_peak() - before) / 1e6)
+
+
+def _peak() -> float:
+    """The most memory that this process has had, in bytes; Linux counts that of its parent to the usual figure."""
+    with suppress(OSError):
+        return 1024.0 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+def _best_rows(rows: Sequence[Row]) -> list[Row]:
+    """The quickest of each way."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        if row["name"] not in best or row["images_per_second"] > best[row["name"]]["images_per_second"]:
+            best[row["name"]] = row
+    return list(best.values())
+
+
+def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
+    """The quickest that loses no more than so many points beside the first one, which is the model in Python."""
+    first, *others = best = _best_rows(rows)
+    if "top1" in first:
+        best = [first, *(row for row in others if _lost(first, row) <= max_drop)]
+    chosen = max(best, key=lambda row: row["images_per_second"])
+    return {**chosen, "times": chosen["images_per_second"] / first["images_per_second"], "beside": first["name"]}
+
+
+def _lost(first: Row, other: Row) -> float:
+    points, certain = (100 * (first[name] - other[name]) for name in ("top1", "certainty"))
+    return surely_lost(points, certain, first["images"])

@@ -1,0 +1,86 @@
+"""``vitrail bench``."""
+
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, note, result, result_json
+
+MANY = Parameter(negative=(), consume_multiple=True)
+
+
+def bench(
+    model: str,
+    *,
+    data: str | None = None,
+    engines: Annotated[list[Literal["torch", "onnxruntime", "openvino"]] | None, MANY] = None,
+    precisions: Annotated[list[Literal["fp32", "bf16", "fp16", "int8"]] | None, MANY] = None,
+    batch_sizes: Annotated[list[Whole] | None, MANY] = None,
+    threads: Annotated[list[Whole] | None, MANY] = None,
+    max_drop: float = 0.5,
+    out: str | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Measure a model in every engine and precision, side by side, and say which to take.
+
+    Parameters
+    ----------
+    model
+        A run folder, a model folder, an exported model, a file of weights or a hub id.
+    data
+        Images, as vitrail train takes them, for accuracy and for int8.
+    engines
+        These alone: torch onnxruntime openvino.
+    precisions
+        These alone: fp32 bf16 int8.
+    batch_sizes
+        Images at a time. Default: 1 16.
+    threads
+        Threads of the processor. Default: as many as there are.
+    max_drop
+        Points of accuracy that the recommended one may lose.
+    out
+        A folder for bench.json and frontier.png.
+    json
+        One JSON document: rows, and what is recommended.
+    """
+    from vitrail import benching
+    from vitrail.checks import require_not_negative, require_positive
+    from vitrail.cli.progress import StageProgress
+    from vitrail.study.comparison import columns
+
+    require_not_negative(**{"--max-drop": max_drop})
+    for number in (*(batch_sizes or ()), *(threads or ())):
+        require_positive(**{"--batch-sizes, --threads": number})
+    with StageProgress() as progress:
+        found = benching.bench(
+            model,
+            data,
+            out,
+            engines=engines or (),
+            precisions=precisions or (),
+            batch_sizes=batch_sizes or (1, 16),
+            threads=threads or (),
+            max_drop=max_drop,
+            observer=progress,
+        )
+    if json:
+        result_json(found)
+        return
+    head = ["engine", "precision", "batch", "threads", "images/s", "p50 ms", "p90 ms", "p99 ms", "MB"]
+    head += ["top-1"] if "top1" in found["rows"][0] else []
+    result(columns([head, *(_cells(row) for row in found["rows"])]))
+    best = found["recommended"]
+    points = f", top-1 {100 * best['top1']:.1f} %" if "top1" in best else ""
+    result(
+        f"recommended: {best['name']}, {best['batch']} at a time: {best['images_per_second']:.0f} images/s, "
+        f"{best['times']:.1f} times {best['beside']}{points}"
+    )
+    if out:
+        note(f"picture: {out}/frontier.png")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    cells = [row["engine"], row["precision"], str(row["batch"]), str(row["threads"]), f"{row['images_per_second']:.1f}"]
+    cells += [f"{row[name]:.1f}" for name in ("latency_ms", "latency_p90_ms", "latency_p99_ms")] + [f"{row['memory_mb']:.0f}"]
+    return cells + ([f"{100 * row['top1']:.1f} %"] if "top1" in row else [])

@@ -1,0 +1,105 @@
+"""An exported model: one graph that an engine runs, with its labels and its preparation inside."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from torch import Tensor
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import path_of
+from vitrail.settings import Settings
+
+Target = Literal["onnx", "openvino", "torch"]
+ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
+GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
+"""The file of an artefact that holds its graph."""
+READ = (".onnx", ".xml")
+"""Suffixes of graphs that engines read; a ``.pt2`` may run code when it is loaded, and is not."""
+KEY = "vitrail"
+"""Under which a graph keeps its `Description`."""
+FIGURES = "export.json"
+"""What was measured when it was exported."""
+
+
+class Description(Settings):
+    """What a graph does not say of itself."""
+
+    name: str
+    """What the model is."""
+    labels: tuple[str, ...]
+    """A name for every logit, by index."""
+    multi_label: bool
+    """Whether an image may have several labels, or none."""
+    preparation: Preparation
+    """What makes pixels of a picture."""
+    precision: ExportPrecision
+    """Of its products."""
+    any_size: bool = False
+    """Whether the graph takes images of any height and width that are multiples of the patch."""
+    pixels: bool
+    """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
+
+    def given(self, pixels: Tensor) -> Tensor:
+        """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
+        return (pixels if self.pixels else self.preparation.normalize(pixels)).contiguous()
+
+    def to_json(self) -> str:
+        """The text that a graph keeps."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False)
+
+    @classmethod
+    def of(cls, text: str | None, *, where: Path) -> Self:
+        """What `to_json` wrote.
+
+        Raises:
+            ModelFileError: there is none, or it is damaged.
+        """
+        hint = "export the model again: vitrail export MODEL --to onnx --out FOLDER"
+        if text is None:
+            raise ModelFileError("the graph has no labels and no preparation", where=where, hint=hint)
+        try:
+            values: Any = json.loads(text)
+            return cls.read(values if isinstance(values, dict) else {})
+        except (ValueError, RecursionError, ConfigError) as error:
+            reason = error.what if isinstance(error, ConfigError) else str(error)
+            raise ModelFileError(f"what the graph says of itself is damaged: {reason}", where=where, hint=hint) from None
+
+
+def graph_of(reference: str | Path) -> Path | None:
+    """The graph that a MODEL means, or None where it means something else.
+
+    Raises:
+        ModelFileError: a graph that is refused.
+    """
+    path = path_of(reference)
+    if path.is_dir():
+        found = [path / name for name in GRAPHS.values() if path.joinpath(name).is_file() and Path(name).suffix in READ]
+        return found[0] if found else None
+    if path.suffix.lower() == ".pt2" and path.is_file():
+        hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
+        raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)
+    return path if path.suffix.lower() in READ and path.is_file() else None
+
+
+def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:
+    """``README.md`` of an exported model: what it takes, what it gives, how to ask it."""
+    height, width = about.preparation.image_size
+    channels = about.preparation.channels
+    kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
+    lines = [
+        f"# {about.name}: {to}, {about.precision}",
+        f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `logits`, "
+        f"(batch, {len(about.labels)}). Labels and preparation are in the file, under the key `{KEY}`.",
+        "```sh\nvitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve .\n```",
+    ]
+    if about.any_size:
+        lines.append("Height and width may be any multiples of the patch.")
+    if "top1" in figures:
+        top1, images = figures["top1"], figures["images"]
+        lines.append(f"Top-1 on {images} images: {100 * top1['after']:.1f} %, before {100 * top1['before']:.1f} %.")
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["images_per_second"].items())
+        lines.append(f"Images per second where it was exported: {rates}.")
+    return "\n\n".join(lines) + "\n"

@@ -1,0 +1,208 @@
+"""What runs a graph: ONNX Runtime and OpenVINO, each imported when it is used."""
+
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.deploy.answering import Answerer
+from vitrail.deploy.artefact import KEY, Description, ExportPrecision
+from vitrail.deploy.measure import timed
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.models.inference import quickest_precision
+
+Session = Callable[[np.ndarray], np.ndarray]
+"""Images (B, C, H, W), as the graph takes them, to logits (B, classes); for one thread at a time."""
+
+
+def need_extra(library: str) -> ConfigError:
+    """The error where a library of the extra is missing."""
+    return ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'")
+
+
+def openvino() -> Any:
+    """The library, which would otherwise report over the network that it was imported.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
+    try:
+        import openvino
+    except ImportError:
+        raise need_extra("openvino") from None
+    return openvino
+
+
+def onnxruntime() -> Any:
+    """The library.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise need_extra("onnxruntime") from None
+    return onnxruntime
+
+
+def onnx() -> Any:
+    """The library, without its remarks.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise need_extra("onnx") from None
+    for name in ("onnx_ir", "onnxscript", "torch.onnx"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return onnx
+
+
+def openvino_session(graph: Any, precision: str, threads: int) -> Session:
+    """A graph, or the file of one, compiled by OpenVINO.
+
+    What int8 leaves over is computed in what the processor is quickest at.
+    """
+    hint = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}.get(precision)
+    if hint is None:
+        hint = {"fp32": "f32", "bf16": "bf16"}[quickest_precision(torch.device("cpu"))]
+    options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    core = openvino().Core()
+    with ThreadPoolExecutor(1) as elsewhere:
+        # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two models
+        # that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.
+        compiled = elsewhere.submit(core.compile_model, graph, "CPU", options).result()
+    return lambda images: compiled(images)[0].copy()  # the next call writes where this one wrote
+
+
+def onnxruntime_session(file: Path, precision: str, threads: int) -> Session:
+    """The file of a graph in ONNX Runtime, which computes in the precision that the graph is in."""
+    library = onnxruntime()
+    options = library.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    session = library.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: session.run(None, {name: images})[0]
+
+
+ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
+    "onnxruntime": onnxruntime_session,
+    "openvino": openvino_session,
+}
+TRIED = 8
+"""Images at a time that engines are compared with."""
+RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
+"""Engines for a graph by its suffix, the likeliest first."""
+
+
+def description_in(graph: Path) -> Description:
+    """What a graph says of itself.
+
+    Raises:
+        ModelFileError: it is no graph, damaged, or of somebody else.
+        ConfigError: the library that reads it is not installed.
+    """
+    read = _metadata_of_onnx if graph.suffix.lower() == ".onnx" else _metadata_of_openvino
+    try:
+        text = read(graph)
+    except ConfigError:
+        raise
+    except Exception as error:  # the libraries raise many kinds
+        what = f"{graph.name} cannot be read: {_first_line(error)}"
+        raise ModelFileError(what, where=graph, hint="export the model again") from error
+    return Description.of(text, where=graph)
+
+
+def _first_line(error: Exception) -> str:
+    """What an engine says is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _metadata_of_onnx(graph: Path) -> str | None:
+    model = onnx().load(graph, load_external_data=False)
+    return {entry.key: entry.value for entry in model.metadata_props}.get(KEY)
+
+
+def _metadata_of_openvino(graph: Path) -> str | None:
+    model = openvino().Core().read_model(graph)
+    return str(model.get_rt_info(KEY).value) if model.has_rt_info(KEY) else None
+
+
+def answerer(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Answerer:
+    """An exported graph as what answers.
+
+    Args:
+        graph: the file.
+        engine: one of `ENGINES`.
+        precision: of OpenVINO's products for a graph in floats; the graph's own by default.
+        threads: of the processor; as many as torch has by default.
+
+    Raises:
+        ModelFileError: it cannot be read.
+        ConfigError: the engine does not exist, does not read such graphs, or is not installed.
+    """
+    if engine not in ENGINES:
+        raise unknown("engine", engine, list(ENGINES), where="--engine")
+    if engine not in RUNS[graph.suffix.lower()]:
+        hint = f"take {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
+        raise ConfigError(f"{engine} does not read {graph.suffix} files", where="--engine", hint=hint)
+    about = description_in(graph)
+    try:
+        session = ENGINES[engine](graph, precision or about.precision, threads or torch.get_num_threads())
+    except ConfigError:
+        raise
+    except Exception as error:
+        what = f"{engine} cannot run {graph.name}: {_first_line(error)}"
+        raise ModelFileError(what, where=graph, hint="export the model again, or take another --engine") from error
+    return as_answerer(session, about, f"{engine} {precision or about.precision}")
+
+
+def as_answerer(session: Session, about: Description, name: str) -> Answerer:
+    """A session with what is known of its graph."""
+
+    def logits(pixels: Tensor) -> Tensor:
+        return torch.from_numpy(session(about.given(pixels).numpy())).float()
+
+    return Answerer(name, list(about.labels), about.multi_label, about.preparation, logits)
+
+
+def quickest(graph: Path, *, measure: bool = True) -> Answerer:
+    """An exported graph in the quickest of the installed engines that read it, which is told on stderr.
+
+    Args:
+        graph: the file.
+        measure: whether to try them; else the likeliest is taken.
+
+    Raises:
+        ModelFileError: no engine can run it.
+        ConfigError: none is installed.
+    """
+    found, why = [], None
+    for engine in RUNS[graph.suffix.lower()]:
+        try:
+            found.append(answerer(graph, engine))
+        except (ConfigError, ModelFileError) as error:
+            why = why or error
+        if found and not measure:
+            break
+    if not found:
+        raise why or ModelFileError("no engine reads it", where=graph)
+    if len(found) == 1:
+        return found[0]
+    height, width = found[0].preparation.image_size
+    pixels = torch.randint(0, 256, (TRIED, found[0].preparation.channels, height, width), dtype=torch.uint8)
+    rates = {name: t.images_per_second for name, t in timed({f.name: f.logits for f in found}, pixels, seconds=0.3).items()}
+    best = max(found, key=lambda one: rates[one.name])
+    sys.stderr.write(f"engine: {best.name} ({', '.join(f'{name} {rate:.0f} images/s' for name, rate in rates.items())})\n")
+    return best

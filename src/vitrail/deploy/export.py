@@ -1,0 +1,286 @@
+"""From a model in Python to a graph: traced once, written for an engine, and kept only if it answers as the model does."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.data.preparation import Preparation
+from vitrail.deploy.answering import Answerer
+from vitrail.deploy.artefact import GRAPHS, KEY, Description, Target
+from vitrail.deploy.engines import ENGINES, Session, as_answerer, onnx, openvino, openvino_session
+from vitrail.deploy.problems import ExportError, explained
+from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
+from vitrail.errors import ConfigError
+from vitrail.models.resizing import AnySize, AnySizeGraph
+from vitrail.models.vit import ViT
+from vitrail.parts.attention import Apart, Attention
+from vitrail.weights.folder import TrainedModel
+
+BATCHES = (1, 2, 3, 7, 16)
+"""Images at a time with which a graph is tried."""
+CLOSE = 1e-4
+"""How far a logit in fp32 may be from the model's."""
+ROUGHLY = {"fp32": CLOSE, "bf16": 0.1, "fp16": 0.02}
+"""The same, as a share of the range of the logits where they are computed in less than fp32."""
+LARGEST_FILE = 1_800_000_000
+"""Bytes of weights that one ONNX file has room for, less than its 2 GiB; more of them lie in a file beside it."""
+MOST_PATCHES = 4096
+"""Rows, and columns, of patches in images of any size."""
+ENGINE = {"onnx": "onnxruntime", "openvino": "openvino"}
+"""What runs each kind of graph."""
+
+
+class Network(nn.Module):
+    """What is traced: images (B, C, H, W) to logits (B, classes), float32 or pixels in, float32 out.
+
+    Args:
+        model: in evaluation mode.
+        dtype: that it computes in.
+        preparation: normalises pixels first, where the graph is to take those.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32, preparation: Preparation | None = None):
+        super().__init__()
+        self.model = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
+        self.dtype, self.preparation = dtype, preparation
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.preparation is not None:
+            images = self.preparation.normalize(images)
+        logits: Tensor = self.model(images.to(self.dtype))
+        return logits.float()
+
+
+def apart(model: ViT) -> ViT:
+    """A copy, of the same weights, with three projections in place of every fused one."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    found = copy.deepcopy(model, shared)
+    for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:
+        attention.set_submodule("qkv", Apart(attention.qkv, attention.widths))
+    return found
+
+
+def trace(
+    network: Network, channels: int, size: tuple[int, int], steps: tuple[int, int] | None = None
+) -> torch.export.ExportedProgram:
+    """The network as a graph of torch's, for any number of images.
+
+    Args:
+        network: what is traced.
+        channels, size: of its images.
+        steps: height and width of which those of the images may be any multiples; else they are fixed.
+
+    Raises:
+        ExportError: it cannot be traced.
+    """
+    dtype = torch.float32 if network.preparation is None else torch.uint8
+    images = torch.zeros(2, channels, *size, dtype=dtype)  # with a single one its number would become part of the graph
+    unknown: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if steps is not None:
+        images = torch.zeros(2, channels, *(side * step for side, step in zip((5, 6), steps, strict=True)), dtype=dtype)
+        names = enumerate(("rows", "columns"), 2)
+        unknown |= {i: steps[i - 2] * torch.export.Dim(name, min=2, max=MOST_PATCHES) for i, name in names}
+    with explained("the model cannot be traced"), torch.no_grad():
+        return torch.export.export(network.eval(), (images,), dynamic_shapes=(unknown,), strict=False)
+
+
+def to_openvino(program: torch.export.ExportedProgram) -> Any:
+    """The graph as OpenVINO's, with its input and output named ``images`` and ``logits``.
+
+    Raises:
+        ExportError: it cannot be converted.
+        ConfigError: the library is not installed.
+    """
+    library = openvino()
+    with explained("OpenVINO cannot convert the model"):
+        graph = library.convert_model(program)
+        given = graph.inputs[0]
+        given.get_node().set_partial_shape(library.PartialShape([-1, *_shape(program)]))
+        given.set_names({"images"})
+        graph.outputs[0].set_names({"logits"})
+        graph.validate_nodes_and_infer_types()
+    return graph
+
+
+def to_onnx(program: torch.export.ExportedProgram) -> Any:
+    """The graph as torch's ``ONNXProgram``, with its input and output named ``images`` and ``logits``.
+
+    Raises:
+        ExportError: it cannot be converted.
+        ConfigError: the library is not installed.
+    """
+    onnx()
+    with explained("the model cannot be written as ONNX"):
+        return torch.onnx.export(program, (), dynamo=True, input_names=["images"], output_names=["logits"], verbose=False)
+
+
+def _shape(program: torch.export.ExportedProgram) -> list[int]:
+    """Channels, height and width of the images that a program takes; −1 for what is not fixed."""
+    (name,) = program.graph_signature.user_inputs
+    (node,) = (node for node in program.graph.nodes if node.name == name)
+    return [side if isinstance(side, int) else -1 for side in node.meta["val"].shape[1:]]
+
+
+def write_openvino(graph: Any, about: Description, folder: Path) -> Path:
+    """The graph with what it does not say of itself; in half precision its weights take half the room."""
+    graph.set_rt_info(about.to_json(), KEY)
+    file = folder / GRAPHS["openvino"]
+    with explained("OpenVINO cannot write the model"):
+        openvino().save_model(graph, file, compress_to_fp16=about.precision == "fp16")
+    return file
+
+
+def write_onnx(program: Any, about: Description, folder: Path) -> Path:
+    """The graph with what it does not say of itself."""
+    program.model.metadata_props[KEY] = about.to_json()
+    file = folder / GRAPHS["onnx"]
+    size = sum(value.const_value.nbytes for value in program.model.graph.initializers.values() if value.const_value is not None)
+    with explained("the model cannot be written as ONNX"):
+        program.save(file, external_data=size > LARGEST_FILE)
+    return file
+
+
+def write_torch(program: torch.export.ExportedProgram, about: Description, folder: Path) -> Path:
+    """The graph with what it does not say of itself."""
+    file = folder / GRAPHS["torch"]
+    with explained("torch cannot write the graph"):
+        torch.export.save(program, file, extra_files={KEY: about.to_json()})
+    return file
+
+
+def session_of(file: Path, to: Target, precision: str) -> Session:
+    """What runs a graph that was just written."""
+    if to != "torch":
+        with explained("the written graph cannot be run"):
+            return ENGINES[ENGINE[to]](file, precision, torch.get_num_threads())
+    with explained("the written graph cannot be run"):
+        module = torch.export.load(file).module()  # this process has written it
+
+    @torch.inference_mode()
+    def run(images: Any) -> Any:
+        return module(torch.from_numpy(images)).numpy()
+
+    return run
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How far a graph's logits are from the model's."""
+
+    batches: tuple[int, ...]
+    largest: float
+    """The largest difference of a logit."""
+    spread: float
+    """Between the model's largest and smallest logit."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {"batches": list(self.batches), "largest_difference": self.largest, "spread": self.spread}
+
+
+@torch.inference_mode()
+def verify(
+    session: Session, trained: TrainedModel, about: Description, *, batches: Sequence[int] = BATCHES, seed: int = 0
+) -> Verified:
+    """Compare a graph with the model in Python, on random pixels, for several numbers of images at a time.
+
+    Where tokens are merged a rounding may decide which, and with it all that follows: half of the images must be close then.
+    In int8 what is left of the answers is a matter of accuracy; each image alone must be answered as among others.
+
+    Raises:
+        ExportError: it answers otherwise.
+    """
+    random = torch.Generator().manual_seed(seed)
+    c, differences, low, high = trained.config, [], float("inf"), -float("inf")
+    model, sizes = AnySize(trained.model.eval()), [c.image_size]
+    if about.any_size:
+        sizes += [(c.image_size[0] + 2 * c.patch_size[0], c.image_size[1]), (2 * c.patch_size[0], 3 * c.patch_size[1])]
+    for batch, size in zip(batches, cycle(sizes), strict=False):
+        pixels = torch.randint(0, 256, (batch, c.channels, *size), generator=random, dtype=torch.uint8)
+        given = about.given(pixels)
+        expected = model(trained.preparation.normalize(pixels)).float()
+        with explained(f"the written graph cannot answer {batch} images"):
+            found = torch.from_numpy(session(given.numpy()))
+            single = torch.from_numpy(session(given[-1:].numpy()))
+        if found.shape != expected.shape or not found.isfinite().all():
+            raise ExportError(f"of {batch} images the graph gives {tuple(found.shape)}, or values not finite", where="export")
+        differences.append((single[0] - found[-1] if about.precision == "int8" else found - expected).abs().amax(dim=-1).ravel())
+        low, high = min(low, expected.min().item()), max(high, expected.max().item())
+    difference = torch.cat(differences)
+    judged = difference.median() if any(c.merged) else difference.max()
+    allowed = ROUGHLY.get(about.precision, 0.1) * (1 if about.precision == "fp32" else high - low)
+    if judged > allowed:
+        hint = "this is a mistake of the exporter or the engine: try another --to"
+        what = f"the graph's logits differ from the model's by {judged:.2g}, and {allowed:.2g} is the limit"
+        raise ExportError(what, where="export", hint=hint)
+    return Verified(tuple(batches), difference.max().item(), high - low)
+
+
+def require_possible(to: Target, precision: str) -> None:
+    """Refuse what no engine computes.
+
+    Raises:
+        ConfigError: with what is possible.
+    """
+    if (to, precision) == ("onnx", "bf16"):
+        hint = "take --to openvino, or --precision fp16 or int8"
+        raise ConfigError("ONNX Runtime does not compute in bf16 on a processor", where="--precision", hint=hint)
+    if (to, precision) == ("torch", "int8"):
+        hint = "take --to openvino or --to onnx"
+        raise ConfigError("int8 is for the engines", where="--precision", hint=hint)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A graph that was written and verified."""
+
+    answerer: Answerer
+    verified: Verified
+    floats: Answerer | None
+    """The same graph before it was quantised, in the engine's quickest floats; None where it was not."""
+
+
+def export_graph(trained: TrainedModel, about: Description, to: Target, folder: Path, images: Tensor | None = None) -> Written:
+    """Trace a model, quantise it where it is to be in int8, write it, and compare what was written with the model.
+
+    Args:
+        trained: the model.
+        about: what is kept with the graph, its precision among it.
+        to: which kind of graph.
+        folder: to write to.
+        images: prepared pixels, uint8 (N, C, H, W), for the ranges of activations in int8.
+
+    Raises:
+        ExportError: it cannot be made, or does not answer as the model does.
+    """
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16} if to == "torch" else {"fp16": torch.float16} if to == "onnx" else {}
+    dtype = half.get(about.precision, torch.float32)
+    model = trained.model.eval()
+    single = apart(model) if to == "openvino" else model
+    made = AnySizeGraph(single) if about.any_size else single
+    network, steps = Network(made, dtype, about.preparation if about.pixels else None), trained.config.patch_size
+    program = trace(network, trained.config.channels, trained.config.image_size, steps if about.any_size else None)
+    kept = last_products(program, trained.config.depth)
+    given = [] if images is None else [about.given(image[None]).numpy() for image in images]
+    floats: Session | None = None
+    if to == "openvino":
+        graph = to_openvino(program)
+        if about.precision == "int8":
+            floats, graph = openvino_session(graph, "quickest", torch.get_num_threads()), quantise_openvino(graph, given, kept)
+        file = write_openvino(graph, about, folder)
+    elif to == "onnx":
+        file = write_onnx(to_onnx(program), about, folder)
+        if about.precision == "int8":
+            file = quantise_onnx(file, given, kept)
+    else:
+        file = write_torch(program, about, folder)
+    session = session_of(file, to, about.precision)
+    name = f"{ENGINE.get(to, 'torch')} {about.precision}"
+    floating = None if floats is None else as_answerer(floats, about, "openvino floats")
+    return Written(as_answerer(session, about, name), verify(session, trained, about), floating)

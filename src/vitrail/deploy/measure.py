@@ -1,0 +1,48 @@
+"""How fast something answers, side by side with others."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+WARM = 2
+"""Calls before anything is timed."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of calls that answer a number of images each."""
+
+    images: int
+    seconds: tuple[float, ...]
+
+    @property
+    def images_per_second(self) -> float:
+        """Of the median call."""
+        return self.images / float(np.median(self.seconds))
+
+    def percentile(self, percent: float) -> float:
+        """The time that so many per cent of the calls take at most, in milliseconds."""
+        return 1000 * float(np.percentile(self.seconds, percent))
+
+
+def timed(works: Mapping[str, Callable[[Tensor], object]], pixels: Tensor, *, seconds: float = 1.0) -> dict[str, Timing]:
+    """Several ways to answer the same images, in turns, so that a slow phase of the machine is everybody's.
+
+    Args:
+        works: by name.
+        pixels: (B, C, H, W), as they take them.
+        seconds: for each of them, at least; and three calls.
+    """
+    for work in works.values():
+        for _ in range(WARM):
+            work(pixels)
+    times: dict[str, list[float]] = {name: [] for name in works}
+    while any(len(own) < 3 or sum(own) < seconds for own in times.values()):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work(pixels)
+            times[name].append(time.perf_counter() - start)
+    return {name: Timing(len(pixels), tuple(own)) for name, own in times.items()}

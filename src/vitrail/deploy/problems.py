@@ -1,0 +1,36 @@
+"""What can go wrong on the way to a graph, in one clear line."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from vitrail.errors import VitrailError
+
+
+class ExportError(VitrailError):
+    """A graph that could not be made, or does not answer as the model does."""
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Exporters are quiet inside, and whatever they fail with is one clear error."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "nncf", "openvino")]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except VitrailError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        hint = "try another --to; --debug shows all that was said"
+        raise ExportError(f"{what}: {lines[0][:300]}", where="export", hint=hint) from error
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,108 @@
+"""Products of 8-bit integers: NNCF's post-training quantisation of a graph, from some images.
+
+Products with weights become integer, activations by their extremes on the images, smoothed towards the weights (SmoothQuant,
+Xiao et al. 2022, https://arxiv.org/abs/2211.10438). The last product of the last MLP keeps its floats, whose inputs have the
+largest outliers of all; so do those of token merging, where a rounding decides which tokens are alike, and in OpenVINO, which has
+them in bf16, those of attention, which are no slower so.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitrail.deploy.engines import need_extra, onnx, openvino
+from vitrail.deploy.problems import ExportError, explained
+
+SMOOTH = 0.8
+"""How much of the range of activations moves into the weights; measured, see docs/deploy.md."""
+
+ATTENTION = "scaled_dot_product_attention"
+
+
+def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) -> Any:
+    """An OpenVINO graph in int8.
+
+    Args:
+        graph: in fp32.
+        images: (1, C, H, W) each, as the graph takes them.
+        kept: names of products of the traced program that keep their floats.
+
+    Raises:
+        ExportError: it cannot be quantised.
+        ConfigError: the library is not installed.
+    """
+    products = [node for node in graph.get_ordered_ops() if node.get_type_name() == "MatMul"]
+    both = [node.get_friendly_name() for node in products if not _is_weight(node.input_value(1).get_node())]
+    named = [n.get_friendly_name() for n in products if n.get_friendly_name().partition("/")[0] in kept]
+    return _quantise(graph, list(images), [*both, *named], ["ScaledDotProductAttention"])
+
+
+def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> Path:
+    """The file of an ONNX graph in int8, in its own place; as `quantise_openvino`."""
+    model = onnx().load(file)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    name = model.graph.input[0].name
+    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm")]
+    traced = {node.name: _traced_from(node) for node in products}
+    merging = {n.name for n in products if n.input[1] not in weights and not traced[n.name].startswith(ATTENTION)}
+    floats = [name for name, origin in traced.items() if name in merging or origin in kept]
+    described = list(model.metadata_props)
+    quantised = _quantise(model, [{name: image} for image in images], floats, [])
+    del quantised.metadata_props[:]
+    quantised.metadata_props.extend(described)
+    onnx().save(quantised, file)
+    return file
+
+
+def last_products(program: torch.export.ExportedProgram, depth: int) -> set[str]:
+    """Names, in a traced program, of what keeps its floats."""
+    last = (f"blocks.{depth - 1}.mlp.layer.contract", f"blocks.{depth - 1}.layer.mlp.contract")  # of the two kinds of block
+    found = set()
+    for node in program.graph.nodes:
+        modules = [name for name, _ in node.meta.get("nn_module_stack", {}).values()]
+        if modules and modules[-1].endswith(last):
+            found.add(node.name)
+    return found
+
+
+def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]) -> Any:
+    openvino()  # before NNCF, which would import its part that reports over the network
+    try:
+        import nncf
+        from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, AdvancedSmoothQuantParameters
+        from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+    except ImportError:
+        raise need_extra("nncf") from None
+    if not images:
+        raise ExportError("there are no images to learn the ranges of activations from", where="--calibrate")
+    with explained("the model cannot be quantised"):
+        return nncf.quantize(
+            graph,
+            nncf.Dataset(images),
+            subset_size=len(images),
+            preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER,
+            ignored_scope=nncf.IgnoredScope(names=floats, types=kinds),
+            advanced_parameters=AdvancedQuantizationParameters(
+                smooth_quant_alphas=AdvancedSmoothQuantParameters(convolution=-1, matmul=SMOOTH),
+                activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
+            ),
+        )
+
+
+def _is_weight(node: Any) -> bool:
+    """Whether a value is a constant, possibly of another type or turned."""
+    while node.get_type_name() in ("Convert", "Transpose", "Reshape"):
+        node = node.input_value(0).get_node()
+    return bool(node.get_type_name() == "Constant")
+
+
+def _traced_from(node: Any) -> str:
+    """The name that a node of ONNX had in the traced program: the last of ``['', 'blocks.0', …, 'linear_4']``."""
+    scopes = {entry.key: entry.value for entry in node.metadata_props}.get("pkg.torch.onnx.name_scopes", "")
+    names = re.findall(r"'([^']*)'", scopes)
+    return names[-1] if names else ""

@@ -1,0 +1,57 @@
+"""What Prometheus is told."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector, generate_latest
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Metrics:
+    """Counters of one server."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        self._requests = Counter(
+            "vitrail_requests",
+            "Requests by path and status; 499: the client went away.",
+            ["path", "status"],
+            registry=self._registry,
+        )
+        self._latency = Histogram(
+            "vitrail_request_seconds", "From a request's head to its answer.", ["path"], buckets=SECONDS, registry=self._registry
+        )
+        self._batch = Histogram(
+            "vitrail_batch_images", "Images that were computed together.", buckets=SIZES, registry=self._registry
+        )
+        self._computing = Histogram(
+            "vitrail_batch_seconds", "What a batch took to compute.", buckets=SECONDS, registry=self._registry
+        )
+        self._looking = Histogram(
+            "vitrail_attention_seconds", "What the attention of a picture took.", buckets=SECONDS, registry=self._registry
+        )
+
+    def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
+        """A number that is looked up when it is asked for."""
+        Gauge(f"vitrail_{name}", what, registry=self._registry).set_function(value)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """A request is done."""
+        self._requests.labels(path, str(status)).inc()
+        self._latency.labels(path).observe(seconds)
+
+    def computed(self, images: int, seconds: float) -> None:
+        """A batch is done."""
+        self._batch.observe(images)
+        self._computing.observe(seconds)
+
+    def looked(self, pictures: int, seconds: float) -> None:
+        """The attention of a picture is computed."""
+        self._looking.observe(seconds)
+
+    def text(self) -> bytes:
+        """All of them, in the text format of Prometheus."""
+        return generate_latest(self._registry)

@@ -1,0 +1,97 @@
+"""Errors as RFC 9457 has them: ``application/problem+json``, whatever went wrong."""
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from vitrail.deploy.server.queue import FailedError, FullError
+from vitrail.errors import DataError
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class ProblemError(Exception):
+    """A request that is not answered, and why.
+
+    Args:
+        status: of HTTP.
+        detail: what happened.
+        hint: what to do.
+        headers: of the response.
+        members: further members of the document.
+    """
+
+    def __init__(
+        self, status: int, detail: str, *, hint: str | None = None, headers: dict[str, str] | None = None, **members: Any
+    ):
+        super().__init__(detail)
+        self.headers = headers
+        self.content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
+        if hint is not None:
+            self.content["hint"] = hint
+
+    @property
+    def response(self) -> JSONResponse:
+        """The answer that tells it."""
+        return JSONResponse(self.content, self.content["status"], self.headers, MEDIA_TYPE)
+
+
+def busy(seconds: float) -> ProblemError:
+    """No place in the queue, and when there may be one."""
+    headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+    return ProblemError(429, "the server is busy", hint="try again after the seconds of Retry-After", headers=headers)
+
+
+def shutting_down() -> ProblemError:
+    """Nothing is taken any more."""
+    return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
+
+
+def tell_problems(app: FastAPI) -> None:
+    """Have an application answer every error with a problem."""
+
+    async def of_problem(request: Request, error: Any) -> JSONResponse:
+        return error.response
+
+    async def of_http(request: Request, error: Any) -> JSONResponse:
+        details = {
+            404: f"there is nothing at {request.url.path}",
+            405: f"{request.method} does not work at {request.url.path}",
+        }
+        return ProblemError(error.status_code, details.get(error.status_code, error.detail), headers=error.headers).response
+
+    async def of_parameters(request: Request, error: Any) -> JSONResponse:
+        faults = [{"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]} for fault in error.errors()]
+        return ProblemError(422, f"{faults[0]['where']}: {faults[0]['reason']}", errors=faults).response
+
+    async def of_queue(request: Request, error: Any) -> JSONResponse:
+        return busy(error.seconds).response
+
+    async def of_picture(request: Request, error: Any) -> JSONResponse:
+        return ProblemError(422, error.what, hint=error.hint).response
+
+    async def of_time(request: Request, error: Any) -> JSONResponse:
+        return ProblemError(
+            504, "there was no answer before the deadline", hint="try again when the server is less busy"
+        ).response
+
+    async def of_failure(request: Request, error: Any) -> JSONResponse:
+        return ProblemError(500, str(error) if isinstance(error, FailedError) else "an unforeseen error").response
+
+    handlers = {
+        ProblemError: of_problem,
+        HTTPException: of_http,
+        RequestValidationError: of_parameters,
+        FullError: of_queue,
+        DataError: of_picture,
+        TimeoutError: of_time,
+        FailedError: of_failure,
+        Exception: of_failure,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)

@@ -1,0 +1,201 @@
+"""Bounded queues in front of the one thread that computes.
+
+Whoever asks takes places first, and is refused at once where there are none. The thread takes what waits, as much as goes at
+once, the moment it is free: batches grow with the load by themselves, and nobody waits for a batch to fill.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+PATIENCE = 3.0
+"""Seconds of work that may be ahead of what is let in: after an overload the server is its usual self within so long."""
+FORGET = 0.2
+"""Share of the newest batch in what is known of the pace."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class FullError(Exception):
+    """There is no place; ``seconds`` is how long what is ahead will take."""
+
+    def __init__(self, seconds: float):
+        super().__init__("the server is busy")
+        self.seconds = seconds
+
+
+class FailedError(Exception):
+    """What computes has failed."""
+
+
+@dataclass(eq=False)
+class Job(Generic[T, R]):
+    """Something to compute, unless it is too late by then or nobody waits for it any more."""
+
+    value: T
+    expires: float
+    answer: asyncio.Future[R]
+
+
+class Queue(Generic[T, R]):
+    """So many places, and what waits in them. Made by `Worker.queue`; for the event loop, but for `work`.
+
+    Args:
+        compute: values to as many results, in the worker's thread.
+        capacity: places.
+        most: values that go into one call of ``compute``.
+        changed: tells the worker that something waits.
+        observe: told how many values a call computed, and in how many seconds.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[list[T]], Sequence[R]],
+        *,
+        capacity: int,
+        most: int,
+        changed: threading.Condition,
+        observe: Callable[[int, float], None],
+    ):
+        self._compute, self.capacity, self._most = compute, capacity, most
+        self._changed, self._observe = changed, observe
+        self._waiting: deque[Job[T, R]] = deque()
+        self.taken = 0
+        self.pace = 0.0
+        """Seconds that a value takes, as far as is known."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def require_room(self, count: int = 1) -> None:
+        """Raise `FullError` unless there are so many places, and what is ahead will soon be done."""
+        ahead = self.taken * self.pace
+        if self.taken + count > self.capacity or ahead > PATIENCE:
+            raise FullError(ahead)
+
+    @contextlib.contextmanager
+    def places(self, count: int) -> Iterator[None]:
+        """Hold so many places."""
+        self.require_room(count)
+        self.taken += count
+        try:
+            yield
+        finally:
+            self.taken -= count
+
+    async def answers(self, values: Sequence[T], expires: float) -> list[R]:
+        """The results, for values that have their places.
+
+        Args:
+            values: to compute.
+            expires: when on the clock of `time.monotonic` it is too late to begin.
+
+        Raises:
+            FailedError: computing them failed.
+        """
+        loop = asyncio.get_running_loop()
+        jobs = [Job(value, expires, loop.create_future()) for value in values]
+        with self._changed:
+            self._waiting.extend(jobs)
+            self._changed.notify()
+        try:
+            return await asyncio.gather(*(job.answer for job in jobs))
+        finally:
+            self._forget([job for job in jobs if not job.answer.done() or job.answer.cancelled()])
+
+    def _forget(self, jobs: list[Job[T, R]]) -> None:
+        """Nobody waits for these any more."""
+        for job in jobs:
+            job.answer.cancel()
+        if jobs:
+            with self._changed:
+                self._waiting = deque(job for job in self._waiting if not job.answer.cancelled())
+
+    def work(self) -> None:
+        """Compute what waits, as much as goes at once."""
+        jobs = self._take()
+        if not jobs:
+            return
+        begin = time.monotonic()
+        results: Sequence[R | Exception]
+        try:
+            results = self._compute([job.value for job in jobs])
+        except Exception as error:
+            log.error("a batch of %d failed: %r", len(jobs), error, exc_info=log.isEnabledFor(logging.DEBUG))
+            results = [FailedError("the model failed") for _ in jobs]
+        else:
+            took = time.monotonic() - begin
+            each = took / len(jobs)
+            self.pace = each if not self.pace else (1 - FORGET) * self.pace + FORGET * each
+            self._observe(len(jobs), took)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
+
+    def _take(self) -> list[Job[T, R]]:
+        found: list[Job[T, R]] = []
+        with self._changed:
+            while self._waiting and len(found) < self._most:
+                job = self._waiting.popleft()
+                if time.monotonic() < job.expires:
+                    found.append(job)
+        return found
+
+
+def _deliver(jobs: list[Job[Any, Any]], results: Sequence[Any]) -> None:
+    for job, result in zip(jobs, results, strict=True):
+        if job.answer.done():
+            continue
+        if isinstance(result, Exception):
+            job.answer.set_exception(result)
+        else:
+            job.answer.set_result(result)
+
+
+class Worker:
+    """The thread that computes, for several queues in turn: none of them can keep another from its turn."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._queues: list[Queue[Any, Any]] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
+
+    def queue(
+        self,
+        compute: Callable[[list[T]], Sequence[R]],
+        *,
+        capacity: int,
+        most: int,
+        observe: Callable[[int, float], None],
+    ) -> Queue[T, R]:
+        """A further queue; see `Queue`."""
+        queue = Queue(compute, capacity=capacity, most=most, changed=self._changed, observe=observe)
+        self._queues.append(queue)
+        return queue
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Begin nothing new."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or any(map(len, self._queues)))
+                if self._closed:
+                    return
+            for queue in self._queues:
+                queue.work()

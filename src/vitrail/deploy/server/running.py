@@ -1,0 +1,173 @@
+"""The server as a process: a socket, uvicorn, and an end that loses nobody."""
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import json
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vitrail.deploy.server.edge import Edge
+from vitrail.deploy.server.problems import MEDIA_TYPE, ProblemError
+from vitrail.deploy.server.reading import BODY_SECONDS
+from vitrail.deploy.server.service import Service
+from vitrail.errors import VitrailError
+
+HEAD_SECONDS = 10.0
+"""The head of a request takes at most so long to come."""
+ON_THE_WAY = 0.1
+"""Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
+SPARE = 5.0
+"""Seconds, beyond what requests may take, in which the server must have ended."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket with that address; a free port for 0. It does not listen yet.
+
+    Raises:
+        VitrailError: the address is taken, or none of this machine.
+    """
+    try:
+        kind, _, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        bound = socket.socket(kind, socket.SOCK_STREAM, protocol)  # asyncio sends at once only on what is TCP by name
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except (OSError, UnicodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "give another --port, or 0 for any that is free; --host is an address of this machine"
+        raise VitrailError(f"cannot listen at {host}, port {port}: {reason}", where="--port", hint=hint) from None
+    return bound
+
+
+def is_loopback(bound: socket.socket) -> bool:
+    """Whether only this machine can reach it."""
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def address(bound: socket.socket) -> str:
+    """Its URL."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(app: Edge, service: Service, bound: socket.socket, on_start: Callable[[], None]) -> int:
+    """Serve until a signal comes, then answer what was let in. Gives the signal's number.
+
+    Raises:
+        VitrailError: something could not be answered in time.
+    """
+    server = Server(app, service, on_start)
+    service.start()
+    gc.collect()
+    gc.freeze()  # looking through all that the libraries have made would stop everything for a fifth of a second, now and then
+    try:
+        server.run(sockets=[bound])
+    finally:
+        gc.unfreeze()
+        service.close()
+    if service.active:
+        raise VitrailError(f"{service.active} requests were given up", where="shutting down", hint="the model hangs")
+    return server.signal
+
+
+class Server(uvicorn.Server):
+    """Uvicorn, which at the first signal refuses what is new, finishes what it has, and only then stops to listen."""
+
+    def __init__(self, app: Edge, service: Service, on_start: Callable[[], None]):
+        config = uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(SPARE),
+        )
+        super().__init__(config)
+        self._service, self._on_start = service, on_start
+        self._patience = BODY_SECONDS + service.limits.deadline + SPARE
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self.signal = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
+        self._on_start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal is for an orderly end, the next one for an end at once."""
+        if self.signal or self._loop is None:
+            self.should_exit = self.force_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self.drain)
+        self.signal = self.signal or sig
+
+    def drain(self) -> None:
+        """Let nothing in any more, and end when all is answered."""
+        self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        await asyncio.sleep(ON_THE_WAY)
+        self._service.draining = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                while self._service.active:
+                    await asyncio.sleep(0.02)
+        self.should_exit = True
+
+
+class Protocol(H11Protocol):
+    """Uvicorn's HTTP/1.1 with a limit on how long a head may take, and with problems where it has plain text."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        """It has sent something."""
+        super().data_received(data)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        super().connection_lost(exc)
+        if self._late is not None:
+            self._late.cancel()
+
+    def _expect_head(self) -> None:
+        """Begin to count when a head is to come, and stop when it is there."""
+        between = self.cycle is None or self.cycle.response_complete
+        if between and self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        elif not between and self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP."""
+        content = json.dumps(ProblemError(400, msg).content).encode()
+        headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), ("connection", "close")]
+        events: list[Any] = [h11.Response(status_code=400, headers=headers), h11.Data(data=content), h11.EndOfMessage()]
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,0 +1,187 @@
+"""What the server does, behind HTTP: admit, read, decode, compute in batches, drain."""
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from starlette.requests import Request
+from torch import Tensor
+
+from vitrail.data.preparation import to_pixels
+from vitrail.deploy.answering import Answerer, Labels
+from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.metrics import Metrics
+from vitrail.deploy.server.problems import ProblemError, busy, shutting_down
+from vitrail.deploy.server.queue import Queue, Worker
+from vitrail.deploy.server.reading import Body, Memory, Picture, pictures, require_kind, require_size, while_connected
+from vitrail.errors import DataError
+
+DECODERS = 2
+"""Threads that decode; each may need what the largest picture takes."""
+BODIES = 8
+"""Bodies of the largest size that may be held at a time."""
+LOOKS = 4
+"""Places of those who ask for attention, which costs more than an answer."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+D = TypeVar("D")
+Look = Callable[[Tensor], Tensor]
+"""Prepared pixels, uint8 (1, C, H, W), to what each head of each layer looks at: (layers, heads, rows, columns)."""
+
+
+class Service:
+    """A model that answers many at a time.
+
+    Args:
+        answerer: what answers; asked by one thread.
+        name: what the model is called.
+        limits: what is taken on.
+        look: computes attention, in the same thread; None where the model's cannot be seen.
+        unseen: why not, then.
+    """
+
+    def __init__(self, answerer: Answerer, name: str, limits: Limits, look: Look | None = None, unseen: str = ""):
+        self.answerer, self.name, self.limits, self._look, self._unseen = answerer, name, limits, look, unseen
+        self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
+        self._worker = Worker()
+        self._images: Queue[tuple[np.ndarray, int], Labels] = self._worker.queue(
+            self._answer, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
+        )
+        self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(
+            self._see, capacity=LOOKS, most=1, observe=self.metrics.looked
+        )
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self.draining = False
+        self.active = 0
+        """Requests that were let in and are not answered yet."""
+        self.metrics.gauge("images", "Images in the server: read, decoded, waiting, computed.", lambda: self._images.taken)
+        self.metrics.gauge("images_limit", "Images that may be in the server.", lambda: limits.waiting)
+        self.metrics.gauge("body_bytes", "Bytes of bodies that are held.", lambda: self._memory.held)
+        self.metrics.gauge("draining", "1 while the server finishes what it has, and takes nothing new.", lambda: self.draining)
+
+    @property
+    def sees(self) -> bool:
+        """Whether it knows where the model looks."""
+        return self._look is not None
+
+    def start(self) -> None:
+        """Compute a whole batch of nothing, so that memory is there and the pace is known, and begin to work."""
+        shape = (self.limits.batch, self.answerer.preparation.channels, *self.answerer.preparation.image_size)
+        for _ in range(2):
+            begin = time.monotonic()
+            self.answerer.best(torch.zeros(shape, dtype=torch.uint8), 1)
+            self._images.pace = (time.monotonic() - begin) / self.limits.batch
+        self._worker.start()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._worker.close()
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+
+    @contextlib.contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Let a request in, whose answer then comes before the server goes."""
+        if self.draining:
+            raise shutting_down()
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+
+    async def predict(self, request: Request, top: int) -> list[tuple[str, Labels]]:
+        """The names of a request's pictures, and their ``top`` labels."""
+        names, _, labels = await self._through(
+            self._images, request, self.limits.images, self._pixels, lambda pixels: (pixels, top)
+        )
+        return list(zip(names, labels, strict=True))
+
+    async def look(self, request: Request) -> dict[str, Any]:
+        """Where the model looks in the one picture of a request."""
+        if self._look is None:
+            raise ProblemError(501, f"this server cannot tell where the model looks: {self._unseen}")
+        _, ((_, seen),), (maps,) = await self._through(self._looks, request, 1, self._framed, lambda framed: framed[0])
+        return {"seen": seen, **maps}
+
+    async def _through(
+        self, queue: Queue[T, R], request: Request, most: int, decode: Callable[[bytes], D], value: Callable[[D], T]
+    ) -> tuple[list[str], list[D], list[R]]:
+        """The names of a request's pictures, at ``most`` so many, what they are decoded to, and what the queue makes of that."""
+        with contextlib.ExitStack() as held:
+            found = await self._received(request, held, queue, most)
+            names = [picture.name for picture in found]
+            with queue.places(len(found)):
+                expires = time.monotonic() + self.limits.deadline
+
+                async def work() -> tuple[list[D], list[R]]:
+                    decoded = await self._decoded(found, decode)
+                    found.clear()
+                    held.close()  # from here on there are only pixels
+                    return decoded, await queue.answers([value(each) for each in decoded], expires)
+
+                return names, *await while_connected(request, work(), expires)
+
+    async def _received(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any], most: int) -> list[Picture]:
+        """The pictures of a request. What can be refused is refused before a byte of them is read."""
+        require_kind(request.headers)
+        require_size(request.headers, self.limits.body)
+        queue.require_room()
+        if self._memory.held >= self._memory.most:
+            raise busy(1)
+        body = Body(self._memory)
+        held.callback(body.release)
+        return pictures(await body.read(request, self.limits.body), request.headers, most)
+
+    async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
+        """What ``decode`` makes of pictures; all of those that cannot be read are told at once."""
+        loop = asyncio.get_running_loop()
+        made = await asyncio.gather(
+            *(loop.run_in_executor(self._decoders, decode, picture.content) for picture in found), return_exceptions=True
+        )
+        faults = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
+        if faults:
+            names = ", ".join(name for name, _ in faults)
+            what = faults[0][1].what if len(found) == 1 else f"{len(faults)} of {len(found)} images cannot be read: {names}"
+            errors = [{"image": name, "reason": error.what} for name, error in faults]
+            raise ProblemError(422, what, hint=faults[0][1].hint, errors=errors)
+        for each in made:
+            if isinstance(each, BaseException):
+                raise each
+        return cast(list[D], made)
+
+    def _pixels(self, content: bytes) -> np.ndarray:
+        return self.answerer.preparation.pixels(content)
+
+    def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
+        """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
+        preparation = self.answerer.preparation
+        image = preparation.decode(content)
+        left, top, right, bottom = preparation.box(image.width, image.height)
+        seen = [left / image.width, top / image.height, right / image.width, bottom / image.height]
+        return to_pixels(preparation.crop(image)), seen
+
+    def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Labels]:
+        """Labels of a batch, as many for each as it asks for."""
+        pixels = torch.from_numpy(np.stack([each for each, _ in images]))
+        best = self.answerer.best(pixels, max(top for _, top in images))
+        return [labels[:top] for labels, (_, top) in zip(best, images, strict=True)]
+
+    def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
+        assert self._look is not None
+        return [packed(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
+
+
+def packed(maps: Tensor) -> dict[str, Any]:
+    """Maps (layers, heads, rows, columns) in a byte for each patch, of which 255 is the largest of its map."""
+    largest = maps.amax(dim=(2, 3))
+    scaled = maps / largest[..., None, None].clamp(min=torch.finfo(torch.float32).tiny)
+    content = (255 * scaled).round().to(torch.uint8).numpy().tobytes()
+    sides = dict(zip(("layers", "heads", "rows", "columns"), maps.shape, strict=True))
+    return {**sides, "largest": largest.tolist(), "maps": base64.b64encode(content).decode()}

@@ -1,0 +1,115 @@
+"""A model behind HTTP."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitrail import api
+from vitrail.deploy.answering import Answerer
+from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.server.limits import Limits
+from vitrail.errors import ConfigError, VitrailError
+from vitrail.files import path_of
+from vitrail.models.inference import Precision
+from vitrail.study.attention import head_maps
+from vitrail.training.run_folder import name_of
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.reference import open_model
+
+if TYPE_CHECKING:
+    from vitrail.deploy.server.service import Look
+
+TOKEN = "VITRAIL_TOKEN"
+"""The environment's name for the token."""
+NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+DEFAULTS = Limits()
+
+
+def serve(
+    model: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token_file: str | Path | None = None,
+    precision: Precision | None = None,
+    engine: str = "auto",
+    limits: Limits = DEFAULTS,
+    on_start: Callable[[str], None] = lambda address: None,
+) -> int:
+    """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, a hub id or an exported model.
+        host: an address or a name of this machine. One that others can reach needs a token.
+        port: 0 is for any that is free.
+        token_file: holds the token; that of the environment's ``VITRAIL_TOKEN`` by default.
+        precision, engine: as in `vitrail.api.open_answerer`.
+        limits: what the server takes on.
+        on_start: told the address, once it listens.
+
+    Raises:
+        ConfigError: the extra is not installed, or a token is missing.
+        ModelFileError: the model is missing, damaged, refused, or has no classes.
+        VitrailError: the address cannot be listened at, or requests were given up at the end.
+    """
+    try:
+        from vitrail.deploy.server import running
+        from vitrail.deploy.server.app import application
+        from vitrail.deploy.server.edge import Access
+        from vitrail.deploy.server.service import Service
+    except ImportError as error:
+        hint = "pip install 'vitrail[serve]'"
+        raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
+    token = _token(token_file)
+    with running.listen(host, port) as bound:
+        _require_token(bound, token, running.is_loopback(bound))
+        answerer, look, unseen = _opened(model, precision, engine)
+        service = Service(answerer, name_of(str(model)), limits, look, unseen)
+        address = running.address(bound)
+        return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
+
+
+def _token(file: str | Path | None) -> str | None:
+    """The token, which must be what a header can hold."""
+    where = f"${TOKEN}" if file is None else str(file)
+    try:
+        token = os.environ.get(TOKEN) if file is None else path_of(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token cannot be read: {error}", where=where, hint="name a file that holds it") from None
+    if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise ConfigError("the token is empty, or has more than letters, digits and signs", where=where, hint=NEW_TOKEN)
+    return token
+
+
+def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> None:
+    if token is None and not loopback:
+        hint = f"give --token-file FILE or ${TOKEN}, or leave --host at 127.0.0.1. {NEW_TOKEN.capitalize()}"
+        raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
+
+
+def _opened(model: str | Path, precision: Precision | None, engine: str) -> "tuple[Answerer, Look | None, str]":
+    """What answers, what tells where it looks, and why nothing does if nothing does."""
+    if graph_of(model) is not None:
+        return api.open_answerer(model, precision, engine=engine), None, "an exported model keeps its attention to itself"
+    trained = open_model(model)
+    return api.open_answerer(trained, precision, engine=engine), *_look_of(trained)
+
+
+def _look_of(trained: TrainedModel) -> "tuple[Look | None, str]":
+    """What tells where a model looks; or why nothing can."""
+    model = trained.model.eval()
+
+    def look(pixels: Tensor) -> Tensor:
+        device = next(model.parameters()).device
+        return head_maps(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
+
+    try:
+        look(torch.zeros(1, trained.preparation.channels, *trained.preparation.image_size, dtype=torch.uint8))
+    except VitrailError as error:
+        return None, error.what
+    return look, ""

@@ -1,0 +1,280 @@
+"""What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail import api
+from vitrail.data.items import ImageData, Item
+from vitrail.data.order import shuffled
+from vitrail.deploy.answering import Answerer, in_python
+from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
+from vitrail.deploy.export import export_graph, require_possible
+from vitrail.deploy.measure import timed
+from vitrail.deploy.merging import merging, strongest
+from vitrail.deploy.problems import ExportError
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.models.inference import quickest_precision
+from vitrail.study.subjects import plain_subjects
+from vitrail.training.evaluation import Evaluation
+from vitrail.training.observer import Observer
+from vitrail.training.run_folder import default_folder, name_of, require_free
+from vitrail.weights.folder import TrainedModel, fill_folder
+from vitrail.weights.reference import from_pretrained
+
+CALIBRATION, REPORTED = 300, 1000
+"""Images at most that ranges and merging are chosen by, and that accuracy is then measured on."""
+MOST_LOST = 1.0
+"""Points of top-1 accuracy that int8 may lose."""
+ENOUGH = 200
+"""Images from which on accuracy alone tells what is lost; of fewer one is half a point or more, and certainty must fall, too."""
+BATCH = 16
+"""Images at a time, for accuracy and speed."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Prepared images, uint8 (N, C, H, W), with labels as `Evaluation` has them."""
+
+    pixels: Tensor
+    labels: Tensor
+    labelled: bool
+    """Whether those are given; else the model's own answers stand for them."""
+
+    def asked(self, answerer: Answerer, observer: Observer, who: str) -> Evaluation:
+        """What is said of all of them."""
+        observer.begin(f"{who} answers", len(self.pixels))
+        found = []
+        for batch in self.pixels.split(BATCH):
+            found.append(answerer.logits(batch))
+            observer.advance(len(batch))
+        return Evaluation(torch.cat(found), self.labels)
+
+
+def export(
+    model: str | Path | TrainedModel,
+    out: str | Path | None = None,
+    *,
+    to: Target = "onnx",
+    precision: ExportPrecision = "fp32",
+    calibrate: str | Path | None = None,
+    merge: int | tuple[int, ...] | None = 0,
+    max_drop: float = 0.5,
+    image_size: int | str | tuple[int, int] | None = None,
+    fold: bool = False,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
+
+    It is kept only if it answers as the model does; see `vitrail.deploy.export.verify`.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, or a loaded model.
+        out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
+        to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
+        precision: fp32, bf16, fp16 or int8.
+        calibrate: images, as for `evaluate` or without labels. By up to 300 of them ranges and merging are chosen, and accuracy
+            is measured on up to 1,000 others. By default those of a run.
+        merge: patches that every block merges into others like them, or a number for each block; None for as many as
+            ``max_drop`` allows.
+        max_drop: points of accuracy that merging, with all else, may lose; beside accuracy itself also of the mean probability
+            of the right label, which a few images tell better.
+        image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
+            model's own by default.
+        fold: whether the graph takes pixels, uint8, and normalises them.
+        force: keep int8 also where it loses more than one point, or is slower than bf16.
+        observer: told how it goes.
+
+    Raises:
+        ExportError: the graph cannot be made, or does not answer as the model does.
+        VitrailError: others with the exit code of the command.
+    """
+    require_possible(to, precision)
+    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
+    folder, observer = path_of(out) if out is not None else default_folder("exports", name), observer or Observer()
+    require_free(folder)
+    any_size = image_size == "any"
+    trained = _to_export(model, None if any_size else image_size)
+    chosen = asked = None
+    if calibrate is not None or precision == "int8" or merge is None:
+        chosen, asked = samples_of(model, in_python(trained), calibrate, observer)
+    counts = _strongest(trained, chosen, max_drop, observer) if merge is None and chosen is not None else merge or 0
+    with whole_folder(folder, replace=False) as draft:
+        shown = merging(trained, counts) if counts else trained
+        about = Description(
+            name=name,
+            labels=tuple(trained.labels),
+            multi_label=trained.multi_label,
+            preparation=trained.preparation,
+            precision=precision,
+            any_size=any_size,
+            pixels=fold,
+        )
+        observer.begin("exporting", 0)
+        written = export_graph(shown, about, to, draft, None if chosen is None else chosen.pixels)
+        if to == "torch":
+            fill_folder(draft, shown, card=shown.card or shown.plain_card())
+        figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
+        figures |= {"verified": written.verified.to_dict()}
+        if asked is not None:
+            figures |= _measured(trained, written.answerer, written.floats, asked, observer)
+            if precision == "int8" and not force:
+                _require_worth(figures)
+        write_json(draft / FIGURES, figures)
+        if to != "torch":
+            write_text(draft / "README.md", artefact_card(about, to, figures))
+    return folder, figures
+
+
+def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
+    """The model in Python."""
+    if isinstance(model, TrainedModel):
+        return model
+    if graph_of(model) is not None:
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    trained = from_pretrained(model, image_size=image_size)
+    trained.eval()
+    return trained
+
+
+def samples_of(
+    model: str | Path | TrainedModel, answerer: Answerer, data: str | Path | None, observer: Observer
+) -> tuple[Samples, Samples]:
+    """Images to choose by, `CALIBRATION` at most, and others to measure on, `REPORTED` at most.
+
+    Args:
+        model: that of a run has data of its own.
+        answerer: the model, whose answers stand for labels where there are none.
+        data: images with labels, or without.
+        observer: told how it goes.
+
+    Raises:
+        DataError: an image or the data cannot be read.
+    """
+    plain = plain_subjects(data, CALIBRATION + REPORTED, answerer.multi_label) if data is not None else None
+    if plain is not None:
+        chosen, asked, labelled = plain.items[::2], plain.items[1::2] or plain.items, False
+    else:
+        source, own_splits = api.open_for(model, data)
+        chosen, asked = _apart(source, own_splits)
+        try:
+            chosen, asked, labelled = answerer.relabelled(source, chosen), answerer.relabelled(source, asked), True
+        except DataError as error:
+            observer.note(f"the model's own answers stand for labels: {error.what}")
+            labelled = False
+    return (
+        _prepared(answerer, chosen[:CALIBRATION], labelled, observer),
+        _prepared(answerer, asked[:REPORTED], labelled, observer),
+    )
+
+
+def _apart(source: ImageData, own_splits: bool) -> tuple[list[Item], list[Item]]:
+    """Training images and others at random; where there are no splits, half of the images each."""
+    train, rest = source.splits.get("train", []), source.splits.get(source.evaluation_split, [])
+    if (own_splits or source.has_splits) and train and rest:
+        return [train[i] for i in shuffled(len(train), 0, 0)], [rest[i] for i in shuffled(len(rest), 0, 0)]
+    every = source.split("all")
+    mixed = [every[i] for i in shuffled(len(every), 0, 0)]
+    middle = min(CALIBRATION, len(mixed) // 2)
+    return mixed[:middle] or mixed, mixed[middle:]
+
+
+def _prepared(answerer: Answerer, items: Sequence[Item], labelled: bool, observer: Observer) -> Samples:
+    """Items as pixels, with their labels or with the model's answers in place of them."""
+    observer.begin("reading images", len(items))
+    read = []
+    with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
+        for image in pool.map(answerer.preparation.pixels, [item.image for item in items]):
+            read.append(image)
+            observer.advance(1)
+    pixels = torch.from_numpy(np.stack(read))
+    if not labelled:
+        answers = Samples(pixels, torch.zeros(0), False).asked(answerer, observer, "the model").logits
+        return Samples(pixels, (answers > 0).float() if answerer.multi_label else answers.argmax(dim=1), False)
+    if answerer.multi_label:
+        labels = torch.zeros(len(items), len(answerer.labels))
+        for row, item in zip(labels, items, strict=True):
+            row[list(item.labels)] = 1
+        return Samples(pixels, labels, True)
+    return Samples(pixels, torch.tensor([item.labels[0] for item in items]), True)
+
+
+def points_lost(before: Evaluation, after: Evaluation) -> tuple[float, float]:
+    """Points of top-1 accuracy that were lost, and of the mean probability of the right labels."""
+    return 100 * (before.top(1) - after.top(1)), 100 * (certainty(before) - certainty(after))
+
+
+def surely_lost(points: float, certainty: float, images: int) -> float:
+    """Points of accuracy that were lost, as far as so many images can tell."""
+    return points if images >= ENOUGH else min(points, certainty)
+
+
+def certainty(evaluation: Evaluation) -> float:
+    """The mean probability of the right labels."""
+    if evaluation.multi_label:
+        return (evaluation.probabilities[evaluation.labels > 0].mean() if evaluation.labels.any() else torch.zeros(())).item()
+    return evaluation.probabilities.gather(1, evaluation.labels[:, None]).mean().item()
+
+
+def _strongest(trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer) -> tuple[int, ...]:
+    """The schedule of merging that merges most within a drop of accuracy."""
+    precision = quickest_precision(torch.device("cpu"))
+    before = samples.asked(in_python(trained, precision), observer, "the model")
+
+    def allowed(counts: tuple[int, ...]) -> bool:
+        merged = in_python(merging(trained, counts), precision)
+        lost = points_lost(before, samples.asked(merged, observer, f"merging {max(counts)} patches at a time"))
+        return max(lost) <= max_drop
+
+    found = strongest(trained.config, allowed)
+    if not any(found):
+        observer.note(f"no merging loses less than {max_drop:g} points")
+    return found
+
+
+def _measured(
+    trained: TrainedModel, answerer: Answerer, floats: Answerer | None, samples: Samples, observer: Observer
+) -> dict[str, Any]:
+    """Accuracy before and after, and images per second beside the model in Python and without quantisation."""
+    plain, quick = in_python(trained), quickest_precision(torch.device("cpu"))
+    before, after = samples.asked(plain, observer, "the model"), samples.asked(answerer, observer, answerer.name)
+    lost, certainty_lost = points_lost(before, after)
+    ways = {plain.name: plain, answerer.name: answerer}
+    beside = floats or in_python(trained, quick)
+    ways.setdefault(beside.name, beside)
+    observer.begin("measuring speed", 0)
+    rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])
+    return {
+        "images": len(samples.pixels),
+        "labelled": samples.labelled,
+        "top1": {"before": before.top(1), "after": after.top(1)},
+        "agreement": (before.logits.argmax(dim=1) == after.logits.argmax(dim=1)).double().mean().item(),
+        "points_lost": lost,
+        "certainty_lost": certainty_lost,
+        "images_per_second": {name: timing.images_per_second for name, timing in rates.items()},
+        "beside": beside.name,
+    }
+
+
+def _require_worth(figures: Mapping[str, Any]) -> None:
+    """Refuse int8 that loses too much, or is slower than floats."""
+    lost = surely_lost(figures["points_lost"], figures["certainty_lost"], figures["images"])
+    rates = figures["images_per_second"]
+    name = next(name for name in rates if name.endswith("int8"))
+    hint = "keep it all the same: --force"
+    if lost > MOST_LOST:
+        of = "accuracy" if figures["labelled"] else "agreement with the model"
+        raise ExportError(f"int8 loses {lost:.1f} points of {of} on {figures['images']} images", where="--precision", hint=hint)
+    beside = figures["beside"]
+    if rates[name] < rates[beside]:
+        what = f"int8 is slower than {beside}: {rates[name]:.0f} images per second, not {rates[beside]:.0f}"
+        raise ExportError(what, where="--precision", hint=hint)

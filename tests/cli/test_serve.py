@@ -1,0 +1,98 @@
+"""``vitrail serve``: what it refuses before it serves. The rest is in tests/deploy."""
+
+import socket
+import sys
+
+import pytest
+from server_running import tiny
+
+from vitrail import serving
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tiny().save_pretrained(folder)
+    return folder
+
+
+def test_an_address_that_others_reach_needs_a_token(vitrail, trained, monkeypatch):
+    monkeypatch.delenv("VITRAIL_TOKEN", raising=False)
+    for host in ("0.0.0.0", "::"):
+        answer = vitrail("serve", trained, "--port", 0, "--host", host)
+        assert answer.code == 2
+        assert "needs a token" in answer.err and "--token-file" in answer.err
+
+
+@pytest.mark.parametrize("content", ["", "two words", "ü", "a\nb", None])
+def test_a_token_that_no_header_can_hold_is_refused(vitrail, trained, tmp_path, content):
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    assert vitrail("serve", trained, "--port", 0, "--token-file", tmp_path / "token").code == 2
+
+
+@pytest.mark.parametrize("source", ["file", "environment"])
+def test_the_token_comes_from_a_file_or_from_the_environment(vitrail, trained, tmp_path, monkeypatch, source):
+    seen = []
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(access.token))
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
+    (tmp_path / "token").write_text("from-file\n")
+    monkeypatch.setenv("VITRAIL_TOKEN", "from-environment")
+    words = ["--token-file", tmp_path / "token"] if source == "file" else []
+    assert vitrail("serve", trained, "--port", 0, "--host", "0.0.0.0", *words).code == 0
+    assert seen == [f"from-{source}"]
+
+
+def test_a_port_that_is_taken_fails_with_a_hint(vitrail, trained):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        answer = vitrail("serve", trained, "--port", taken.getsockname()[1])
+    assert answer.code == 1
+    assert "cannot listen at 127.0.0.1" in answer.err and "--port" in answer.err
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no such host"])
+def test_an_address_that_is_not_of_this_machine_fails_with_a_hint(vitrail, trained, host):
+    answer = vitrail("serve", trained, "--port", 0, "--host", host)
+    assert answer.code == 1
+    assert f"cannot listen at {host}" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--port -1",
+        "--port 65536",
+        "--port x",
+        "--deadline 0",
+        "--deadline nan",
+        "--deadline inf",
+        "--batch-size 0",
+        "--queue 0",
+        "--max-images 0",
+        "--max-images 300",
+        "--max-mebibytes 0",
+        "--precision fp8",
+        "--token secret",
+    ],
+)
+def test_a_wrong_flag_is_wrong_usage(vitrail, trained, words):
+    assert vitrail("serve", trained, *words.split()).code == 2
+
+
+def test_a_model_that_is_missing_is_refused(vitrail, tmp_path):
+    assert vitrail("serve", tmp_path / "nothing", "--port", 0).code == 4
+
+
+def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("vitrail.deploy.server.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    answer = vitrail("serve", trained, "--port", 0)
+    assert answer.code == 2
+    assert "pip install 'vitrail[serve]'" in answer.err
+
+
+def test_ctrl_c_is_told_apart_from_an_orderly_end(vitrail, trained, monkeypatch):
+    for received, code in ((2, 130), (15, 0)):
+        monkeypatch.setattr(serving, "serve", lambda *arguments, received=received, **options: received)
+        assert vitrail("serve", trained).code == code

@@ -1,0 +1,35 @@
+"""Small models that exporters take a second for."""
+
+import torch
+
+from vitrail.data.preparation import Preparation
+from vitrail.deploy.artefact import Description
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.folder import TrainedModel
+
+SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
+
+
+def small_model(**fields) -> TrainedModel:
+    """A random model with labels; its logits are some units apart."""
+    torch.manual_seed(0)
+    model = ViT(ViTConfig(**{**SMALL, **fields})).eval()
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.mul_(20)
+    c = model.config
+    preparation = Preparation.standard(c.image_size, c.channels)
+    return TrainedModel(model, [f"label {i}" for i in range(c.num_classes)], preparation)
+
+
+def described(trained, precision="fp32", *, pixels=False):
+    return Description(
+        name="small", labels=tuple(trained.labels), multi_label=False, preparation=trained.preparation, precision=precision,
+        pixels=pixels,
+    )  # fmt: skip
+
+
+def pixels_for(trained, count=5):
+    c = trained.config
+    return torch.randint(0, 256, (count, c.channels, *c.image_size), dtype=torch.uint8)

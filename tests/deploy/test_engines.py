@@ -1,0 +1,138 @@
+"""Engines run what was exported, and say what they cannot."""
+
+import ctypes
+import gc
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from deploy.small import described, pixels_for, small_model
+from vitrail.deploy.engines import answerer, description_in, quickest
+from vitrail.deploy.export import export_graph
+from vitrail.errors import ConfigError, ModelFileError
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    trained = small_model()
+    for to in ("onnx", "openvino"):
+        export_graph(trained, described(trained), to, folder)
+    return {"onnx": folder / "model.onnx", "openvino": folder / "model.xml", "model": trained}
+
+
+def test_the_quicker_of_the_engines_is_taken_and_told(graphs, capfd):
+    chosen = quickest(graphs["onnx"])
+    told = capfd.readouterr().err
+    assert told.startswith(f"engine: {chosen.name} (") and told.count("images/s") == 2
+    torch.testing.assert_close(
+        chosen.logits(pixels := pixels_for(graphs["model"])),
+        graphs["model"].model(graphs["model"].preparation.normalize(pixels)).detach(),
+        atol=1e-4,
+        rtol=0,
+    )
+
+
+def test_nothing_is_measured_for_a_few_images_or_where_there_is_one_engine(graphs, capfd):
+    assert quickest(graphs["onnx"], measure=False).name == "onnxruntime fp32"
+    assert quickest(graphs["openvino"]).name == "openvino fp32"
+    assert capfd.readouterr().err == ""
+
+
+def test_an_engine_that_is_not_installed_is_passed_over(graphs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert quickest(graphs["onnx"]).name == "openvino fp32"
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigError, match="onnxruntime is not installed"):
+        quickest(graphs["onnx"])
+
+
+def test_an_answer_is_not_overwritten_by_the_next(graphs):
+    for engine in ("onnxruntime", "openvino"):
+        ask = answerer(graphs["onnx"], engine).logits
+        first = ask(pixels_for(graphs["model"], 2))
+        kept = first.clone()
+        ask(pixels_for(graphs["model"], 2))
+        assert torch.equal(first, kept)
+
+
+def test_an_engine_that_does_not_read_a_graph_names_those_that_do(graphs):
+    with pytest.raises(ConfigError, match=r"onnxruntime does not read \.xml"):
+        answerer(graphs["openvino"], "onnxruntime")
+    with pytest.raises(ConfigError, match="unknown engine"):
+        answerer(graphs["onnx"], "tensorrt")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.xml"])
+@pytest.mark.parametrize("content", [b"", b"\x08\x01", b"<xml>", b"nothing of the kind" * 100])
+def test_a_damaged_graph_is_refused(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelFileError):
+        quickest(tmp_path / name)
+
+
+def test_a_graph_of_somebody_else_has_no_labels(tmp_path):
+    import onnx
+
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [value], [
+        onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])])  # fmt: skip
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    with pytest.raises(ModelFileError, match="no labels"):
+        description_in(tmp_path / "model.onnx")
+
+
+def test_a_graph_cut_short_is_refused(graphs, tmp_path):
+    whole = graphs["onnx"].read_bytes()
+    (tmp_path / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelFileError):
+        quickest(tmp_path / "model.onnx")
+
+
+def test_engines_make_no_network_connection(graphs):
+    """OpenVINO's telemetry would tell of its import."""
+    program = f"""
+import sys
+def hook(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
+        print(event, args)
+sys.addaudithook(hook)
+from pathlib import Path
+from vitrail.deploy.engines import quickest
+from vitrail.deploy.quantise import _quantise
+quickest(Path({str(graphs["onnx"])!r}))
+import nncf
+print("openvino_telemetry" in sys.modules and sys.modules["openvino_telemetry"] is None)
+"""
+    environment = {"PATH": "", "HOME": str(graphs["onnx"].parent)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "True"
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (("place", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+def signal_stack() -> tuple:
+    """Where signals of this thread are handled."""
+    stack = _Stack()
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+    return stack.place, stack.flags, stack.size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other calls")
+def test_the_stack_of_signals_stays_where_it_is(graphs, tmp_path):
+    """Ctrl-C after two models of OpenVINO's that went in the order they came ended in a crash."""
+    before = signal_stack()
+    export_graph(graphs["model"], described(graphs["model"], "int8"), "openvino", tmp_path, pixels_for(graphs["model"]))
+    first, second = (answerer(graphs["openvino"], "openvino", threads=1) for _ in range(2))
+    for one in (first, second):
+        one.logits(pixels_for(graphs["model"]))
+    assert signal_stack() == before
+    del one, first
+    gc.collect()
+    del second
+    gc.collect()
+    assert signal_stack() == before

@@ -1,0 +1,72 @@
+"""In int8 a graph answers nearly as before, and faster products are really there."""
+
+from collections import Counter
+
+import onnx
+import pytest
+import torch
+
+from deploy.small import described, pixels_for, small_model
+from vitrail.deploy.engines import answerer, openvino
+from vitrail.deploy.export import Network, export_graph, trace
+from vitrail.deploy.problems import ExportError
+from vitrail.deploy.quantise import last_products
+
+
+@pytest.mark.parametrize(("to", "engine"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
+def test_int8_answers_nearly_as_the_model_does(to, engine, tmp_path):
+    trained = small_model(dim=64, mlp_dim=128, token_merging="4")
+    pixels = pixels_for(trained, 24)
+    written = export_graph(trained, described(trained, "int8"), to, tmp_path, pixels[:16])
+    assert (written.floats is None) == (to == "onnx")
+    expected = trained.model(trained.preparation.normalize(pixels)).detach()
+    found = answerer(next(tmp_path.glob("model.[ox]*")), engine).logits(pixels)
+    difference = (found - expected).abs().mean() / expected.std()
+    assert 0 < difference < 0.3  # of random weights; a trained model loses far less
+    assert engine in written.answerer.name and "int8" in written.answerer.name
+
+
+def test_products_are_integer_but_those_that_suffer(tmp_path):
+    trained = small_model(token_merging="4")
+    pixels = pixels_for(trained, 8)
+    export_graph(trained, described(trained, "int8"), "onnx", tmp_path, pixels)
+    model = onnx.load(tmp_path / "model.onnx")
+    scaled = {output for node in model.graph.node if node.op_type == "DequantizeLinear" for output in node.output}
+    products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm")]
+    scopes = {n.name: next(e.value for e in n.metadata_props if "scope" in e.key) for n in products}
+    integer = {n.name for n in products if n.input[0] in scaled and n.input[1] in scaled}
+    floats = [scopes[n.name] for n in products if n.name not in integer]
+    assert len(integer) >= 8  # qkv, output, two of each MLP but the last, head
+    assert any("blocks.1.mlp.layer.contract" in scope for scope in floats)
+    assert sum("matmul" in scope for scope in floats) == 3  # similarity, tokens, sizes
+    assert not any("blocks.0.mlp.layer" in scope for scope in floats)
+
+
+def test_openvino_keeps_attention_in_floats(tmp_path):
+    trained = small_model()
+    export_graph(trained, described(trained, "int8"), "openvino", tmp_path, pixels_for(trained, 8))
+    graph = openvino().Core().read_model(tmp_path / "model.xml")
+    nodes = graph.get_ops()
+    kinds = Counter(node.get_type_name() for node in nodes)
+    assert kinds["ScaledDotProductAttention"] == 2 and kinds["FakeQuantize"] >= 6
+    for node in nodes:
+        if node.get_type_name() == "ScaledDotProductAttention":
+            assert all(node.input_value(i).get_node().get_type_name() != "FakeQuantize" for i in range(3))
+
+
+@pytest.mark.parametrize("fields", [{}, {"block": "parallel"}])
+def test_the_last_product_of_the_last_mlp_is_found(fields):
+    trained = small_model(**fields)
+    program = trace(Network(trained.model), 3, (32, 32))
+    (name,) = last_products(program, 2)
+    node = next(node for node in program.graph.nodes if node.name == name)
+    parameter = trained.model.get_parameter
+    weight = parameter("blocks.1.layer.mlp.contract.weight" if fields else "blocks.1.mlp.layer.contract.weight")
+    placed = program.graph_signature.inputs_to_parameters[node.args[1].name]
+    assert torch.equal(program.state_dict[placed], weight)
+
+
+def test_without_images_there_are_no_ranges(trained, tmp_path):
+    with pytest.raises(ExportError, match="no images") as error:
+        export_graph(trained, described(trained, "int8"), "openvino", tmp_path)
+    assert error.value.where == "--calibrate"

@@ -1,0 +1,207 @@
+"""What the server says is what the model says."""
+
+import base64
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from server_running import SHADES, Shades, noise, serving, shade, tiny
+
+import vitrail
+from vitrail import serving as servings
+from vitrail.deploy.answering import in_python
+from vitrail.study.attention import head_maps
+
+PICTURES = [noise(seed, (30 + 3 * seed, 60 - 2 * seed)) for seed in range(12)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    look, _ = servings._look_of(model)
+    with serving(in_python(model), look=look) as found:
+        yield found
+
+
+def scores(predictions):
+    return {each["label"]: each["score"] for each in predictions}
+
+
+def form(*contents):
+    return [("images", (f"{number}.png", content, "image/png")) for number, content in enumerate(contents)]
+
+
+def test_a_raw_image_is_answered_as_predict_has_it(server, model):
+    answer = server.post(PICTURES[0], params={"top": 3})
+    assert answer.status_code == 200
+    (found,) = answer.json()["predictions"]
+    (expected,) = vitrail.predict(model, PICTURES[0], top=3)
+    assert found["image"] == "image"
+    assert [each["label"] for each in found["predictions"]] == [label for label, _ in expected]
+    assert scores(found["predictions"]) == pytest.approx(dict(expected), abs=1e-5)
+
+
+def test_images_of_a_form_are_answered_in_their_order_and_by_their_names(server, model):
+    answer = server.client.post("/predict", files=form(*PICTURES)).json()["predictions"]
+    assert [each["image"] for each in answer] == [f"{number}.png" for number in range(len(PICTURES))]
+    for found, expected in zip(answer, vitrail.predict(model, PICTURES), strict=True):
+        assert scores(found["predictions"]) == pytest.approx(dict(expected), abs=1e-5)
+
+
+def test_a_file_of_a_form_may_have_any_name_and_other_fields_are_passed_over(server):
+    answer = server.client.post("/predict", files={"picture": ("", PICTURES[0])}, data={"note": "hello"})
+    assert answer.status_code == 422  # without a file's name it is a field like any other
+    answer = server.client.post("/predict", files={"picture": ("ü.png", PICTURES[0])}, data={"note": "hello"})
+    assert [each["image"] for each in answer.json()["predictions"]] == ["ü.png"]
+
+
+@pytest.mark.parametrize("kind", ["image/jpeg", "application/octet-stream", "IMAGE/PNG; q=1", None])
+def test_what_an_image_is_shows_in_its_bytes_whatever_its_type_says(server, kind):
+    answer = server.post(PICTURES[0], headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == 200
+
+
+def test_more_labels_than_there_are_are_all_of_them(server):
+    assert len(server.post(PICTURES[0], params={"top": 100}).json()["predictions"][0]["predictions"]) == 5
+
+
+def test_images_that_are_computed_together_are_answered_as_alone(model):
+    batches = []
+    answerer = in_python(model)
+
+    def logits(pixels):
+        batches.append(len(pixels))
+        return answerer.logits(pixels)
+
+    with serving(replace(answerer, logits=logits)) as server, ThreadPoolExecutor(12) as pool:
+        together = server.client.post("/predict", files=form(*PICTURES)).json()["predictions"]
+        assert max(batches[2:]) > 1
+        alone = pool.map(lambda picture: server.post(picture).json()["predictions"][0], PICTURES)
+        for one, other in zip(together, alone, strict=True):
+            assert scores(one["predictions"]) == pytest.approx(scores(other["predictions"]), abs=1e-5)
+
+
+def test_labels_of_a_multi_label_model_have_scores_of_their_own(model):
+    with serving(replace(in_python(model), multi_label=True)) as server:
+        found = server.post(PICTURES[0]).json()["predictions"][0]["predictions"]
+        assert sum(each["score"] for each in found) > 1.5
+        assert server.client.get("/model").json()["multi_label"] is True
+
+
+def test_no_answer_goes_to_another_client():
+    clients, each = 16, 8
+    shades = Shades(seconds=0.002)
+
+    def ask(client):
+        wrong = 0
+        for number in range(each):
+            value = (client * each + number) % SHADES
+            others = [(value + 7 * k) % SHADES for k in range(number % 4)]
+            answer = server.client.post("/predict", params={"top": 1 + client % 3}, files=form(*map(shade, [value, *others])))
+            found = [image["predictions"] for image in answer.json()["predictions"]]
+            wrong += [int(labels[0]["label"]) for labels in found] != [value, *others]
+            wrong += any(len(labels) != 1 + client % 3 for labels in found)
+        return wrong
+
+    with serving(shades.answerer) as server, ThreadPoolExecutor(clients) as pool:
+        assert sum(pool.map(ask, range(clients))) == 0
+    assert max(map(len, shades.batches)) > 4  # they did travel together
+
+
+# where the model looked
+
+
+def test_attention_is_that_of_every_head_of_every_layer(server, model):
+    answer = server.post(PICTURES[3], "/attention").json()
+    preparation = model.preparation
+    expected = head_maps(model.model, preparation(PICTURES[3]))[0].numpy()
+    shape = tuple(answer[side] for side in ("layers", "heads", "rows", "columns"))
+    assert shape == expected.shape == (2, 2, 4, 4)
+    maps = np.frombuffer(base64.b64decode(answer["maps"]), np.uint8).reshape(shape)
+    found = maps / 255 * np.array(answer["largest"])[..., None, None]
+    assert np.abs(found - expected).max() <= expected.max() / 255
+    assert (maps.max(axis=(2, 3)) == 255).all()
+
+
+def test_attention_tells_which_part_of_the_picture_is_seen(server):
+    assert server.post(noise(0, (80, 40)), "/attention").json()["seen"] == pytest.approx([0.25, 0, 0.75, 1])
+    assert server.post(noise(0, (40, 160)), "/attention").json()["seen"] == pytest.approx([0, 0.375, 1, 0.625])
+
+
+def test_attention_is_of_one_picture_at_a_time(server):
+    answer = server.client.post("/attention", files=form(*PICTURES[:2]))
+    assert answer.status_code == 413
+
+
+def test_without_attention_the_server_says_so_and_why():
+    with serving(Shades().answerer) as server:
+        answer = server.post(shade(1), "/attention")
+        assert (answer.status_code, server.client.get("/model").json()["attention"]) == (501, False)
+        assert "it is a test" in answer.json()["detail"]
+
+
+# the server itself
+
+
+def test_the_model_tells_its_labels_its_preparation_and_the_limits(server, model):
+    told = server.client.get("/model").json()
+    assert told["labels"] == model.labels
+    assert vitrail.Preparation.read(told["preparation"]) == model.preparation
+    assert told["limits"] == {"body": 20 * 2**20, "images": 32, "deadline": 10.0}
+    assert (told["name"], told["engine"], told["attention"]) == ("tiny", "torch fp32", True)
+
+
+def test_it_is_alive_and_ready(server):
+    assert server.client.get("/health").json() == {"status": "alive"}
+    assert server.client.get("/ready").json() == {"status": "ready"}
+
+
+def test_prometheus_is_told_of_requests_batches_and_what_waits(server):
+    server.post(PICTURES[0])
+    server.client.get("/nothing/here")
+    answer = server.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    for line in (
+        'vitrail_requests_total{path="/predict",status="200"}',
+        'vitrail_requests_total{path="other",status="404"}',
+        'vitrail_request_seconds_bucket{le="0.005",path="/predict"}',
+        "vitrail_batch_images_count",
+        "vitrail_images 0.0",
+        "vitrail_body_bytes 0.0",
+        "process_resident_memory_bytes",
+    ):
+        assert line in answer.text
+
+
+def test_the_description_names_every_path_and_needs_nothing_from_elsewhere(server):
+    told = server.client.get("/openapi.json").json()
+    assert set(told["paths"]) == {"/predict", "/attention", "/model", "/health", "/ready", "/metrics"}
+    kinds = set(told["paths"]["/predict"]["post"]["requestBody"]["content"])
+    assert {"image/jpeg", "application/octet-stream", "multipart/form-data"} <= kinds
+    problem = told["paths"]["/predict"]["post"]["responses"]["429"]["content"]
+    assert set(problem) == {"application/problem+json"}
+
+
+def test_every_answer_has_the_headers_that_keep_browsers_from_harm(server):
+    for path in ("/", "/page.js", "/model", "/nothing"):
+        headers = server.client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert not [name for name in headers if name.startswith("access-control")]
+        assert "server" not in headers
+
+
+def test_only_finite_answers_are_given():
+    says = [0.0]
+    broken = replace(Shades().answerer, logits=lambda pixels: torch.full((len(pixels), SHADES), says[0]))
+    with serving(broken) as server:
+        assert server.post(shade(1)).status_code == 200
+        says[0] = torch.nan
+        assert server.post(shade(1)).status_code == 500

@@ -1,0 +1,49 @@
+"""Requests that nobody would think of, made from the server's own description: none of them is an error of the server."""
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import checks
+from server_running import serving, tiny
+
+from vitrail import serving as servings
+from vitrail.deploy.answering import in_python
+from vitrail.deploy.server.limits import Limits
+
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+
+def fuzz(cases: int, *, chance: int = 0) -> int:
+    """So many requests, beside the few that there are without a body; gives how many were made."""
+    model, made = tiny(), 0
+    look, _ = servings._look_of(model)
+    with serving(in_python(model), Limits(body=100_000), look=look) as server:
+        described = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+        operations = [each.ok() for each in described.get_all_operations()]
+        for operation in operations:
+            share = cases // 2 if operation.method == "post" else 5  # there are two with a body
+
+            @seed(chance)
+            @settings(
+                max_examples=share,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=operation.as_strategy())
+            def ask(case):
+                nonlocal made
+                made += 1
+                case.call_and_validate(checks=CHECKS)
+
+            ask()
+    return made
+
+
+def test_no_request_is_an_error_of_the_server():
+    assert fuzz(200) >= 200

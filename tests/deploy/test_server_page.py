@@ -1,0 +1,212 @@
+"""The page, as a real Chromium shows it: choose, drop or paste a picture, and read what the model says and where it looked."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from server_browser import CHROMIUM, browsing
+from server_running import Shades, noise, serving, tiny
+from sklearn.datasets import load_sample_images
+
+import vitrail
+from vitrail import serving as servings
+from vitrail.deploy.answering import in_python
+from vitrail.deploy.server.limits import Limits
+from vitrail.study.attention import head_maps
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+LABELS = "[...document.querySelectorAll('#labels li')].map(item => item.innerText.split('\\n'))"
+SHOWN = "!document.getElementById('attention').hidden"
+PROBLEM = "!document.getElementById('problem').hidden && document.getElementById('problem').innerText"
+IDLE = "document.getElementById('status').innerText === ''"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def server(model):
+    look, _ = servings._look_of(model)
+    with serving(in_python(model), Limits(body=500_000), look=look) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with browsing(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, server):
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.sized(1280, 900)
+    browser.open(server.url)
+    browser.until("document.title === 'tiny'")
+    yield browser
+    assert browser.complaints == []
+    assert {url.removeprefix("blob:").startswith(server.url) for url in browser.asked} == {True}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The photographs of scikit-learn: of a pavilion in China, and of a flower."""
+    folder = tmp_path_factory.mktemp("pictures")
+    files = [folder / "china.jpg", folder / "flower.jpg"]
+    for file, pixels in zip(files, load_sample_images().images, strict=True):
+        Image.fromarray(pixels).save(file)
+    return files
+
+
+def expected(model, file):
+    (labels,) = vitrail.predict(model, file)
+    return [[label, f"{100 * score:.1f}%"] for label, score in labels]
+
+
+def test_a_picture_that_is_chosen_is_answered(page, model, pictures):
+    page.choose("#file", pictures[0])
+    page.until(SHOWN)
+    assert page.value(LABELS) == expected(model, pictures[0])
+    assert page.value("document.getElementById('picture').naturalWidth") == 640
+
+
+def test_a_picture_that_is_dropped_is_answered_and_takes_the_place_of_the_last(page, model, pictures):
+    page.choose("#file", pictures[0])
+    page.until(SHOWN)
+    page.drop(300, 300, pictures[1])
+    page.until(f"document.getElementById('picture').alt.includes('flower') && {SHOWN}")
+    assert page.value(LABELS) == expected(model, pictures[1])
+
+
+def test_a_picture_that_is_pasted_is_answered(page, model):
+    content = list(noise(5))
+    page.value(f"""
+        const held = new DataTransfer();
+        held.items.add(new File([new Uint8Array({content})], 'pasted.png', {{type: 'image/png'}}));
+        document.dispatchEvent(new ClipboardEvent('paste', {{clipboardData: held}})); 0""")
+    page.until(SHOWN)
+    assert page.value(LABELS) == expected(model, bytes(content))
+
+
+def test_the_overlay_is_the_attention_of_the_layer_and_head_chosen_over_what_the_model_sees(page, model, pictures):
+    page.choose("#file", pictures[1])
+    page.until(SHOWN)
+    maps = head_maps(model.model, model.preparation(pictures[1]))[0].numpy()
+    assert brightness(page) == pytest.approx(np.sqrt(maps[1].mean(axis=0) / maps[1].mean(axis=0).max()), abs=0.15)
+    page.value("document.getElementById('layer').focus(); 0")
+    page.press("ArrowLeft", 37)
+    assert page.value("document.getElementById('which').value") == "1 of 2"
+    page.value("document.querySelector('#heads input').focus(); 0")
+    page.press("ArrowRight", 39)
+    page.press("ArrowRight", 39)
+    assert brightness(page) == pytest.approx(np.sqrt(maps[0, 1] / maps[0, 1].max()), abs=0.15)
+    boxes = page.value(
+        "['overlay', 'picture'].map(id => Object.values(document.getElementById(id).getBoundingClientRect().toJSON()))"
+    )
+    (left, top, width, height), (_, _, whole_width, whole_height) = boxes[0][:4], boxes[1][:4]
+    seen = model.preparation.box(640, 427)
+    assert (width / whole_width, height / whole_height) == pytest.approx(((seen[2] - seen[0]) / 640, 1), abs=0.01)
+    assert left - boxes[1][0] == pytest.approx(seen[0] / 640 * whole_width, abs=1) and top == boxes[1][1]
+    page.value("document.getElementById('shown').click()")
+    assert page.value("document.getElementById('overlay').hidden") is True
+
+
+def brightness(page):
+    """What the overlay, which is smooth, lets through at the centre of every patch, 0 to 1."""
+    (rows, columns), points = (4, 4), []
+    for row in range(rows):
+        points += [[24 * column + 12, 24 * row + 12] for column in range(columns)]
+    script = f"{points}.map(([x, y]) => document.getElementById('overlay').getContext('2d').getImageData(x, y, 1, 1).data[3])"
+    return 1 - np.array(page.value(script)).reshape(rows, columns) / 190
+
+
+def test_everything_can_be_done_with_the_keyboard(page, pictures):
+    page.choose("#file", pictures[0])
+    page.until(SHOWN)
+    page.value("document.activeElement.blur(); 0")
+    reached = []
+    for _ in range(6):
+        page.press("Tab", 9)
+        reached.append(page.value("document.activeElement.id || document.activeElement.name || document.activeElement.tagName"))
+    assert [each for each in reached if each in ("file", "shown", "layer", "head")] == ["file", "shown", "layer", "head"]
+
+
+def test_a_screen_reader_is_told_what_there_is(page, pictures):
+    page.choose("#file", pictures[0])
+    page.until(SHOWN)
+    page.send("Accessibility.enable")
+    nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    told = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")}
+    assert ("image", "Your picture china.jpg") in told
+    assert {("radio", "all heads on average"), ("radio", "head 2"), ("checkbox", "Show it on the picture")} <= told
+    assert ("group", "Where the model looked") in told
+    assert page.value("document.getElementById('labels').ariaLive") == "polite"
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), [(1280, 900, False), (390, 844, True), (320, 640, False)])
+def test_it_fits_its_screen_in_light_and_dark(page, pictures, tmp_path, width, height, dark):
+    page.sized(width, height, dark=dark)
+    page.choose("#file", pictures[1])
+    page.until(SHOWN)
+    assert page.value("document.documentElement.scrollWidth") <= width
+    page.shot(tmp_path / "page.png")
+    shot = np.asarray(Image.open(io.BytesIO((tmp_path / "page.png").read_bytes())).convert("L"))
+    assert (shot[:, 2].mean() < 60) == dark and shot.std() > 20
+
+
+def test_what_is_no_picture_is_told(page, tmp_path):
+    (tmp_path / "notes.txt").write_text("no picture")
+    page.drop(300, 300, tmp_path / "notes.txt")
+    assert "not an image" in page.until(PROBLEM)
+    assert page.value(LABELS) == []
+
+
+def test_a_picture_that_is_too_large_is_told_before_it_is_sent(page, tmp_path):
+    (tmp_path / "large.jpg").write_bytes(bytes(600_000))
+    page.drop(300, 300, tmp_path / "large.jpg")
+    assert "larger than 0.5 MiB" in page.until(PROBLEM)
+    assert not [url for url in page.asked if "predict" in url]
+
+
+def test_labels_and_names_are_shown_as_they_are(browser, tmp_path):
+    labels = ["<img src=x onerror=alert(1)>", "a & b", *"cde"]
+    model = tiny()
+    with serving(in_python(vitrail.TrainedModel(model.model, labels, model.preparation))) as server:
+        browser.open(server.url)
+        (tmp_path / "<b>.png").write_bytes(noise(1))
+        browser.choose("#file", tmp_path / "<b>.png")
+        browser.until(f"{LABELS}.length === 5 && {IDLE}")
+        assert {label for label, _ in browser.value(LABELS)} == set(labels)
+        assert browser.value(SHOWN) is False  # this one cannot see
+
+
+def test_a_server_with_a_token_asks_for_it(browser, tmp_path):
+    (tmp_path / "noise.png").write_bytes(noise(1))
+    with serving(in_python(tiny()), token="secret") as server:
+        browser.open(server.url)
+        browser.until("!document.getElementById('entry').hidden")
+        browser.value("document.getElementById('token').value = 'secret'; document.querySelector('#entry button').click()")
+        browser.until("document.getElementById('entry').hidden && document.title === 'tiny'")
+        browser.choose("#file", tmp_path / "noise.png")
+        browser.until(f"{LABELS}.length === 5")
+
+
+def test_while_the_server_is_busy_the_page_tries_again(browser, tmp_path):
+    (tmp_path / "noise.png").write_bytes(noise(1))
+    shades = Shades()
+    with serving(shades.answerer, Limits(waiting=1, images=1)) as server:
+        browser.open(server.url)
+        browser.until("document.title === 'tiny'")
+        shades.hold()
+        waiting = server.later(noise(2))
+        server.taken(1)
+        browser.choose("#file", tmp_path / "noise.png")
+        browser.until("document.getElementById('status').innerText.includes('busy')")
+        shades.go.set()
+        assert waiting.result.status_code == 200
+        browser.until(f"{LABELS}.length === 5")

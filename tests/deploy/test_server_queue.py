@@ -1,0 +1,185 @@
+"""The queue: bounded, refusing at once, in batches of what waits, with deadlines, and no client in the way of another."""
+
+import time
+
+import pytest
+import torch
+from server_running import Shades, serving, shade
+
+from vitrail.deploy.server.limits import Limits
+
+HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {}\r\n\r\n"
+
+
+@pytest.fixture
+def shades():
+    model = Shades()
+    yield model
+    model.go.set()
+
+
+def label(answer):
+    assert answer.status_code == 200, answer.text
+    return [int(each["predictions"][0]["label"]) for each in answer.json()["predictions"]]
+
+
+def form(*values):
+    return [("images", (f"{value}.png", shade(value), "image/png")) for value in values]
+
+
+def test_a_full_queue_refuses_at_once_and_before_the_body_is_read(shades):
+    with serving(shades.answerer, Limits(waiting=3, batch=2)) as server:
+        shades.hold()
+        waiting = [server.later(shade(value)) for value in range(3)]
+        server.taken(3)
+        with server.connect() as connection:
+            begin = time.monotonic()
+            connection.sendall(HEAD.format(1000).encode())  # and not a byte of its body
+            answer = connection.recv(65536).decode()
+            assert time.monotonic() - begin < 1
+        assert answer.startswith("HTTP/1.1 429") and "retry-after: " in answer and "connection: close" in answer
+        shades.go.set()
+        assert [label(one.result) for one in waiting] == [[0], [1], [2]]
+        assert label(server.post(shade(9))) == [9]
+
+
+def test_a_request_for_more_than_is_free_is_refused_as_a_whole(shades):
+    with serving(shades.answerer, Limits(waiting=4, images=4)) as server:
+        shades.hold()
+        waiting = server.later(shade(1))
+        server.taken(1)
+        assert server.client.post("/predict", files=form(1, 2, 3, 4)).status_code == 429
+        further = [server.later(shade(value)) for value in (5, 6, 7)]
+        server.taken(4)
+        shades.go.set()
+        assert [label(one.result) for one in (waiting, *further)] == [[1], [5], [6], [7]]
+
+
+def test_a_long_wait_is_refused_even_where_there_is_room(shades):
+    with serving(shades.answerer, Limits(waiting=100)) as server:
+        server.service._images.pace = 2.0
+        shades.hold()
+        waiting = [server.later(shade(value)) for value in range(2)]
+        server.taken(2)
+        answer = server.post(shade(3))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "4")
+        shades.go.set()
+        assert [label(one.result) for one in waiting] == [[0], [1]]
+
+
+def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
+    with serving(shades.answerer, Limits(batch=4)) as server:
+        shades.hold()
+        first = server.later(shade(0))
+        assert shades.begun.wait(10)
+        others = [server.later(shade(value)) for value in range(1, 7)]
+        server.until(lambda: len(server.service._images) == 6)
+        shades.go.set()
+        assert [label(one.result) for one in (first, *others)] == [[value] for value in range(7)]
+        assert [len(batch) for batch in shades.batches] == [1, 4, 2]
+
+
+def test_an_image_that_is_alone_waits_for_no_other_and_no_packet_for_another(shades):
+    with serving(shades.answerer) as server:
+        took = []
+        for value in range(20):
+            begin = time.monotonic()
+            label(server.post(shade(value)))
+            took.append(time.monotonic() - begin)
+        assert min(took) < 0.02
+
+
+def test_what_waits_beyond_its_deadline_is_told_so_and_never_computed(shades):
+    with serving(shades.answerer, Limits(deadline=0.3, batch=1)) as server:
+        shades.hold()
+        inside, waiting = server.later(shade(1)), None
+        assert shades.begun.wait(10)
+        waiting = server.later(shade(2))
+        assert waiting.result.status_code == inside.result.status_code == 504
+        assert waiting.result.headers["content-type"] == "application/problem+json"
+        shades.go.set()
+        assert label(server.post(shade(3))) == [3]
+        assert shades.batches == [[1], [3]]
+
+
+def test_a_client_that_goes_frees_its_place_and_is_not_computed(shades):
+    with serving(shades.answerer, Limits(waiting=2, batch=1)) as server:
+        shades.hold()
+        inside = server.later(shade(1))
+        assert shades.begun.wait(10)
+        with server.connect() as connection:
+            content = shade(2)
+            connection.sendall(HEAD.format(len(content)).encode() + content)
+            server.taken(2)
+            assert server.post(shade(3)).status_code == 429
+        server.taken(1)
+        third = server.later(shade(3))
+        server.taken(2)
+        shades.go.set()
+        assert [label(one.result) for one in (inside, third)] == [[1], [3]]
+        assert shades.batches == [[1], [3]]
+
+
+def test_a_batch_that_fails_is_told_to_those_in_it_and_to_nobody_else(shades, caplog):
+    with serving(shades.answerer) as server:
+        shades.fails = True
+        answer = server.post(shade(1))
+        assert answer.status_code == 500
+        assert answer.json()["detail"] == "the model failed"
+        assert "the engine is broken" in caplog.text and "the engine is broken" not in answer.text
+        shades.fails = False
+        assert label(server.post(shade(2))) == [2]
+        assert server.service._images.taken == 0
+
+
+def test_a_client_that_goes_while_it_sends_leaves_nothing_behind(shades):
+    with serving(shades.answerer) as server:
+        with server.connect() as connection:
+            connection.sendall(HEAD.format(1000).encode() + bytes(500))
+            server.until(lambda: server.service._memory.held == 500)
+            assert server.service.active == 1
+        server.until(lambda: server.service.active == 0)
+        assert server.service._memory.held == 0
+
+
+# attention
+
+
+def look(pixels):
+    return torch.ones(1, 1, 2, 2)
+
+
+def test_attention_has_places_of_its_own(shades):
+    with serving(shades.answerer, look=look) as server:
+        shades.hold()
+        answer = server.later(shade(1))
+        assert shades.begun.wait(10)
+        looks = [server.later(shade(2), "/attention") for _ in range(4)]
+        server.until(lambda: server.service._looks.taken == 4)
+        refused = server.post(shade(2), "/attention")
+        assert refused.status_code == 429 and "retry-after" in refused.headers
+        other = server.later(shade(3))  # which is not refused
+        server.taken(2)
+        shades.go.set()
+        assert [label(one.result) for one in (answer, other)] == [[1], [3]]
+        assert {one.result.status_code for one in looks} == {200}
+
+
+def test_between_two_looks_a_batch_is_answered(shades):
+    order = []
+
+    def slow(pixels):
+        order.append("look")
+        return look(pixels)
+
+    with serving(shades.answerer, Limits(batch=1), look=slow) as server:
+        shades.hold()
+        first = server.later(shade(0))
+        assert shades.begun.wait(10)
+        looks = [server.later(shade(9), "/attention") for _ in range(3)]
+        answers = [server.later(shade(value)) for value in (1, 2)]
+        server.until(lambda: len(server.service._looks) == 3 and len(server.service._images) == 2)
+        shades.batches = type("Noted", (list,), {"append": lambda self, batch: order.append("answer")})()
+        shades.go.set()
+        assert {one.result.status_code for one in (first, *looks, *answers)} == {200}
+        assert order == ["look", "answer", "look", "answer", "look"]

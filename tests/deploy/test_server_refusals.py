@@ -1,0 +1,249 @@
+"""What is not answered is refused with a problem of RFC 9457 that says why, and the connection is never just cut."""
+
+import json
+import struct
+import time
+import zlib
+
+import pytest
+from server_running import Shades, client, noise, received, serving, shade, tiny
+
+from vitrail.deploy.answering import in_python
+from vitrail.deploy.server import edge, reading, running
+from vitrail.deploy.server.limits import Limits
+
+BODY = 100_000
+PNG = {"Content-Type": "image/png"}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(in_python(tiny()), Limits(body=BODY, images=4)) as found:
+        yield found
+
+
+def problem(answer, status):
+    """The document of a refusal, which must be one."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    told = answer.json()
+    assert answer.status_code == told["status"] == status, told
+    assert told["type"] == "about:blank" and told["title"] and told["detail"]
+    return told
+
+
+def files(*contents):
+    return [("images", (f"{number}.png", content, "image/png")) for number, content in enumerate(contents)]
+
+
+def raw(server, *pieces, pause=0.0):
+    """What comes back on a connection for bytes as they are, until the server closes it."""
+    with server.connect() as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(pause)
+        return received(connection)
+
+
+HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+
+
+# not an image
+
+
+@pytest.mark.parametrize("content", [b"no image", b"\x89PNG\r\n\x1a\n", noise(0)[:300], b"<svg/>", b"%PDF-1.4"])
+def test_what_is_no_image_is_refused_with_the_reason(server, content):
+    told = problem(server.post(content), 422)
+    assert "cannot read the image" in told["detail"] and "PNG" in told["hint"]
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(server):
+    head = b"IHDR" + struct.pack(">IIBBBBB", 65_000, 65_000, 8, 2, 0, 0, 0)
+    bomb = (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head)) + struct.pack(">I", 9) + b"IDAT"
+    )
+    assert "pixels" in problem(server.post(bomb + bytes(50)), 422)["detail"]
+
+
+def test_no_body_is_no_image(server):
+    assert "empty" in problem(server.post(b""), 422)["detail"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/json", "video/mp4"])
+def test_what_says_that_it_is_no_image_is_refused_unread(server, kind):
+    assert kind in problem(server.post(noise(0), headers={"Content-Type": kind}), 415)["detail"]
+
+
+def test_compressed_bodies_are_refused(server):
+    problem(server.post(noise(0), headers={**PNG, "Content-Encoding": "gzip"}), 415)
+
+
+def test_one_bad_image_of_several_refuses_all_and_every_bad_one_is_named(server):
+    told = problem(server.client.post("/predict", files=files(noise(0), b"bad", noise(1), b"")), 422)
+    assert [fault["image"] for fault in told["errors"]] == ["1.png", "3.png"]
+    assert "2 of 4 images" in told["detail"]
+
+
+# forms
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    {
+        "no boundary": ("multipart/form-data", b"--x\r\n"),
+        "empty": ("multipart/form-data; boundary=x", b""),
+        "no parts": ("multipart/form-data; boundary=x", b"--x--\r\n"),
+        "cut off": (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="a"; filename="b"\r\n\r\nabc',
+        ),
+        "no disposition": ("multipart/form-data; boundary=x", b"--x\r\n\r\nabc\r\n--x--\r\n"),
+        "no form": ("multipart/form-data; boundary=x", b"hello"),
+        "long header": ("multipart/form-data; boundary=x", b"--x\r\nA: " + b"b" * 9000 + b"\r\n\r\n\r\n--x--\r\n"),
+        "long boundary": (f"multipart/form-data; boundary={'x' * 500}", b"--x--\r\n"),
+        "strange charset": ("multipart/form-data; boundary=x; charset=idna", b"--x\r\n\r\nabc\r\n--x--\r\n"),
+    }.values(),
+)
+def test_a_damaged_form_is_refused(server, kind, content):
+    assert "form" in problem(server.post(content, headers={"Content-Type": kind}), 422)["detail"]
+
+
+def test_too_many_images_are_refused(server):
+    assert "more than 4 images" in problem(server.client.post("/predict", files=files(*[noise(0)] * 5)), 413)["detail"]
+
+
+def test_thousands_of_tiny_parts_are_not_even_parsed(server):
+    part = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'
+    begin = time.monotonic()
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    problem(server.post(part * (BODY // len(part) - 1) + b"--x--\r\n", headers=headers), 413)
+    assert time.monotonic() - begin < 1
+
+
+# too large, too slow
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_unread(server, monkeypatch):
+    monkeypatch.setattr(edge, "LINGER", 0.1)
+    answer = raw(server, HEAD + b"Content-Length: 100001\r\n\r\n" + bytes(1000))
+    assert b" 413 " in answer and b"connection: close" in answer
+
+
+def test_a_body_without_a_length_is_refused_once_it_is_too_large(server):
+    problem(server.client.post("/predict", content=(bytes(10_000) for _ in range(50)), headers=PNG), 413)
+
+
+def test_the_refusal_reaches_a_client_that_goes_on_sending(server):
+    large = 30 * BODY
+    answer = raw(server, HEAD + f"Content-Length: {large}\r\n\r\n".encode(), *[bytes(BODY)] * 30, pause=0.002)
+    assert b" 413 " in answer and b"problem+json" in answer
+
+
+def test_a_body_as_large_as_it_may_be_is_read(server):
+    assert "cannot read" in problem(server.post(bytes(BODY)), 422)["detail"]
+    problem(server.post(bytes(BODY + 1)), 413)
+
+
+def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(reading, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(edge, "LINGER", 0.1)
+    answer = raw(server, HEAD + b"Content-Length: 5000\r\n\r\nabc")
+    assert b" 408 " in answer and b"problem+json" in answer
+    assert server.service._memory.held == 0
+
+
+def test_a_head_that_does_not_come_is_given_up(server, monkeypatch):
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.2)
+    assert raw(server, b"POST /predict HT") == b""
+    assert raw(server) == b""
+    answer = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /health", pause=0.1)
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_bodies_that_are_held_take_only_so_much_memory_together():
+    with serving(Shades().answerer, Limits(body=1000)) as server:
+        server.service._memory.most = 1500
+        with server.connect() as first, server.connect() as second:
+            for connection in (first, second):
+                connection.sendall(HEAD + b"Content-Length: 1000\r\n\r\n" + bytes(900))
+            answer = second.recv(65536)
+            assert b" 429 " in answer and b"retry-after: 1" in answer
+            server.until(lambda: server.service._memory.held == 900)
+        server.until(lambda: server.service._memory.held == 0)
+        assert server.post(shade(7)).status_code == 200
+
+
+# not for this server
+
+
+def test_paths_and_methods_that_there_are_none_of_are_problems(server):
+    assert "/nothing" in problem(server.client.get("/nothing"), 404)["detail"]
+    answer = server.client.get("/predict")
+    problem(answer, 405)
+    assert answer.headers["allow"] == "POST"
+    problem(server.client.request("BREW", "/predict"), 405)
+    problem(server.client.get("/predict/"), 404)
+
+
+@pytest.mark.parametrize("top", ["0", "101", "-1", "x", "", "1.5"])
+def test_a_parameter_that_is_none_is_named(server, top):
+    told = problem(server.post(noise(0), params={"top": top}), 422)
+    assert told["errors"][0]["where"] == "query.top"
+
+
+def test_what_is_no_http_is_a_problem_too(server):
+    head, _, body = raw(server, b"NONSENSE\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400") and json.loads(body)["status"] == 400
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::1", "2130706433"]
+)
+def test_on_this_machine_a_name_that_is_not_its_own_is_refused(server, host):
+    for path in ("/", "/model", "/metrics"):
+        problem(server.client.get(path, headers={"Host": host}), 421)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1234", "LOCALHOST:80", "[::1]:8000"])
+def test_this_machine_has_several_names(server, host):
+    assert server.client.get("/model", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost"])
+def test_pages_of_other_sites_may_not_ask(server, origin):
+    problem(server.post(noise(0), headers={**PNG, "Origin": origin}), 403)
+    preflight = server.client.options("/predict", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+
+def test_the_page_itself_may_ask(server):
+    assert server.post(noise(0), headers={**PNG, "Origin": server.url}).status_code == 200
+
+
+# a token
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with serving(Shades().answerer, token="secret") as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "given", [None, "", "Bearer", "Bearer wrong", "Basic c2VjcmV0", "secret", "Bearer secret2", "Bearer \xfc"]
+)
+def test_without_the_token_nothing_is_told(guarded, given):
+    headers = {} if given is None else {"Authorization": given.encode("latin-1")}
+    with client(guarded.url, headers=headers) as stranger:
+        for path in ("/model", "/metrics", "/openapi.json", "/nothing", "/predict"):
+            answer = stranger.get(path)
+            problem(answer, 401)
+            assert answer.headers["www-authenticate"] == "Bearer"
+        problem(stranger.post("/predict", content=shade(1)), 401)
+        for path in ("/health", "/ready", "/", "/page.js", "/page.css"):
+            assert stranger.get(path).status_code == 200
+
+
+def test_with_the_token_the_server_may_have_any_name(guarded):
+    headers = {**PNG, "Host": "my.example", "Origin": "https://other.example"}
+    assert guarded.post(shade(3), headers=headers).status_code == 200
+    assert guarded.client.get("/openapi.json").json()["security"] == [{"token": []}]

@@ -1,0 +1,216 @@
+"""Exported, quantised, measured: from a trained model to a folder that answers like it."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from deploy.small import small_model
+from vitrail import api, benching, shipping
+from vitrail.deploy.problems import ExportError
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.training.evaluation import Evaluation
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _measured_for_a_moment():
+    """Speeds mean nothing here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shipping, "timed", partial(shipping.timed, seconds=0.01))
+        yield
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of labelled images, of classes that the model tells apart as it likes."""
+    folder, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for label in range(5):
+        (folder / f"label {label}").mkdir()
+        for number in range(8):
+            noise = random.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(folder / f"label {label}" / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "small"
+    small_model().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(model, pictures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "int8"
+    return shipping.export(
+        model, folder, to="openvino", precision="int8", calibrate=pictures, merge=(4,), fold=True, force=True
+    )  # fmt: skip
+
+
+def test_an_exported_model_is_taken_like_any_other(model, exported, pictures, tmp_path):
+    folder, _ = exported
+    assert {path.name for path in folder.iterdir()} == {"model.xml", "model.bin", "export.json", "README.md"}
+    scores, split = vitrail.evaluate(folder, pictures)
+    assert (scores.scores()["images"], split) == (40, "all")
+    images = sorted(pictures.rglob("*.png"))[:10]
+    answers = vitrail.predict(folder, images, top=2)
+    assert [len(labels) for labels in answers] == [2] * 10
+    assert vitrail.predict(folder / "model.xml", images[0], top=2) == [answers[0]]
+    whole, _ = shipping.export(model, tmp_path / "fp32", to="onnx")
+    for mine, theirs in zip(vitrail.predict(whole, images), vitrail.predict(model, images), strict=True):
+        assert [label for label, _ in mine] == [label for label, _ in theirs]
+        assert [score for _, score in mine] == pytest.approx([score for _, score in theirs], abs=1e-4)
+
+
+def test_what_was_measured_is_written_down(exported):
+    folder, figures = exported
+    assert json.loads((folder / "export.json").read_text()) == json.loads(json.dumps(figures))
+    assert figures["verified"]["batches"] == [1, 2, 3, 7, 16]
+    assert figures["token_merging"] == (4,) and figures["labelled"] and figures["images"] == 20
+    assert figures["images_per_second"].keys() == {"torch fp32", "openvino int8", "openvino floats"}
+    assert figures["points_lost"] == pytest.approx(100 * (figures["top1"]["before"] - figures["top1"]["after"]))
+    assert "images per second" in (folder / "README.md").read_text().lower()
+
+
+def test_torchs_graph_lies_beside_a_model_folder(model, tmp_path):
+    folder, _ = shipping.export(model, tmp_path / "torch", to="torch", merge=(3,))
+    assert (folder / "model.pt2").is_file()
+    opened = vitrail.open_model(folder)
+    assert opened.config.merged == (3, 0)
+    with pytest.raises(ModelFileError, match="may run code"):
+        api.open_answerer(folder / "model.pt2")
+
+
+def test_another_image_size_may_be_exported(model, tmp_path):
+    folder, _ = shipping.export(model, tmp_path / "larger", to="openvino", image_size="48x64")
+    assert api.open_answerer(folder).preparation.image_size == (48, 64)
+
+
+def test_images_without_labels_measure_agreement(model, pictures, tmp_path):
+    folder = tmp_path / "loose"
+    folder.mkdir()
+    for number, path in enumerate(sorted(pictures.rglob("*.png"))[:12]):
+        (folder / f"{number}.png").write_bytes(path.read_bytes())
+    _, figures = shipping.export(model, tmp_path / "out", to="openvino", precision="int8", calibrate=folder, force=True)
+    assert not figures["labelled"] and figures["top1"]["before"] == 1
+    assert figures["top1"]["after"] == figures["agreement"]
+
+
+def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_path, monkeypatch):
+    notes = []
+    observer = type("Notes", (shipping.Observer,), {"note": lambda self, text: notes.append(text)})()
+    _, figures = shipping.export(
+        model, tmp_path / "any", to="openvino", calibrate=pictures, merge=None, max_drop=100, observer=observer
+    )
+    assert max(figures["token_merging"]) == round(0.28 * 16)
+    _, figures = shipping.export(
+        model, tmp_path / "none", to="openvino", calibrate=pictures, merge=None, max_drop=-100, observer=observer
+    )
+    assert not any(figures["token_merging"])
+    assert notes == ["no merging loses less than -100 points"]
+
+
+# what is refused, and leaves nothing
+
+
+FINE = {
+    "points_lost": 0.0, "certainty_lost": 0.0, "images": 500, "beside": "openvino floats", "labelled": True,
+    "images_per_second": {"torch fp32": 50, "openvino int8": 150, "openvino floats": 101},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "message"),
+    [
+        ({"points_lost": 1.2}, "loses 1.2 points of accuracy on 500 images"),
+        ({"points_lost": 1.2, "labelled": False}, "loses 1.2 points of agreement with the model"),
+        ({"points_lost": 4.0, "certainty_lost": 1.5, "images": 50}, "loses 1.5 points"),
+        ({"images_per_second": {"openvino int8": 99, "openvino floats": 101}}, "slower than openvino floats: 99"),
+    ],
+)
+def test_int8_that_is_not_worth_it_is_refused(figures, message):
+    shipping._require_worth(FINE)
+    with pytest.raises(ExportError, match=message) as error:
+        shipping._require_worth({**FINE, **figures})
+    assert error.value.exit_code == 1 and "--force" in error.value.hint
+
+
+def test_what_is_refused_leaves_nothing_unless_it_is_forced(model, pictures, tmp_path, monkeypatch):
+    lost = {**FINE, "points_lost": 3.0, "top1": {"before": 0.9, "after": 0.87}}
+    monkeypatch.setattr(shipping, "_measured", lambda *args: lost)
+    with pytest.raises(ExportError, match=r"loses 3\.0 points"):
+        shipping.export(model, tmp_path / "out", to="openvino", precision="int8", calibrate=pictures)
+    assert list(tmp_path.iterdir()) == []
+    shipping.export(model, tmp_path / "out", to="openvino", precision="int8", calibrate=pictures, force=True)
+
+
+def test_one_image_of_a_few_is_not_held_against_int8():
+    assert shipping.surely_lost(2.0, 0.3, 50) == 0.3 and shipping.surely_lost(2.0, 0.3, 200) == 2.0
+
+
+def test_points_lost_are_those_of_accuracy_and_of_the_right_labels_probability():
+    labels = torch.tensor([0, 1])
+    before = Evaluation(torch.tensor([[9.0, 0], [0, 9]]), labels)
+    after = Evaluation(torch.tensor([[9.0, 0], [0.1, 0]]), labels)
+    points, certain = shipping.points_lost(before, after)
+    right = [torch.sigmoid(torch.tensor(x)).item() for x in (9.0, -0.1)]
+    assert points == 50 and certain == pytest.approx(50 * (right[0] - right[1]), abs=1e-3)
+
+
+def test_what_is_there_already_and_what_is_exported_already_are_refused(model, exported, tmp_path):
+    with pytest.raises(ConfigError):
+        shipping.export(model, exported[0])
+    with pytest.raises(ConfigError, match="exported already"):
+        shipping.export(exported[0], tmp_path / "again")
+    with pytest.raises(ConfigError, match="no data given"):
+        shipping.export(model, tmp_path / "int8", precision="int8")
+
+
+def test_engines_and_precisions_that_do_not_go_with_a_model_are_refused(model, exported):
+    with pytest.raises(ConfigError, match="in Python"):
+        api.open_answerer(model, engine="openvino")
+    with pytest.raises(ConfigError, match="precision of its own"):
+        api.open_answerer(exported[0], "bf16")
+    with pytest.raises(ConfigError, match="onnxruntime does not read"):
+        api.open_answerer(exported[0], engine="onnxruntime")
+
+
+# bench
+
+
+def test_a_bench_has_a_row_for_every_way_and_batch(model, pictures, tmp_path):
+    found = benching.bench(
+        model, pictures, tmp_path / "bench", engines=["torch", "openvino"], precisions=["fp32", "int8"], batch_sizes=[1, 4],
+        threads=[1], seconds=0.01, max_drop=100,
+    )  # fmt: skip
+    rows = found["rows"]
+    assert [(row["name"], row["batch"]) for row in rows] == [
+        (name, batch) for batch in (1, 4) for name in ("torch fp32", "openvino fp32", "openvino int8")
+    ]
+    for row in rows:
+        assert row["images_per_second"] > 0 and row["latency_p99_ms"] >= row["latency_ms"] > 0 and row["memory_mb"] > 0
+        assert 0 <= row["top1"] <= 1 and row["images"] == 20
+    assert found["recommended"] in [{**row, "times": found["recommended"]["times"], "beside": "torch fp32"} for row in rows]
+    assert found["recommended"]["images_per_second"] == max(row["images_per_second"] for row in rows)
+    assert {path.name for path in (tmp_path / "bench").iterdir()} == {"bench.json", "frontier.png"}
+
+
+def test_an_exported_model_is_measured_as_it_is(exported):
+    rows = benching.bench(exported[0], batch_sizes=[2], seconds=0.01)["rows"]
+    assert [row["name"] for row in rows] == ["openvino int8"] and "top1" not in rows[0]
+
+
+def test_what_loses_too_much_is_not_recommended():
+    first = {"name": "torch fp32", "images_per_second": 10.0, "top1": 0.9, "certainty": 0.8, "images": 1000}
+    quick = {**first, "name": "openvino int8", "images_per_second": 40.0, "top1": 0.894}
+    assert benching._recommended([first, quick], 0.5)["name"] == "torch fp32"
+    assert benching._recommended([first, quick], 0.7)["times"] == 4
+
+
+def test_nothing_to_measure_is_refused(model):
+    with pytest.raises(ConfigError, match="nothing is left"):
+        benching.bench(model, engines=["torch"], precisions=["int8"])
