@@ -8,7 +8,7 @@ help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
-	@echo "make soak    kill, damage and starve runs by the hundred, and print what became of them (an hour)"
+	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -16,7 +16,7 @@ demo: .venv/.core
 	@$(BIN)/vitrail demo
 
 test: lint types
-	@$(BIN)/pytest
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
 
 lint: .venv/.dev
 	@$(BIN)/ruff check
@@ -27,6 +27,7 @@ types: .venv/.dev
 
 soak: .venv/.dev
 	@$(BIN)/python tests/training/reliability.py
+	@$(BIN)/python tests/deploy/reliability.py
 
 bench: .venv/.bench
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)

@@ -51,7 +51,7 @@ def answered(asker):
 
 
 def until(what):
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not what():
         assert time.monotonic() < end
         time.sleep(0.01)

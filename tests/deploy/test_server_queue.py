@@ -1,5 +1,6 @@
 """The queue: bounded, refusing at once, in batches of what waits, with deadlines, and no client in the way of another."""
 
+import threading
 import time
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from server_running import Shades, serving, shade
 
 from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.queue import Queue
 
 HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {}\r\n\r\n"
 
@@ -65,6 +67,18 @@ def test_a_long_wait_is_refused_even_where_there_is_room(shades):
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "4")
         shades.go.set()
         assert [label(one.result) for one in waiting] == [[0], [1]]
+
+
+def test_requests_one_by_one_do_not_make_a_crowd_look_slow():
+    """A batch of one takes as long as one of four: that is no reason to refuse four."""
+    queue = Queue(lambda values: values, capacity=9, most=4, changed=threading.Condition(), observe=lambda count, seconds: None)
+    for count, seconds in ((4, 1.0), (1, 1.0), (1, 1.0)):
+        queue._learn_pace(count, seconds / count)
+    assert queue.pace == 0.25
+    queue._learn_pace(4, 0.5)
+    assert queue.pace == pytest.approx(0.3)  # the machine is slower now
+    queue._learn_pace(1, 0.1)
+    assert queue.pace == pytest.approx(0.26)
 
 
 def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):

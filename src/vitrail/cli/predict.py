@@ -47,20 +47,23 @@ def predict(
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
+    from vitrail.deploy.artefact import graph_of
     from vitrail.training.processes import open_processes
+    from vitrail.weights.reference import open_model
 
     require_positive(**{"--top": top, "--batch-size": batch_size})
     with open_processes() as group:
         with group.together():
+            found = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
-            answerer = api.open_answerer(model, precision, engine=engine, images=len(files))
+            answerer = api.open_answerer(found, precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
-            found = []
+            labelled = []
             for answers in api.predict_each(answerer, group.part(files), top=top, batch_size=batch_size):
-                found += answers
+                labelled += answers
                 progress.advance(len(answers) * group.count)
-        answered = zip(files, (answer for share in group.gathered(found) for answer in share), strict=True)
+        answered = zip(files, (answer for share in group.gathered(labelled) for answer in share), strict=True)
     readable, unreadable = [], []
     for file, answer in answered:
         if isinstance(answer, DataError):

@@ -133,11 +133,17 @@ class Queue(Generic[T, R]):
             results = [FailedError("the model failed") for _ in jobs]
         else:
             took = time.monotonic() - begin
-            each = took / len(jobs)
-            self.pace = each if not self.pace else (1 - FORGET) * self.pace + FORGET * each
+            self._learn_pace(len(jobs), took / len(jobs))
             self._observe(len(jobs), took)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
+
+    def _learn_pace(self, count: int, each: float) -> None:
+        """A small batch is slow by the value, and says nothing of what full ones will do, unless it is quicker all the same."""
+        if not self.pace:
+            self.pace = each
+        elif count == self._most or each < self.pace:
+            self.pace = (1 - FORGET) * self.pace + FORGET * each
 
     def _take(self) -> list[Job[T, R]]:
         found: list[Job[T, R]] = []
