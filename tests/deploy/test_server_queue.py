@@ -8,7 +8,7 @@ import torch
 from server_running import Shades, serving, shade
 
 from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.queue import Queue
+from vitrail.deploy.server.queue import Queue, sizes
 
 HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {}\r\n\r\n"
 
@@ -67,6 +67,11 @@ def test_a_long_wait_is_refused_even_where_there_is_room(shades):
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "4")
         shades.go.set()
         assert [label(one.result) for one in waiting] == [[0], [1]]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (16, [1, 2, 4, 8, 16])])
+def test_batches_have_a_few_sizes(most, expected):
+    assert sizes(most) == expected
 
 
 def test_requests_one_by_one_do_not_make_a_crowd_look_slow():

@@ -146,13 +146,20 @@ class Queue(Generic[T, R]):
             self.pace = (1 - FORGET) * self.pace + FORGET * each
 
     def _take(self) -> list[Job[T, R]]:
+        """As many as go at once, else a power of two: engines keep something for every size they have met."""
         found: list[Job[T, R]] = []
         with self._changed:
-            while self._waiting and len(found) < self._most:
+            count = max((size for size in sizes(self._most) if size <= len(self._waiting)), default=0)
+            while self._waiting and len(found) < count:
                 job = self._waiting.popleft()
                 if time.monotonic() < job.expires:
                     found.append(job)
         return found
+
+
+def sizes(most: int) -> list[int]:
+    """Of batches of up to ``most``: 1, 2, 4, …, and that itself."""
+    return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
 def _deliver(jobs: list[Job[Any, Any]], results: Sequence[Any]) -> None:

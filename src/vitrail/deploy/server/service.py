@@ -18,7 +18,7 @@ from vitrail.deploy.answering import Answerer, Labels
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import ProblemError, busy, shutting_down
-from vitrail.deploy.server.queue import Queue, Worker
+from vitrail.deploy.server.queue import Queue, Worker, sizes
 from vitrail.deploy.server.reading import Body, Memory, Picture, pictures, require_kind, require_size, while_connected
 from vitrail.errors import DataError
 
@@ -72,12 +72,13 @@ class Service:
         return self._look is not None
 
     def start(self) -> None:
-        """Compute a whole batch of nothing, so that memory is there and the pace is known, and begin to work."""
-        shape = (self.limits.batch, self.answerer.preparation.channels, *self.answerer.preparation.image_size)
-        for _ in range(2):
+        """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work."""
+        preparation = self.answerer.preparation
+        pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
+        for size in (*sizes(self.limits.batch), self.limits.batch):
             begin = time.monotonic()
-            self.answerer.best(torch.zeros(shape, dtype=torch.uint8), 1)
-            self._images.pace = (time.monotonic() - begin) / self.limits.batch
+            self.answerer.best(pixels[:size], 1)
+            self._images.pace = (time.monotonic() - begin) / size
         self._worker.start()
 
     def close(self) -> None:

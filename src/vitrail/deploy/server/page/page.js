@@ -135,8 +135,8 @@ function choice(name, head) {
   return made;
 }
 
-// How bright each patch is, 0 to 1: the root of its share of the largest, or a few patches would leave the rest black.
-// Head -1 is the mean of all.
+// How bright each patch is, 0 to 1: the highest twentieth is the brightest, or a few patches, often in corners, would leave
+// the rest black. Head -1 is the mean of all.
 function map(layer, head) {
   const { bytes, size, heads, largest } = looked;
   const found = new Float64Array(size);
@@ -144,8 +144,9 @@ function map(layer, head) {
     const start = (layer * heads + each) * size;
     for (let i = 0; i < size; i++) found[i] += bytes[start + i] * largest[layer][each];
   }
-  const most = Math.max(...found) || 1;
-  return found.map((share) => Math.sqrt(share / most));
+  const inOrder = found.toSorted();
+  const [low, high] = [inOrder[0], inOrder[Math.round(0.95 * (size - 1))]];
+  return found.map((share) => Math.min(1, (share - low) / (high - low || 1)));
 }
 
 function draw() {
