@@ -42,7 +42,7 @@ from vitrail.training.preparing import (
 )
 from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import RunFolder, default_folder, environment, is_run, name_of, require_free
+from vitrail.training.run_folder import RunFolder, default_folder, environment, free_folder, is_run, name_of, require_free
 from vitrail.training.settings import RunSettings, check_names, merge, nested
 from vitrail.training.signals import InterruptedRunError, remembered_signals
 from vitrail.weights.folder import TrainedModel
@@ -245,12 +245,16 @@ def open_answerer(
     return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
 
 
+def images_for(answerer: Answerer, items: list[Item]) -> ImageDataset:
+    """Items of its own labels, as it takes them."""
+    return ImageDataset(items, answerer.preparation, classes=len(answerer.labels), multi_label=answerer.multi_label)
+
+
 def _look(
     answerer: Answerer, items: list[Item], *, batch_size: int, workers: int, on_batch: OnBatch | None, group: Processes = ALONE
 ) -> Evaluation:
     """What is said of some images."""
-    dataset = ImageDataset(items, answerer.preparation, classes=len(answerer.labels), multi_label=answerer.multi_label)
-    loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+    loader = EpochLoader(images_for(answerer, items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
     with kept_memory():
         return evaluate_batches(answerer.logits, loader, on_batch=on_batch, group=group)
 
@@ -286,8 +290,7 @@ def study_model(
     from vitrail.study.study import Look, write_study  # scikit-learn and matplotlib take a second to import
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
-    folder, observer = path_of(out) if out is not None else default_folder("studies", name), observer or Observer()
-    require_free(folder)
+    folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
     where, subjects = str(data), plain_subjects(data, images, trained.multi_label) if data is not None else None
     if subjects is not None and split is not None:

@@ -1,12 +1,8 @@
 """A model measured in every engine and precision that there is: speed, latency, memory, accuracy, and which to take."""
 
 import multiprocessing
-import re
-import resource
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -15,9 +11,9 @@ from typing import Any, cast
 import torch
 
 from vitrail.deploy.answering import Answerer, in_python
-from vitrail.deploy.artefact import Description, ExportPrecision, graph_of
-from vitrail.deploy.engines import RUNS, answerer, description_in
-from vitrail.deploy.export import ENGINE, export_graph
+from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
+from vitrail.deploy.engines import answerer, description_in
+from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import timed
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import path_of, whole_folder, write_json
@@ -26,7 +22,7 @@ from vitrail.shipping import Samples, certainty, samples_of, surely_lost
 from vitrail.study.figures import save
 from vitrail.study.pictures import frontier
 from vitrail.training.evaluation import Evaluation
-from vitrail.training.memory import kept_memory
+from vitrail.training.memory import kept_memory, peak_memory
 from vitrail.training.observer import Observer
 from vitrail.training.run_folder import name_of, require_free
 from vitrail.weights.folder import save_model
@@ -127,10 +123,6 @@ def _ways(
         save_model(folder / "model", trained, card="")
         quick = quickest_precision(torch.device("cpu"))
         ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
-        about = Description(
-            name=name_of(str(model)), labels=tuple(trained.labels), multi_label=trained.multi_label,
-            preparation=trained.preparation, precision="fp32", pixels=False,
-        )  # fmt: skip
         for to in ("onnx", "openvino"):
             for precision in ("fp32", "int8"):
                 wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
@@ -140,9 +132,9 @@ def _ways(
                 place = folder / f"{to}-{precision}"
                 place.mkdir()
                 chosen = None if samples is None else samples[0].pixels
-                own = about.changed(precision=precision)
+                about = Description.of_model(trained, name_of(str(model)), precision)
                 try:
-                    export_graph(trained, own, to, place, chosen if precision == "int8" else None)
+                    export_graph(trained, about, to, place, chosen if precision == "int8" else None)
                 except VitrailError as error:
                     observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
                     continue
@@ -176,8 +168,9 @@ def _rows(
             for way in ways:
                 known[way.name]["memory_mb"] = _memory(way, count, shape)
                 observer.advance(1)
-            for name, one in opened.items() if samples is not None else ():
-                known[name] |= _accuracy(samples[1].asked(one, observer, name)) if samples else {}
+            if samples is not None:
+                for name, one in opened.items():
+                    known[name] |= _accuracy(samples[1].asked(one, observer, name))
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
@@ -215,16 +208,9 @@ def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
 
 
 def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], told: Connection) -> None:
-    before = _peak()
+    before = peak_memory()
     way.open(threads).logits(torch.zeros(shape, dtype=torch.uint8))
-    told.send((_peak() - before) / 1e6)
-
-
-def _peak() -> float:
-    """The most memory that this process has had, in bytes; Linux counts that of its parent to the usual figure."""
-    with suppress(OSError):
-        return 1024.0 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    told.send((peak_memory() - before) / 1e6)
 
 
 def _best_rows(rows: Sequence[Row]) -> list[Row]:

@@ -3,11 +3,10 @@
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,12 +20,12 @@ from vitrail.deploy.measure import timed
 from vitrail.deploy.merging import merging, strongest
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.files import whole_folder, write_json, write_text
 from vitrail.models.inference import quickest_precision
-from vitrail.study.subjects import plain_subjects
+from vitrail.study.subjects import plain_subjects, unlabelled
 from vitrail.training.evaluation import Evaluation
 from vitrail.training.observer import Observer
-from vitrail.training.run_folder import default_folder, name_of, require_free
+from vitrail.training.run_folder import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
 
@@ -100,25 +99,17 @@ def export(
     """
     require_possible(to, precision)
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
-    folder, observer = path_of(out) if out is not None else default_folder("exports", name), observer or Observer()
-    require_free(folder)
+    folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
     chosen = asked = None
     if calibrate is not None or precision == "int8" or merge is None:
-        chosen, asked = samples_of(model, in_python(trained), calibrate, observer)
+        python = in_python(trained)
+        chosen, asked = samples_of(model, python, calibrate, observer)
     counts = _strongest(trained, chosen, max_drop, observer) if merge is None and chosen is not None else merge or 0
     with whole_folder(folder, replace=False) as draft:
         shown = merging(trained, counts) if counts else trained
-        about = Description(
-            name=name,
-            labels=tuple(trained.labels),
-            multi_label=trained.multi_label,
-            preparation=trained.preparation,
-            precision=precision,
-            any_size=any_size,
-            pixels=fold,
-        )
+        about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
         observer.begin("exporting", 0)
         written = export_graph(shown, about, to, draft, None if chosen is None else chosen.pixels)
         if to == "torch":
@@ -126,7 +117,8 @@ def export(
         figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
         figures |= {"verified": written.verified.to_dict()}
         if asked is not None:
-            figures |= _measured(trained, written.answerer, written.floats, asked, observer)
+            beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
+            figures |= _measured(python, written.answerer, beside, asked, observer)
             if precision == "int8" and not force:
                 _require_worth(figures)
         write_json(draft / FIGURES, figures)
@@ -170,6 +162,7 @@ def samples_of(
             chosen, asked, labelled = answerer.relabelled(source, chosen), answerer.relabelled(source, asked), True
         except DataError as error:
             observer.note(f"the model's own answers stand for labels: {error.what}")
+            chosen, asked = ([unlabelled(i.name, i.image, answerer.multi_label) for i in items] for items in (chosen, asked))
             labelled = False
     return (
         _prepared(answerer, chosen[:CALIBRATION], labelled, observer),
@@ -180,32 +173,32 @@ def samples_of(
 def _apart(source: ImageData, own_splits: bool) -> tuple[list[Item], list[Item]]:
     """Training images and others at random; where there are no splits, half of the images each."""
     train, rest = source.splits.get("train", []), source.splits.get(source.evaluation_split, [])
-    if (own_splits or source.has_splits) and train and rest:
-        return [train[i] for i in shuffled(len(train), 0, 0)], [rest[i] for i in shuffled(len(rest), 0, 0)]
-    every = source.split("all")
-    mixed = [every[i] for i in shuffled(len(every), 0, 0)]
-    middle = min(CALIBRATION, len(mixed) // 2)
-    return mixed[:middle] or mixed, mixed[middle:]
+    if own_splits and train and rest:
+        return _mixed(train), _mixed(rest)
+    every = _mixed(source.split("all"))
+    middle = min(CALIBRATION, len(every) // 2)
+    return every[:middle] or every, every[middle:]
 
 
-def _prepared(answerer: Answerer, items: Sequence[Item], labelled: bool, observer: Observer) -> Samples:
+def _mixed(items: Sequence[Item]) -> list[Item]:
+    """In a random order, always the same."""
+    return [items[i] for i in shuffled(len(items), 0, 0)]
+
+
+def _prepared(answerer: Answerer, items: list[Item], labelled: bool, observer: Observer) -> Samples:
     """Items as pixels, with their labels or with the model's answers in place of them."""
     observer.begin("reading images", len(items))
-    read = []
+    images, read = api.images_for(answerer, items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
-        for image in pool.map(answerer.preparation.pixels, [item.image for item in items]):
-            read.append(image)
+        for sample in pool.map(images.__getitem__, [(0, number) for number in range(len(items))]):
+            read.append(sample)
             observer.advance(1)
-    pixels = torch.from_numpy(np.stack(read))
-    if not labelled:
-        answers = Samples(pixels, torch.zeros(0), False).asked(answerer, observer, "the model").logits
-        return Samples(pixels, (answers > 0).float() if answerer.multi_label else answers.argmax(dim=1), False)
-    if answerer.multi_label:
-        labels = torch.zeros(len(items), len(answerer.labels))
-        for row, item in zip(labels, items, strict=True):
-            row[list(item.labels)] = 1
-        return Samples(pixels, labels, True)
-    return Samples(pixels, torch.tensor([item.labels[0] for item in items]), True)
+    pixels, labels = (torch.cat(part) for part in zip(*read, strict=True))
+    samples = Samples(pixels, labels, labelled)
+    if labelled:
+        return samples
+    answers = samples.asked(answerer, observer, "the model").logits
+    return replace(samples, labels=(answers > 0).float() if answerer.multi_label else answers.argmax(dim=1))
 
 
 def points_lost(before: Evaluation, after: Evaluation) -> tuple[float, float]:
@@ -241,15 +234,11 @@ def _strongest(trained: TrainedModel, samples: Samples, max_drop: float, observe
     return found
 
 
-def _measured(
-    trained: TrainedModel, answerer: Answerer, floats: Answerer | None, samples: Samples, observer: Observer
-) -> dict[str, Any]:
+def _measured(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
     """Accuracy before and after, and images per second beside the model in Python and without quantisation."""
-    plain, quick = in_python(trained), quickest_precision(torch.device("cpu"))
     before, after = samples.asked(plain, observer, "the model"), samples.asked(answerer, observer, answerer.name)
     lost, certainty_lost = points_lost(before, after)
     ways = {plain.name: plain, answerer.name: answerer}
-    beside = floats or in_python(trained, quick)
     ways.setdefault(beside.name, beside)
     observer.begin("measuring speed", 0)
     rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])

@@ -24,10 +24,7 @@ def small_model(**fields) -> TrainedModel:
 
 
 def described(trained, precision="fp32", *, pixels=False):
-    return Description(
-        name="small", labels=tuple(trained.labels), multi_label=False, preparation=trained.preparation, precision=precision,
-        pixels=pixels,
-    )  # fmt: skip
+    return Description.of_model(trained, "small", precision, pixels=pixels)
 
 
 def pixels_for(trained, count=5):

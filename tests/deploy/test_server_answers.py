@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from server_running import SHADES, Shades, noise, serving, shade, tiny
+from server_running import SHADES, Shades, noise, serving, shade
 
 import vitrail
-from vitrail import serving as servings
 from vitrail.deploy.answering import in_python
 from vitrail.study.attention import head_maps
 
@@ -18,13 +17,7 @@ PICTURES = [noise(seed, (30 + 3 * seed, 60 - 2 * seed)) for seed in range(12)]
 
 
 @pytest.fixture(scope="module")
-def model():
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def server(model):
-    look, _ = servings._look_of(model)
+def server(model, look):
     with serving(in_python(model), look=look) as found:
         yield found
 

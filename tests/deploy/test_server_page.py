@@ -10,7 +10,6 @@ from server_running import Shades, noise, serving, tiny
 from sklearn.datasets import load_sample_images
 
 import vitrail
-from vitrail import serving as servings
 from vitrail.deploy.answering import in_python
 from vitrail.deploy.server.limits import Limits
 from vitrail.study.attention import head_maps
@@ -24,13 +23,7 @@ IDLE = "document.getElementById('status').innerText === ''"
 
 
 @pytest.fixture(scope="module")
-def model():
-    return tiny()
-
-
-@pytest.fixture(scope="module")
-def server(model):
-    look, _ = servings._look_of(model)
+def server(model, look):
     with serving(in_python(model), Limits(body=500_000), look=look) as found:
         yield found
 

@@ -11,13 +11,16 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
+from vitrail.weights.folder import TrainedModel
 
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an artefact that holds its graph."""
-READ = (".onnx", ".xml")
-"""Suffixes of graphs that engines read; a ``.pt2`` may run code when it is loaded, and is not."""
+RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
+"""Engines for a graph by its suffix, the likeliest first; a ``.pt2`` may run code when it is loaded, and none reads it."""
+ENGINE = {to: RUNS[Path(file).suffix][0] for to, file in GRAPHS.items() if Path(file).suffix in RUNS}
+"""What runs each kind of graph."""
 KEY = "vitrail"
 """Under which a graph keeps its `Description`."""
 FIGURES = "export.json"
@@ -41,6 +44,21 @@ class Description(Settings):
     """Whether the graph takes images of any height and width that are multiples of the patch."""
     pixels: bool
     """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
+
+    @classmethod
+    def of_model(
+        cls, trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
+    ) -> Self:
+        """Of a graph that is to be made of a model."""
+        return cls(
+            name=name,
+            labels=tuple(trained.labels),
+            multi_label=trained.multi_label,
+            preparation=trained.preparation,
+            precision=precision,
+            any_size=any_size,
+            pixels=pixels,
+        )
 
     def given(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), as the graph takes them."""
@@ -76,12 +94,12 @@ def graph_of(reference: str | Path) -> Path | None:
     """
     path = path_of(reference)
     if path.is_dir():
-        found = [path / name for name in GRAPHS.values() if path.joinpath(name).is_file() and Path(name).suffix in READ]
+        found = [path / name for name in GRAPHS.values() if path.joinpath(name).is_file() and Path(name).suffix in RUNS]
         return found[0] if found else None
     if path.suffix.lower() == ".pt2" and path.is_file():
         hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
         raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)
-    return path if path.suffix.lower() in READ and path.is_file() else None
+    return path if path.suffix.lower() in RUNS and path.is_file() else None
 
 
 def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> str:

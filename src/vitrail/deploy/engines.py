@@ -1,9 +1,9 @@
 """What runs a graph: ONNX Runtime and OpenVINO, each imported when it is used."""
 
-import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from vitrail.deploy.answering import Answerer
-from vitrail.deploy.artefact import KEY, Description, ExportPrecision
+from vitrail.deploy.artefact import KEY, RUNS, Description, ExportPrecision
 from vitrail.deploy.measure import timed
+from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.inference import quickest_precision
 
@@ -21,9 +22,13 @@ Session = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W), as the graph takes them, to logits (B, classes); for one thread at a time."""
 
 
-def need_extra(library: str) -> ConfigError:
-    """The error where a library of the extra is missing."""
-    return ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'")
+@contextmanager
+def extra(library: str) -> Iterator[None]:
+    """Where a library is imported that is not there, the error names the extra it comes with."""
+    try:
+        yield
+    except ImportError:
+        raise ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'") from None
 
 
 def openvino() -> Any:
@@ -33,10 +38,8 @@ def openvino() -> Any:
         ConfigError: it is not installed.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
-    try:
+    with extra("openvino"):
         import openvino
-    except ImportError:
-        raise need_extra("openvino") from None
     return openvino
 
 
@@ -46,25 +49,19 @@ def onnxruntime() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
+    with extra("onnxruntime"):
         import onnxruntime
-    except ImportError:
-        raise need_extra("onnxruntime") from None
     return onnxruntime
 
 
 def onnx() -> Any:
-    """The library, without its remarks.
+    """The library.
 
     Raises:
         ConfigError: it is not installed.
     """
-    try:
+    with extra("onnx"):
         import onnx
-    except ImportError:
-        raise need_extra("onnx") from None
-    for name in ("onnx_ir", "onnxscript", "torch.onnx"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     return onnx
 
 
@@ -73,9 +70,8 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
     What int8 leaves over is computed in what the processor is quickest at.
     """
-    hint = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}.get(precision)
-    if hint is None:
-        hint = {"fp32": "f32", "bf16": "bf16"}[quickest_precision(torch.device("cpu"))]
+    hints = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}
+    hint = hints.get(precision) or hints[quickest_precision(torch.device("cpu"))]
     options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     core = openvino().Core()
     with ThreadPoolExecutor(1) as elsewhere:
@@ -101,8 +97,6 @@ ENGINES: dict[str, Callable[[Any, str, int], Session]] = {
 }
 TRIED = 8
 """Images at a time that engines are compared with."""
-RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
-"""Engines for a graph by its suffix, the likeliest first."""
 
 
 def description_in(graph: Path) -> Description:
@@ -118,15 +112,9 @@ def description_in(graph: Path) -> Description:
     except ConfigError:
         raise
     except Exception as error:  # the libraries raise many kinds
-        what = f"{graph.name} cannot be read: {_first_line(error)}"
+        what = f"{graph.name} cannot be read: {first_line(error)}"
         raise ModelFileError(what, where=graph, hint="export the model again") from error
     return Description.of(text, where=graph)
-
-
-def _first_line(error: Exception) -> str:
-    """What an engine says is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def _metadata_of_onnx(graph: Path) -> str | None:
@@ -157,15 +145,22 @@ def answerer(graph: Path, engine: str, *, precision: ExportPrecision | None = No
     if engine not in RUNS[graph.suffix.lower()]:
         hint = f"take {' or '.join(RUNS[graph.suffix.lower()])}, or export the model to onnx"
         raise ConfigError(f"{engine} does not read {graph.suffix} files", where="--engine", hint=hint)
-    about = description_in(graph)
+    return _opened(graph, engine, description_in(graph), precision, threads)
+
+
+def _opened(
+    graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
+) -> Answerer:
+    """As `answerer`, of a graph that has been asked what it is."""
+    made = precision or about.precision
     try:
-        session = ENGINES[engine](graph, precision or about.precision, threads or torch.get_num_threads())
+        session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
     except ConfigError:
         raise
     except Exception as error:
-        what = f"{engine} cannot run {graph.name}: {_first_line(error)}"
+        what = f"{engine} cannot run {graph.name}: {first_line(error)}"
         raise ModelFileError(what, where=graph, hint="export the model again, or take another --engine") from error
-    return as_answerer(session, about, f"{engine} {precision or about.precision}")
+    return as_answerer(session, about, f"{engine} {made}")
 
 
 def as_answerer(session: Session, about: Description, name: str) -> Answerer:
@@ -188,10 +183,10 @@ def quickest(graph: Path, *, measure: bool = True) -> Answerer:
         ModelFileError: no engine can run it.
         ConfigError: none is installed.
     """
-    found, why = [], None
+    found, why, about = [], None, description_in(graph)
     for engine in RUNS[graph.suffix.lower()]:
         try:
-            found.append(answerer(graph, engine))
+            found.append(_opened(graph, engine, about))
         except (ConfigError, ModelFileError) as error:
             why = why or error
         if found and not measure:
@@ -200,8 +195,7 @@ def quickest(graph: Path, *, measure: bool = True) -> Answerer:
         raise why or ModelFileError("no engine reads it", where=graph)
     if len(found) == 1:
         return found[0]
-    height, width = found[0].preparation.image_size
-    pixels = torch.randint(0, 256, (TRIED, found[0].preparation.channels, height, width), dtype=torch.uint8)
+    pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)
     rates = {name: t.images_per_second for name, t in timed({f.name: f.logits for f in found}, pixels, seconds=0.3).items()}
     best = max(found, key=lambda one: rates[one.name])
     sys.stderr.write(f"engine: {best.name} ({', '.join(f'{name} {rate:.0f} images/s' for name, rate in rates.items())})\n")

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.answering import Answerer
-from vitrail.deploy.artefact import GRAPHS, KEY, Description, Target
+from vitrail.deploy.artefact import ENGINE, GRAPHS, KEY, Description, Target
 from vitrail.deploy.engines import ENGINES, Session, as_answerer, onnx, openvino, openvino_session
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
+from vitrail.models.inference import Answering, sharing_copy
 from vitrail.models.resizing import AnySize, AnySizeGraph
 from vitrail.models.vit import ViT
 from vitrail.parts.attention import Apart, Attention
@@ -32,8 +33,12 @@ LARGEST_FILE = 1_800_000_000
 """Bytes of weights that one ONNX file has room for, less than its 2 GiB; more of them lie in a file beside it."""
 MOST_PATCHES = 4096
 """Rows, and columns, of patches in images of any size."""
-ENGINE = {"onnx": "onnxruntime", "openvino": "openvino"}
-"""What runs each kind of graph."""
+HALF = {
+    ("onnx", "fp16"): torch.float16,
+    ("torch", "fp16"): torch.float16,
+    ("torch", "bf16"): torch.bfloat16,
+}
+"""What graphs compute in that are traced in less than fp32; in the others the engine does it."""
 
 
 class Network(nn.Module):
@@ -47,20 +52,19 @@ class Network(nn.Module):
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32, preparation: Preparation | None = None):
         super().__init__()
-        self.model = model if dtype == torch.float32 else copy.deepcopy(model).to(dtype)
-        self.dtype, self.preparation = dtype, preparation
+        self.answering = Answering(model if dtype == torch.float32 else copy.deepcopy(model).to(dtype), dtype)
+        self.preparation = preparation
 
     def forward(self, images: Tensor) -> Tensor:
         if self.preparation is not None:
             images = self.preparation.normalize(images)
-        logits: Tensor = self.model(images.to(self.dtype))
-        return logits.float()
+        logits: Tensor = self.answering(images)
+        return logits
 
 
 def apart(model: ViT) -> ViT:
     """A copy, of the same weights, with three projections in place of every fused one."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    found = copy.deepcopy(model, shared)
+    found = sharing_copy(model)
     for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:
         attention.set_submodule("qkv", Apart(attention.qkv, attention.widths))
     return found
@@ -156,10 +160,9 @@ def write_torch(program: torch.export.ExportedProgram, about: Description, folde
 
 def session_of(file: Path, to: Target, precision: str) -> Session:
     """What runs a graph that was just written."""
-    if to != "torch":
-        with explained("the written graph cannot be run"):
-            return ENGINES[ENGINE[to]](file, precision, torch.get_num_threads())
     with explained("the written graph cannot be run"):
+        if to != "torch":
+            return ENGINES[ENGINE[to]](file, precision, torch.get_num_threads())
         module = torch.export.load(file).module()  # this process has written it
 
     @torch.inference_mode()
@@ -259,28 +262,27 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     Raises:
         ExportError: it cannot be made, or does not answer as the model does.
     """
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16} if to == "torch" else {"fp16": torch.float16} if to == "onnx" else {}
-    dtype = half.get(about.precision, torch.float32)
-    model = trained.model.eval()
+    c, model, int8 = trained.config, trained.model.eval(), about.precision == "int8"
     single = apart(model) if to == "openvino" else model
     made = AnySizeGraph(single) if about.any_size else single
-    network, steps = Network(made, dtype, about.preparation if about.pixels else None), trained.config.patch_size
-    program = trace(network, trained.config.channels, trained.config.image_size, steps if about.any_size else None)
-    kept = last_products(program, trained.config.depth)
-    given = [] if images is None else [about.given(image[None]).numpy() for image in images]
-    floats: Session | None = None
+    dtype = HALF.get((to, about.precision), torch.float32)
+    network = Network(made, dtype, about.preparation if about.pixels else None)
+    program = trace(network, c.channels, c.image_size, c.patch_size if about.any_size else None)
+    kept = last_products(program, c.depth) if int8 else set()
+    given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
+    floats: Answerer | None = None
     if to == "openvino":
         graph = to_openvino(program)
-        if about.precision == "int8":
-            floats, graph = openvino_session(graph, "quickest", torch.get_num_threads()), quantise_openvino(graph, given, kept)
+        if int8:
+            session = openvino_session(graph, "quickest", torch.get_num_threads())
+            floats, graph = as_answerer(session, about, "openvino floats"), quantise_openvino(graph, given, kept)
         file = write_openvino(graph, about, folder)
     elif to == "onnx":
         file = write_onnx(to_onnx(program), about, folder)
-        if about.precision == "int8":
+        if int8:
             file = quantise_onnx(file, given, kept)
     else:
         file = write_torch(program, about, folder)
     session = session_of(file, to, about.precision)
     name = f"{ENGINE.get(to, 'torch')} {about.precision}"
-    floating = None if floats is None else as_answerer(floats, about, "openvino floats")
-    return Written(as_answerer(session, about, name), verify(session, trained, about), floating)
+    return Written(as_answerer(session, about, name), verify(session, trained, about), floats)

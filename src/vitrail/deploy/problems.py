@@ -14,6 +14,12 @@ class ExportError(VitrailError):
     """A graph that could not be made, or does not answer as the model does."""
 
 
+def first_line(error: Exception) -> str:
+    """What a library says is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
 @contextmanager
 def explained(what: str) -> Iterator[None]:
     """Exporters are quiet inside, and whatever they fail with is one clear error."""
@@ -28,9 +34,8 @@ def explained(what: str) -> Iterator[None]:
     except VitrailError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         hint = "try another --to; --debug shows all that was said"
-        raise ExportError(f"{what}: {lines[0][:300]}", where="export", hint=hint) from error
+        raise ExportError(f"{what}: {first_line(error)}", where="export", hint=hint) from error
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

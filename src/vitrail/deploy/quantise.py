@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitrail.deploy.engines import need_extra, onnx, openvino
+from vitrail.deploy.engines import extra, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
 
 SMOOTH = 0.8
@@ -71,12 +71,10 @@ def last_products(program: torch.export.ExportedProgram, depth: int) -> set[str]
 
 def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]) -> Any:
     openvino()  # before NNCF, which would import its part that reports over the network
-    try:
+    with extra("nncf"):
         import nncf
         from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, AdvancedSmoothQuantParameters
         from nncf.quantization.range_estimator import RangeEstimatorParametersSet
-    except ImportError:
-        raise need_extra("nncf") from None
     if not images:
         raise ExportError("there are no images to learn the ranges of activations from", where="--calibrate")
     with explained("the model cannot be quantised"):

@@ -1,7 +1,7 @@
 """A model that only answers, as fast as it can."""
 
 import copy
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vitrail.parts.packed import PackedLinear, can_pack
 
 Precision = Literal["fp32", "bf16"]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Answering(nn.Module):
@@ -31,6 +32,12 @@ def quickest_precision(device: torch.device) -> Precision:
     return "bf16" if known.get("avx512_bf16") or known.get("amx_bf16") else "fp32"
 
 
+def sharing_copy(model: Model) -> Model:
+    """A copy whose modules can be replaced, of the very same parameters and buffers."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
+
+
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 
@@ -38,8 +45,7 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
     """
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    fast = copy.deepcopy(model, shared).eval()
+    fast = sharing_copy(model).eval()
     for name, module in list(fast.named_modules()):
         if type(module) is nn.Linear and can_pack(module.weight.device):
             fast.set_submodule(name, PackedLinear(module, dtype))

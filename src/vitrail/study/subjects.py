@@ -51,7 +51,7 @@ def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> S
     else:
         files = [path] if path.is_file() and is_image(path) else []
     chosen = [files[i] for i in spread(len(files), count)]
-    return Subjects([_unlabelled(file.name, file, multi_label) for file in chosen]) if files else None
+    return Subjects([unlabelled(file.name, file, multi_label) for file in chosen]) if files else None
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
@@ -63,11 +63,11 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
         items = trained.relabelled(data, items)
     except DataError as error:
         why = f"errors are left out: {error.what}"
-        items = [_unlabelled(item.name, item.image, trained.multi_label) for item in items]
+        items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
     return Subjects(items, split, not why, why, known, asked, unprobed)
 
 
-def _unlabelled(name: str, image: Source, multi_label: bool) -> Item:
+def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
     """An item whose label means nothing, and is of the kind that the model gives."""
     return Item(name, image, () if multi_label else 0)
 

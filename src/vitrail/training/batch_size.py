@@ -2,7 +2,6 @@
 
 import gc
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 
 from vitrail.errors import ConfigError
 from vitrail.training.loop import Trainer
+from vitrail.training.memory import peak_memory
 
 SHARE = 0.8
 """Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
@@ -90,9 +90,7 @@ def _peak() -> float:
     """The most bytes that this process has ever held: on a GPU, if there is one, else in main memory."""
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_reserved())
-    import resource  # Windows has none
-
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    return peak_memory()
 
 
 def _used() -> float:

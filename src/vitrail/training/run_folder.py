@@ -234,6 +234,13 @@ def default_folder(results: str, source: str) -> Path:
     return path_of(results) / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def free_folder(out: str | Path | None, results: str, source: str) -> Path:
+    """A folder to write that does not exist: ``out``, or the default one."""
+    folder = path_of(out) if out is not None else default_folder(results, source)
+    require_free(folder)
+    return folder
+
+
 def now() -> str:
     """The local time to the second."""
     return datetime.now().isoformat(sep=" ", timespec="seconds")
