@@ -4,7 +4,6 @@ from collections import Counter
 
 import onnx
 import pytest
-import torch
 
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy.engines import answerer, openvino
@@ -36,7 +35,8 @@ def test_products_are_integer_but_those_that_suffer(tmp_path):
     scopes = {n.name: next(e.value for e in n.metadata_props if "scope" in e.key) for n in products}
     integer = {n.name for n in products if n.input[0] in scaled and n.input[1] in scaled}
     floats = [scopes[n.name] for n in products if n.name not in integer]
-    assert len(integer) >= 8  # qkv, output, two of each MLP but the last, head
+    assert sum("linear" in scopes[name] for name in integer) == 7  # of two blocks all but one
+    assert any("head.linear" in scope for scope in floats)
     assert any("blocks.1.mlp.layer.contract" in scope for scope in floats)
     assert sum("matmul" in scope for scope in floats) == 3  # similarity, tokens, sizes
     assert not any("blocks.0.mlp.layer" in scope for scope in floats)
@@ -54,16 +54,28 @@ def test_openvino_keeps_attention_in_floats(tmp_path):
             assert all(node.input_value(i).get_node().get_type_name() != "FakeQuantize" for i in range(3))
 
 
-@pytest.mark.parametrize("fields", [{}, {"block": "parallel"}])
-def test_the_last_product_of_the_last_mlp_is_found(fields):
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {"blocks.1.mlp.layer.contract", "head.linear"}),
+        ({"block": "parallel"}, {"blocks.1.layer.mlp.contract", "head.linear"}),
+        ({"head": "mlp"}, {"blocks.1.mlp.layer.contract", "head.hidden", "head.linear"}),
+        ({"pool": "attention"}, {"blocks.1.mlp.layer.contract", "head.linear"}),
+    ],
+)
+def test_the_head_and_the_last_product_of_all_tokens_are_found(fields, expected):
     trained = small_model(**fields)
     program = trace(Network(trained.model), 3, (32, 32))
-    (name,) = last_products(program, 2)
-    node = next(node for node in program.graph.nodes if node.name == name)
-    parameter = trained.model.get_parameter
-    weight = parameter("blocks.1.layer.mlp.contract.weight" if fields else "blocks.1.mlp.layer.contract.weight")
-    placed = program.graph_signature.inputs_to_parameters[node.args[1].name]
-    assert torch.equal(program.state_dict[placed], weight)
+    kept, placed = last_products(program, 2), program.graph_signature.inputs_to_parameters
+    weights = {placed[node.args[1].name] for node in program.graph.nodes if node.name in kept}
+    assert weights == {f"answering.model.{name}.weight" for name in expected}
+
+
+@pytest.mark.parametrize("fields", [{"embedding": "pooled-stem", "patch_size": 4}, {"head": "mlp"}, {}])
+def test_a_mean_over_tokens_is_answered_alone_as_among_others(fields, tmp_path):
+    trained = small_model(pool="mean", class_token=False, **fields)
+    written = export_graph(trained, described(trained, "int8"), "openvino", tmp_path, pixels_for(trained, 16))
+    assert written.verified.largest < 1e-3
 
 
 def test_without_images_there_are_no_ranges(trained, tmp_path):
