@@ -114,6 +114,21 @@ def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_pat
     assert notes == ["no merging loses less than -100 points"]
 
 
+def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(model, pictures, tmp_path, monkeypatch):
+    lost = iter([3.0, 0.6, 0.4])
+    monkeypatch.setattr(shipping, "strongest", lambda config, allowed: shipping.weaker(config, (4, 4))[0])
+    monkeypatch.setattr(shipping, "surely_lost", lambda *found: next(lost))
+    notes = []
+    observer = type("Notes", (shipping.Observer,), {"note": lambda self, text: notes.append(text)})()
+    folder, figures = shipping.export(
+        model, tmp_path / "out", to="openvino", calibrate=pictures, merge=None, max_drop=0.5, observer=observer
+    )
+    tried = shipping.weaker(vitrail.open_model(model).config, (4, 4))
+    assert figures["token_merging"] == tried[2] and any(tried[2])
+    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), notes, strict=True)] == [True, True]
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
 # what is refused, and leaves nothing
 
 

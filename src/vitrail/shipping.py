@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import export_graph, require_possible
 from vitrail.deploy.measure import timed
-from vitrail.deploy.merging import merging, strongest
+from vitrail.deploy.merging import merging, strongest, weaker
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import whole_folder, write_json, write_text
@@ -106,24 +107,29 @@ def export(
     if calibrate is not None or precision == "int8" or merge is None:
         python = in_python(trained)
         chosen, asked = samples_of(model, python, calibrate, observer)
-    counts = _strongest(trained, chosen, max_drop, observer) if merge is None and chosen is not None else merge or 0
-    with whole_folder(folder, replace=False) as draft:
-        shown = merging(trained, counts) if counts else trained
-        about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
-        observer.begin("exporting", 0)
-        written = export_graph(shown, about, to, draft, None if chosen is None else chosen.pixels)
-        if to == "torch":
-            fill_folder(draft, shown, card=shown.card or shown.plain_card())
-        figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
-        figures |= {"verified": written.verified.to_dict()}
-        if asked is not None:
-            beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
-            figures |= _measured(python, written.answerer, beside, asked, observer)
-            if precision == "int8" and not force:
-                _require_worth(figures)
-        write_json(draft / FIGURES, figures)
-        if to != "torch":
-            write_text(draft / "README.md", artefact_card(about, to, figures))
+    limit = _Limit(trained, chosen, max_drop, observer) if merge is None and chosen is not None else None
+    schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
+    for counts in schedules:
+        with suppress(_TooMuchLostError), whole_folder(folder, replace=False) as draft:
+            shown = merging(trained, counts) if counts else trained
+            about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
+            observer.begin("exporting", 0)
+            written = export_graph(shown, about, to, draft, None if chosen is None else chosen.pixels)
+            if limit and any(shown.config.merged):
+                limit.require(written.answerer)
+            if to == "torch":
+                fill_folder(draft, shown, card=shown.card or shown.plain_card())
+            figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
+            figures |= {"verified": written.verified.to_dict()}
+            if asked is not None:
+                beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
+                figures |= _measured(python, written.answerer, beside, asked, observer)
+                if precision == "int8" and not force:
+                    _require_worth(figures)
+            write_json(draft / FIGURES, figures)
+            if to != "torch":
+                write_text(draft / "README.md", artefact_card(about, to, figures))
+            break
     return folder, figures
 
 
@@ -218,20 +224,48 @@ def certainty(evaluation: Evaluation) -> float:
     return evaluation.probabilities.gather(1, evaluation.labels[:, None]).mean().item()
 
 
-def _strongest(trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer) -> tuple[int, ...]:
-    """The schedule of merging that merges most within a drop of accuracy."""
-    precision = quickest_precision(torch.device("cpu"))
-    before = samples.asked(in_python(trained, precision), observer, "the model")
+class _TooMuchLostError(Exception):
+    """Of what was written with merging; less of it is tried next."""
 
-    def allowed(counts: tuple[int, ...]) -> bool:
-        merged = in_python(merging(trained, counts), precision)
-        lost = points_lost(before, samples.asked(merged, observer, f"merging {max(counts)} patches at a time"))
-        return max(lost) <= max_drop
 
-    found = strongest(trained.config, allowed)
-    if not any(found):
-        observer.note(f"no merging loses less than {max_drop:g} points")
-    return found
+class _Limit:
+    """What merging may lose on some images.
+
+    Args:
+        trained: the model.
+        samples: the images.
+        max_drop: points that may be lost, of accuracy and of the mean probability of the right label.
+        observer: told how it goes.
+    """
+
+    def __init__(self, trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer):
+        self.trained, self.samples, self.max_drop, self.observer = trained, samples, max_drop, observer
+        self.precision = quickest_precision(torch.device("cpu"))
+        self.before = samples.asked(in_python(trained, self.precision), observer, "the model")
+
+    def strongest(self) -> tuple[int, ...]:
+        """The schedule that merges most within it, in Python."""
+        found = strongest(self.trained.config, self._allowed)
+        if not any(found):
+            self.observer.note(f"no merging loses less than {self.max_drop:g} points")
+        return found
+
+    def _allowed(self, counts: tuple[int, ...]) -> bool:
+        merged = in_python(merging(self.trained, counts), self.precision)
+        answers = self.samples.asked(merged, self.observer, f"merging {max(counts)} patches at a time")
+        return max(points_lost(self.before, answers)) <= self.max_drop
+
+    def require(self, answerer: Answerer) -> None:
+        """Refuse a graph that loses more, with all that was done to it.
+
+        Raises:
+            _TooMuchLostError: it does.
+        """
+        answers = self.samples.asked(answerer, self.observer, answerer.name)
+        lost = surely_lost(*points_lost(self.before, answers), len(self.samples.pixels))
+        if lost > self.max_drop:
+            self.observer.note(f"{answerer.name} with merging loses {lost:.2f} points; it is tried with less of it")
+            raise _TooMuchLostError
 
 
 def _measured(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:

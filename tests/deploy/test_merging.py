@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from deploy.small import small_model
-from vitrail.deploy.merging import SHARES, merging, read_merging, schedule, strongest
+from vitrail.deploy.merging import SHARES, merging, read_merging, schedule, strongest, weaker
 from vitrail.errors import ConfigError
 from vitrail.models.registry import model_config
 
@@ -26,6 +26,13 @@ def test_the_strongest_that_is_allowed_is_found(limit):
     best = max((share for share in SHARES if round(share * 196) <= limit * 196), default=0)
     assert strongest(config, allowed) == schedule(config, best)
     assert len(tried) <= 4
+
+
+def test_weaker_schedules_go_down_to_none():
+    config = model_config("ViT-Ti/16")
+    found = weaker(config, schedule(config, 0.1))
+    assert [max(counts) for counts in found] == [20, 16, 12, 8, 0]
+    assert weaker(config, schedule(config, 0)) == [(0,) * 12]
 
 
 def test_a_merging_model_shares_the_weights():

@@ -45,6 +45,11 @@ def strongest(config: ViTConfig, allowed: Callable[[tuple[int, ...]], bool]) -> 
     return found
 
 
+def weaker(config: ViTConfig, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The schedule, and those that merge less, down to none."""
+    return [counts, *(tried for share in (*SHARES[::-1], 0) if sum(tried := schedule(config, share)) < sum(counts))]
+
+
 def read_merging(text: str) -> int | tuple[int, ...] | None:
     """What a command calls it: a number, numbers with commas between them, or ``auto``, which is None.
 

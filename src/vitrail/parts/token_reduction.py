@@ -11,8 +11,7 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
     """Token merging (Bolya et al. 2022, https://arxiv.org/abs/2210.09461): every second patch offers itself to the others.
 
     Each finds among them the one whose key has the most similar direction; the ``count`` best pairs become one token, the mean
-    of all the patches in it. With M (B, N − count, N), which has a one where an old token goes into a new, and sizes s, that is
-    ``s' = M s`` and ``x' = M (s x) / s'``.
+    of all the patches in it: with sizes s, ``s'`` sums them and ``x'`` is the sum of all ``s x`` over ``s'``.
 
     Args:
         x: (B, N, D).
@@ -24,25 +23,29 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
     Returns:
         Tokens (B, N − count, D), their sizes (B, N − count, 1), and the place (B, N) of every old token among the new ones.
     """
-    batch, patches = x.shape[0], x.shape[1] - prefix
+    patches = x.shape[1] - prefix
     count, even, odd = min(count, patches // 2), (patches + 1) // 2, patches // 2
     keys = F.normalize(keys[:, prefix:].float(), dim=-1)
     best, partner = (keys[:, ::2] @ keys[:, 1::2].mT).max(dim=-1)  # (B, even)
-    rank = best.argsort(dim=1, descending=True).argsort(dim=1)
-    kept = prefix + even - count  # new tokens are the prefix, even patches that stay, odd patches
-    places = torch.cat(
-        [
-            torch.arange(prefix, device=x.device).expand(batch, -1),
-            torch.where(rank < count, kept + partner, prefix + rank - count),
-            torch.arange(kept, kept + odd, device=x.device).expand(batch, -1),
-        ],
-        dim=1,
-    )
-    place = places[:, _in_turns(prefix, patches).to(x.device)]
-    goes = place[:, None] == torch.arange(kept + odd, device=x.device)[:, None]
-    matrix = goes.to(x.dtype)  # M
-    new_sizes = matrix @ sizes
-    return matrix @ (x * sizes) / new_sizes, new_sizes, place
+    order = best.argsort(dim=1, descending=True)
+    going, staying = order[:, :count], order[:, count:]
+    into = partner.gather(1, going)[:, None] == torch.arange(odd, device=x.device)[:, None]  # (B, odd, count)
+
+    def summed(t: Tensor) -> Tensor:
+        """The prefix, even patches that stay, and odd ones with what goes into them."""
+        evens = t[:, prefix::2]
+        grown = t[:, prefix + 1 :: 2] + into.to(t.dtype) @ keep_tokens(evens, going)
+        return torch.cat([t[:, :prefix], keep_tokens(evens, staying), grown], dim=1)
+
+    rank, kept = order.argsort(dim=1), prefix + even - count
+    places = [
+        torch.arange(prefix, device=x.device).expand(x.shape[0], -1),
+        torch.where(rank < count, kept + partner, prefix + rank - count),
+        torch.arange(kept, kept + odd, device=x.device).expand(x.shape[0], -1),
+    ]
+    place = torch.cat(places, dim=1)[:, _in_turns(prefix, patches).to(x.device)]
+    new_sizes = summed(sizes)
+    return summed(x * sizes) / new_sizes, new_sizes, place
 
 
 def _in_turns(prefix: int, patches: int) -> Tensor:
@@ -64,7 +67,8 @@ def random_keep(batch: int, patches: int, *, prefix: int, drop: float, device: t
 
 def keep_tokens(x: Tensor, kept: Tensor) -> Tensor:
     """The tokens of (B, N, D) at the indices ``kept`` (B, K): (B, K, D)."""
-    return x.gather(1, kept[..., None].expand(-1, -1, x.shape[-1]))
+    first = x.shape[1] * torch.arange(x.shape[0], device=x.device)[:, None]  # of each sample, were all tokens in one sequence
+    return x.flatten(0, 1).index_select(0, (first + kept).flatten()).unflatten(0, kept.shape)
 
 
 def keep_bias(bias: Tensor, kept: Tensor) -> Tensor:
