@@ -9,9 +9,11 @@ import platform
 import sys
 from pathlib import Path
 
+import deployed
 import inference
 import long_sequences
 import packing
+import serving
 import start
 import torch
 import training_step
@@ -39,6 +41,8 @@ def main() -> None:
         "Inference": inference,
         "Images of 32 sizes in one sequence, ViT-Ti/16": packing,
         "Peak memory of a forward pass": long_sequences,
+        "Deployed, batch 16": deployed,
+        "Served": serving,
         "Start": start,
     }
     parts = [

@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import side_by_side
 import torch
 
 sys.path.append(str(Path(__file__).parent.parent / "tests/deploy"))
@@ -34,32 +35,40 @@ def alone(model: str, engine: str, batch: int, seconds: float) -> float:
     return count / (time.monotonic() - begin)
 
 
-def main() -> None:
-    """The table, in Markdown."""
+def served(model: str, engine: str, *, quick: bool) -> str:
+    """The table of one model, in Markdown."""
+    seconds, requests = 6.0 if quick else 20.0, [request(content, close=False) for content in photographs()]
+    own = alone(model, engine, BATCH, seconds)
+    with Process("-m", "vitrail", "serve", model, "--port", "0", "--engine", engine) as server:
+        one = saturating(server.url, requests, 1, seconds / 2)
+        saturating(server.url, requests, 2 * BATCH, seconds / 3)
+        full = saturating(server.url, requests, 2 * BATCH, seconds)
+        rate = full.counts[200] / max(at + took for _, took, at in full.answers)
+        over = arriving(server.url, requests, FACTOR * rate, seconds)
+    answered = f"{over.counts[200]} answered, {over.counts[429]} refused"
+    rows = [
+        [f"the model alone, batches of {BATCH}", f"{own:.1f} images/s"],
+        [f"served, {2 * BATCH} clients", f"{rate:.1f} images/s, {100 * rate / own:.0f} %"],
+        ["latency, one client", f"{ms(one.share(200, 0.5))}, 99 %: {ms(one.share(200, 0.99))}"],
+        [f"latency, {2 * BATCH} clients", f"{ms(full.share(200, 0.5))}, 99 %: {ms(full.share(200, 0.99))}"],
+        [
+            f"{FACTOR} times as many as it can answer",
+            f"{answered}, 99 % of refusals in {ms(over.share(429, 0.99))}",
+        ],
+    ]
+    return side_by_side.table([Path(model).name, "found"], rows)
+
+
+def main(*, quick: bool) -> str:
+    """The table of a ViT-B/16, in Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        return served(str(save_model(Path(folder) / "ViT-B-16", "ViT-B/16")), "auto", quick=quick)
+
+
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", help="anything that vitrail serve takes; a ViT-B/16 by default")
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    seconds = 6.0 if given.quick else 20.0
-    requests = [request(content, close=False) for content in photographs()]
-    with tempfile.TemporaryDirectory() as folder:
-        model = given.model or str(save_model(Path(folder) / "model", "ViT-B/16"))
-        own = alone(model, given.engine, BATCH, seconds)
-        with Process("-m", "vitrail", "serve", model, "--port", "0", "--engine", given.engine) as server:
-            one = saturating(server.url, requests, 1, seconds / 2)
-            saturating(server.url, requests, 2 * BATCH, seconds / 3)
-            full = saturating(server.url, requests, 2 * BATCH, seconds)
-            served = full.counts[200] / max(at + took for _, took, at in full.answers)
-            over = arriving(server.url, requests, FACTOR * served, seconds)
-    print("| what | found |\n|---|---|")
-    print(f"| the model alone, batches of {BATCH} | {own:.1f} images/s |")
-    print(f"| served, {2 * BATCH} clients | {served:.1f} images/s, {100 * served / own:.0f} % |")
-    print(f"| latency, one client | {ms(one.share(200, 0.5))}, 99 %: {ms(one.share(200, 0.99))} |")
-    print(f"| latency, {2 * BATCH} clients | {ms(full.share(200, 0.5))}, 99 %: {ms(full.share(200, 0.99))} |")
-    answered = f"{over.counts[200]} answered, {over.counts[429]} refused"
-    print(f"| {FACTOR} times as many as it can answer | {answered}, 99 % of refusals in {ms(over.share(429, 0.99))} |")
-
-
-if __name__ == "__main__":
-    main()
+    print(served(given.model, given.engine, quick=given.quick) if given.model else main(quick=given.quick))
