@@ -58,6 +58,18 @@ def test_an_answer_is_not_overwritten_by_the_next(graphs):
         assert torch.equal(first, kept)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 9])
+def test_a_batch_in_pieces_is_answered_as_each_image_alone(graphs, threads):
+    ask, pixels = answerer(graphs["openvino"], "openvino", threads=threads).logits, pixels_for(graphs["model"], 17)
+    alone = torch.cat([ask(image[None]) for image in pixels])
+    for count in (2, 3, 4, 5, 8, 17):
+        first = ask(pixels[:count])
+        kept = first.clone()
+        torch.testing.assert_close(first, alone[:count], atol=1e-5, rtol=0)
+        ask(pixels.flip(0)[:count])
+        assert torch.equal(first, kept)
+
+
 def test_an_engine_that_does_not_read_a_graph_names_those_that_do(graphs):
     with pytest.raises(ConfigError, match=r"onnxruntime does not read \.xml"):
         answerer(graphs["openvino"], "onnxruntime")

@@ -2,14 +2,16 @@
 
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
+import torch
 
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy.engines import answerer, openvino
-from vitrail.deploy.export import Network, export_graph, trace
+from vitrail.deploy.export import Network, export_graph, to_openvino, trace
 from vitrail.deploy.problems import ExportError
-from vitrail.deploy.quantise import last_products
+from vitrail.deploy.quantise import _origin, _sums_of_convolutions, last_products, quantise_openvino
 
 
 @pytest.mark.parametrize(("to", "engine"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
@@ -82,3 +84,17 @@ def test_without_images_there_are_no_ranges(trained, tmp_path):
     with pytest.raises(ExportError, match="no images") as error:
         export_graph(trained, described(trained, "int8"), "openvino", tmp_path)
     assert error.value.where == "--calibrate"
+
+
+def test_convolutions_keep_their_biases(tmp_path):
+    trained = small_model(pool="mean", class_token=False, embedding="pooled-stem", patch_size=4)
+    for module in trained.model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.normal_(module.bias)
+    graph = to_openvino(trace(Network(trained.model), 3, (32, 32)))
+    quantised = quantise_openvino(graph, [torch.randn(1, 3, 32, 32).numpy() for _ in range(4)], set())
+    found = [_sums_of_convolutions(each) for each in (graph, quantised)]
+    before, after = ({name: _origin(node.input_value(1).get_node()).get_data() for name, node in each.items()} for each in found)
+    assert len(before) >= 5
+    for name, bias in before.items():
+        assert np.array_equal(after[name].ravel(), bias.ravel())

@@ -38,7 +38,7 @@ def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) 
     products = [node for node in graph.get_ordered_ops() if node.get_type_name() == "MatMul"]
     both = [node.get_friendly_name() for node in products if not _is_weight(node.input_value(1).get_node())]
     named = [n.get_friendly_name() for n in products if n.get_friendly_name().partition("/")[0] in kept]
-    return _quantise(graph, list(images), [*both, *named], ["ScaledDotProductAttention"])
+    return _with_biases_of(graph, _quantise(graph, list(images), [*both, *named], ["ScaledDotProductAttention"]))
 
 
 def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> Path:
@@ -90,18 +90,39 @@ def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]
             model_type=nncf.ModelType.TRANSFORMER,
             ignored_scope=nncf.IgnoredScope(names=floats, types=kinds),
             advanced_parameters=AdvancedQuantizationParameters(
-                disable_bias_correction=True,  # it brings nothing to a ViT, and behind a convolutional stem it loses
                 smooth_quant_alphas=AdvancedSmoothQuantParameters(convolution=-1, matmul=SMOOTH),
                 activations_range_estimator_params=RangeEstimatorParametersSet.MINMAX,
             ),
         )
 
 
+def _with_biases_of(graph: Any, quantised: Any) -> Any:
+    """The quantised graph with the biases that convolutions had: NNCF corrects them by means, which padding makes wrong."""
+    had = _sums_of_convolutions(graph)
+    for name, node in _sums_of_convolutions(quantised).items():
+        bias = had[name].input_value(1)
+        constant = openvino().opset13.constant(_origin(bias.get_node()).get_data().reshape(bias.get_shape()))
+        node.input(1).replace_source_output(constant.output(0))
+    return quantised
+
+
+def _sums_of_convolutions(graph: Any) -> dict[str, Any]:
+    """The nodes that add biases to convolutions, by name."""
+    convolutions = [node for node in graph.get_ordered_ops() if node.get_type_name() == "Convolution"]
+    nodes = [target.get_node() for node in convolutions for target in node.output(0).get_target_inputs()]
+    return {n.get_friendly_name(): n for n in nodes if n.get_type_name() == "Add" and _is_weight(n.input_value(1).get_node())}
+
+
 def _is_weight(node: Any) -> bool:
     """Whether a value is a constant, possibly of another type or turned."""
+    return bool(_origin(node).get_type_name() == "Constant")
+
+
+def _origin(node: Any) -> Any:
+    """What a value is before its type or shape changes."""
     while node.get_type_name() in ("Convert", "Transpose", "Reshape"):
         node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "Constant")
+    return node
 
 
 def _traced_from(node: Any) -> str:
