@@ -81,8 +81,8 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
     def compiled(streams: int) -> Any:
         options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": streams}
         with ThreadPoolExecutor(1) as elsewhere:
-            # It moves this thread's signal stack into memory of its own; when models go in the order they came, the next signal
-            # would find none.
+            # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two
+            # models that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.
             return elsewhere.submit(core.compile_model, graph, "CPU", options).result()
 
     whole = compiled(1)
@@ -94,7 +94,7 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
 
     def run(images: np.ndarray) -> np.ndarray:
         if pieces == 1 or len(images) < 2 * pieces:
-            return np.asarray(whole(images)[0])
+            return np.array(whole(images)[0])  # a copy: the next call writes where this one wrote
         for request, piece in zip(requests(), np.array_split(images, pieces), strict=True):
             request.start_async([piece])
         for request in requests():

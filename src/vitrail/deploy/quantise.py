@@ -98,11 +98,11 @@ def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]
 
 def _with_biases_of(graph: Any, quantised: Any) -> Any:
     """The quantised graph with the biases that convolutions had: NNCF corrects them by means, which padding makes wrong."""
-    had = _sums_of_convolutions(graph)
-    for name, node in _sums_of_convolutions(quantised).items():
+    had, has = _sums_of_convolutions(graph), _sums_of_convolutions(quantised)
+    for name in had.keys() & has.keys():
         bias = had[name].input_value(1)
         constant = openvino().opset13.constant(_origin(bias.get_node()).get_data().reshape(bias.get_shape()))
-        node.input(1).replace_source_output(constant.output(0))
+        has[name].input(1).replace_source_output(constant.output(0))
     return quantised
 
 

@@ -21,7 +21,8 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
         prefix: tokens before the patches, which stay as they are.
 
     Returns:
-        Tokens (B, N − count, D), their sizes (B, N − count, 1), and the place (B, N) of every old token among the new ones.
+        Tokens (B, N − count, D): the prefix, what is left of the patches that offered themselves, from the most alike on, and the
+        others in order. Their sizes (B, N − count, 1), and the place (B, N) of every old token among them.
     """
     patches = x.shape[1] - prefix
     count, even, odd = min(count, patches // 2), (patches + 1) // 2, patches // 2

@@ -28,7 +28,7 @@ Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image."
 def application(service: Service, access: Access) -> Edge:
     """The server as an ASGI application; `Service.start` comes before the first request."""
     app = FastAPI(
-        title=f"Vitrail: {service.name}",
+        title="Vitrail",
         version=version("vitrail"),
         summary="Labels of images, and where the model looked.",
         docs_url=None,  # they would load their scripts from elsewhere

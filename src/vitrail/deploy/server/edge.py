@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitrail.deploy.server.problems import ProblemError, shutting_down
 
-OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/health", "/ready"}
-"""What needs no token: the page, which asks for one, and what load balancers look at."""
+OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/openapi.json", "/health", "/ready"}
+"""What needs no token: the page, which asks for one, the description it links to, and what load balancers look at."""
 LINGER = 3.0
 """Seconds that are spent on the rest of a body which nobody wants."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
