@@ -4,7 +4,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from cyclopts import Parameter
 
 from vitrail.cli.console import note, result, result_json
@@ -69,6 +68,8 @@ def sweep(
 
 def _axis(words: str) -> tuple[str, list[Any]]:
     """``model.depth=2,4`` as a name and values."""
+    import yaml
+
     name, equals, values = words.partition("=")
     if not equals:
         raise ConfigError(f"{words!r} has no values", where="--over", hint="write --over model.position=none,relative")

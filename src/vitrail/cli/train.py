@@ -4,7 +4,6 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, number, program, result
@@ -124,6 +123,8 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
 
     Values are read as YAML: numbers, true, false, null, [0.9, 0.99].
     """
+    import yaml
+
     values: dict[str, Any] = {}
     rest = list(words)
     while rest:
