@@ -23,6 +23,8 @@ from torch import Tensor
 
 from vitrail.api import open_answerer
 from vitrail.deploy.answering import in_python
+from vitrail.deploy.merging import schedule
+from vitrail.models.registry import model_config
 from vitrail.shipping import BATCH, Samples, certainty, export, samples_of
 from vitrail.training.observer import Observer
 from vitrail.weights.reference import open_model
@@ -36,8 +38,8 @@ def theirs(weights: Path, shape: shapes.Shape) -> torch.nn.Module:
 
 
 @torch.inference_mode()
-def beside(weights: Path, data: str, exported: list[Path], *, rounds: int, labelled: bool = True) -> str:
-    """The table, in Markdown; without accuracy where labels mean nothing."""
+def beside(weights: Path, data: str, exported: list[Path], *, rounds: int) -> str:
+    """The table, in Markdown; without accuracy where there are no labels."""
     trained, silent = open_model(weights), Observer()
     python = in_python(trained)
     ways = {"Vitrail fp32": python, "Vitrail bf16": in_python(trained, "bf16")}
@@ -52,13 +54,13 @@ def beside(weights: Path, data: str, exported: list[Path], *, rounds: int, label
     rows = []
     for name, took in times.items():
         row = [name, f"{BATCH / took:.1f}", f"{times['timm fp32'] / took:.2f}"]
-        for samples in (others, every) if labelled and name in ways else ():
+        for samples in (others, every) if chosen.labelled and name in ways else ():
             answers = samples.asked(ways[name], silent, name)
             row += [f"{100 * answers.top(1):.1f} %", f"{100 * certainty(answers):.1f} %"]
-        rows.append(row + ["–"] * (7 - len(row)) if labelled else row)
+        rows.append(row + ["–"] * (7 - len(row)) if chosen.labelled else row)
     head = ["ViT-Ti/16", "images/s", "× timm fp32"]
     told = [f"top-1 of {len(others.pixels)} others", "certainty", "top-1 of all", "certainty"]
-    return side_by_side.table(head + told if labelled else head, rows)
+    return side_by_side.table(head + told if chosen.labelled else head, rows)
 
 
 def main(*, quick: bool) -> str:
@@ -66,16 +68,16 @@ def main(*, quick: bool) -> str:
     with tempfile.TemporaryDirectory() as name:
         folder, photographs = Path(name), Path(name) / "photographs"
         photographs.mkdir()
-        for pixels, place in product(load_sample_images().images, range(0, 320, 20)):
-            Image.fromarray(pixels[:, place : place + 320]).save(photographs / f"{len(list(photographs.iterdir()))}.png")
+        for number, (pixels, place) in enumerate(product(load_sample_images().images, range(0, 320, 20))):
+            Image.fromarray(pixels[:, place : place + 320]).save(photographs / f"{number}.png")
         weights = folder / "vit_tiny_patch16_224.safetensors"
         save_file(shapes.timm(shapes.TINY).state_dict(), weights)
         ways: dict[str, dict[str, Any]] = {"openvino bf16": {"precision": "bf16"}} if not quick else {}
         ways["openvino int8"] = {"precision": "int8"}
-        ways["openvino int8, merged"] = {"precision": "int8", "merge": (0, 0, 0, 20, 0, 20, 0, 20, 0, 0, 0, 0)}
+        ways["openvino int8, merged"] = {"precision": "int8", "merge": schedule(model_config("ViT-Ti/16"), 0.1)}
         for way, given in ways.items():
             export(weights, folder / way, to="openvino", calibrate=photographs, fold=True, force=True, **given)
-        return beside(weights, str(photographs), [folder / way for way in ways], rounds=3 if quick else 5, labelled=False)
+        return beside(weights, str(photographs), [folder / way for way in ways], rounds=3 if quick else 5)
 
 
 if __name__ == "__main__":

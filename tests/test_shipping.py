@@ -100,9 +100,18 @@ def test_images_without_labels_measure_agreement(model, pictures, tmp_path):
     assert figures["top1"]["after"] == figures["agreement"]
 
 
+class Noting(shipping.Observer):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
 def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_path, monkeypatch):
-    notes = []
-    observer = type("Notes", (shipping.Observer,), {"note": lambda self, text: notes.append(text)})()
+    observer = Noting()
     _, figures = shipping.export(
         model, tmp_path / "any", to="openvino", calibrate=pictures, merge=None, max_drop=100, observer=observer
     )
@@ -111,21 +120,20 @@ def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_pat
         model, tmp_path / "none", to="openvino", calibrate=pictures, merge=None, max_drop=-100, observer=observer
     )
     assert not any(figures["token_merging"])
-    assert notes == ["no merging loses less than -100 points"]
+    assert observer.notes == ["no merging loses less than -100 points"]
 
 
 def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(model, pictures, tmp_path, monkeypatch):
     lost = iter([3.0, 0.6, 0.4])
     monkeypatch.setattr(shipping, "strongest", lambda config, allowed: shipping.weaker(config, (4, 4))[0])
     monkeypatch.setattr(shipping, "surely_lost", lambda *found: next(lost))
-    notes = []
-    observer = type("Notes", (shipping.Observer,), {"note": lambda self, text: notes.append(text)})()
+    observer = Noting()
     folder, figures = shipping.export(
         model, tmp_path / "out", to="openvino", calibrate=pictures, merge=None, max_drop=0.5, observer=observer
     )
     tried = shipping.weaker(vitrail.open_model(model).config, (4, 4))
     assert figures["token_merging"] == tried[2] and any(tried[2])
-    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), notes, strict=True)] == [True, True]
+    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), observer.notes, strict=True)] == [True, True]
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 

@@ -76,8 +76,8 @@ def export(
         result_json({"folder": str(folder), **figures})
         return
     verified = figures["verified"]
-    of = "those of the image alone" if precision == "int8" else "the model's"
-    result(f"verified   logits within {verified['largest_difference']:.1e} of {of}, batches {verified['batches']}")
+    whose = "those of the image alone" if precision == "int8" else "the model's"
+    result(f"verified   logits within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
     if "top1" in figures:
