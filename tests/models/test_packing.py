@@ -19,6 +19,8 @@ KINDS = [
     {"position": "sincos-2d"},
     {"position": "rotary"},
     {"position": "relative"},
+    {"position": "relative-per-block"},
+    {"position": "learned-1d+rotary", "rotary_coordinates": "unit"},
     {"pool": "attention"},
     {"pool": "mean", "registers": 2},
     {"pool": "class+mean"},
@@ -66,7 +68,7 @@ def test_other_images_change_nothing():
     assert torch.equal(before[kept], after[kept]) and not torch.equal(before[2], after[2])
 
 
-@pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative"])
+@pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "relative", "relative-per-block"])
 def test_gradients_are_those_of_the_images_alone(position):
     model, images = model_of(position=position), pictures([(32, 32), (16, 32)])
     forward_packed(model, images).square().sum().backward()

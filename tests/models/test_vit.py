@@ -40,6 +40,11 @@ VALUES: dict[str, list[Any]] = {
     "stochastic_depth": [0.2],
     "token_merging": [2],
     "norm_eps": [1e-3],
+    "rotary_base": [50.0],
+    "rotary_grid": [2, (3, 5)],
+    "rotary_offset": [1.0],
+    "pool_heads": [1, 2],
+    "pool_mlp_dim": [12],
     "resnet_depths": [(), (1, 2)],
     "resnet_width": [8],
 }
@@ -48,6 +53,8 @@ VALUES: dict[str, list[Any]] = {
 RESNET: dict[str, Any] = {"embedding": "resnet", "resnet_width": 8, "patch_size": 8, "resnet_depths": (1, 1)}
 BESIDE: dict[str, dict[str, Any]] = {
     **{name: RESNET for name in ViTConfig.model_fields if name.startswith("resnet_")},
+    **{name: {"position": "rotary"} for name in ViTConfig.model_fields if name.startswith("rotary_")},
+    **{name: {"pool": "attention"} for name in ViTConfig.model_fields if name.startswith("pool_")},
     "class_token": {"pool": "mean"},
     "final_norm": {"pool": "mean"},
 }
@@ -56,7 +63,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 TOGETHER: list[dict[str, Any]] = [
     *({"patch_dropout": 0.5, "position": position} for position in POSITIONS),
     *({"patch_dropout": 0.5, "pool": pool} for pool in POOLS),
-    *({"registers": 2, "pool": pool, "position": position} for pool in POOLS for position in ("relative", "rotary")),
+    *({"registers": 2, "pool": pool, "position": position} for pool in POOLS for position in ("relative-per-block", "rotary")),
     *({"block": "parallel", "position": position} for position in ("relative", "rotary")),
     {"block": "parallel", "layer_scale": 0.1, "stochastic_depth": 0.2, "mlp": "swiglu", "qk_norm": True, "qkv_bias": False},
     {"image_size": (16, 24), "patch_size": (4, 8), "channels": 1, "embedding": "stem", "pool": "attention"},
@@ -65,6 +72,9 @@ TOGETHER: list[dict[str, Any]] = [
     {"distillation_token": True, "registers": 2, "position": "relative", "patch_dropout": 0.5, "final_norm": "pooled"},
     {"embedding_norm": "patches", "patch_size": (4, 8), "channels": 1, "position": "rotary", "head_dim": 12},
     {"pool": "attention", "mlp": "quick-gelu", "embedding_norm": "tokens", "head": "projection"},
+    {"pool": "attention-patches", "class_token": True, "registers": 2, "norm_kind": "rms", "final_norm": "none"},
+    {"norm_kind": "rms", "linear_bias": False, "embedding_norm": "projected", "qk_norm": True, "mlp": "swiglu", "mlp_norm": True},
+    {"norm": "residual-post", "attention_norm": True, "mlp_norm": True, "layer_scale": 0.1, "stochastic_depth": 0.2},
     {"position": "sincos-1d", "head": "lecture", "embedding": "linear", "attention_dropout": 0.1, "head_dropout": 0.1},
 ]
 
@@ -497,7 +507,9 @@ def test_dropped_patches_take_their_positions_along(position):
         assert places == sorted(set(places))
         assert places[0] == 0
         if "bias" in attention:
-            assert torch.equal(fewer["bias"][sample], attention["bias"][:, places][:, :, places])
+            biases = attention["bias"], fewer["bias"]
+            for whole, part in zip(*biases, strict=True) if isinstance(biases[0], tuple) else [biases]:
+                assert torch.equal(part[sample], whole[:, places][:, :, places])
         if "rotation" in attention:
             for table, part in zip(attention["rotation"], fewer["rotation"], strict=True):
                 assert torch.equal(part[sample, 0], table[places])
@@ -514,6 +526,36 @@ def test_norm_eps_reaches_every_norm_of_the_encoder():
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
     assert len(norms) == 2 * (2 + 2) + 1 + 1
     assert {norm.eps for norm in norms} == {0.01}
+
+
+def test_the_kind_of_norm_and_its_epsilon_reach_every_norm():
+    fields = {"qk_norm": True, "attention_norm": True, "mlp_norm": True, "embedding_norm": "projected", "pool": "attention"}
+    model = small(norm_eps=0.01, norm_kind="rms", **fields)
+    norms = [module for module in model.modules() if isinstance(module, nn.RMSNorm)]
+    assert len(norms) == 2 * (2 + 2 + 2) + 1 + 1 + 1
+    assert {norm.eps for norm in norms} == {0.01}
+    assert not any(isinstance(module, nn.LayerNorm) for module in model.modules())
+
+
+def test_every_block_has_relative_biases_of_its_own_where_they_are_per_block():
+    model = randomized(small(position="relative-per-block"))
+    images = images_for(model, 2, torch.float64)
+    biases = model.embed(images)[1]["bias"]
+    assert len(biases) == model.config.depth and not torch.equal(biases[0], biases[1])
+    shared = randomized(small(position="relative"))
+    shared.load_state_dict(model.state_dict() | {"relative.table": model.relative.tables[0]}, strict=False)
+    with torch.no_grad():
+        assert not torch.allclose(model(images), shared(images))
+        model.relative.tables[1].copy_(model.relative.tables[0])
+        torch.testing.assert_close(model(images), shared(images))
+
+
+def test_attention_pooling_of_patches_reads_no_other_token():
+    pool = randomized(small(pool="attention-patches", class_token=True, registers=2)).pool
+    tokens = torch.randn(2, 3 + 16, pool.query.shape[-1], dtype=torch.float64)
+    changed = torch.cat([torch.randn_like(tokens[:, :3]), tokens[:, 3:]], dim=1)
+    torch.testing.assert_close(pool(tokens), pool(changed))
+    assert not torch.allclose(pool(tokens), pool(tokens.flip(1)))
 
 
 @every_choice

@@ -428,3 +428,12 @@ def test_asking_the_first_queries_alone_gives_what_all_of_them_give():
         {"mask": mask, "bias": bias, "rotation": rotation},
     ):
         torch.testing.assert_close(attention(x, **options, first=2), attention(x, **options)[:, :2])
+
+
+def test_a_norm_of_the_output_is_on_all_heads_side_by_side():
+    attention, x = Attention(12, 3, output_norm=True, output_bias=False, norm_eps=1e-3).double(), torch.randn(2, 5, 12).double()
+    torch.nn.init.normal_(attention.output_norm.weight)
+    q, k, v = attention.project(x)
+    heads = attend(q, k, v).transpose(1, 2).flatten(2)
+    normed = torch.nn.functional.layer_norm(heads, (12,), attention.output_norm.weight, attention.output_norm.bias, 1e-3)
+    torch.testing.assert_close(attention(x), normed @ attention.output.weight.T)

@@ -46,6 +46,22 @@ def test_a_post_norm_block_normalizes_each_sum():
     torch.testing.assert_close(block(z), z2)
 
 
+def test_a_residual_post_norm_block_normalizes_what_it_adds():
+    block, z = make(Block, norm="residual-post", layer_scale=0.5), numbers(2, 5, DIM)
+    branches = block.attention, block.mlp
+    for branch in branches:
+        expected = z + layer_norm(branch.layer(z) * branch.scale.gamma, branch.norm)
+        torch.testing.assert_close(branch(z), expected)
+    torch.testing.assert_close(block(z), block.mlp(block.attention(z)))
+
+
+def test_the_first_tokens_alone_are_the_same_wherever_the_norm_stands():
+    z = numbers(2, 5, DIM)
+    for norm in ("pre", "post", "residual-post"):
+        branch = make(Block, norm=norm).attention
+        torch.testing.assert_close(branch(z, first=2), branch(z)[:, :2])
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_block_equals_torch_encoder_layer(norm):
     ours = make(Block, norm=norm)

@@ -63,3 +63,14 @@ def test_the_approximations_are_those_of_transformers(name):
     exact = FeedForward(6, 10).double()
     exact.load_state_dict(mlp.state_dict())
     assert not torch.allclose(mlp(x), exact(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_a_norm_stands_on_the_activations(kind):
+    mlp, x = FeedForward(6, 10, norm=kind, norm_eps=1e-3, bias=False).double(), numbers(2, 3, 6)
+    nn.init.normal_(mlp.norm.weight)
+    hidden = torch.nn.functional.gelu(x @ mlp.expand.weight.T)
+    if kind == "layer":
+        hidden = hidden - hidden.mean(-1, keepdim=True)
+    hidden = hidden / (hidden.square().mean(-1, keepdim=True) + 1e-3).sqrt() * mlp.norm.weight
+    torch.testing.assert_close(mlp(x), hidden @ mlp.contract.weight.T)

@@ -161,3 +161,15 @@ def test_tokens_of_an_image_do_not_depend_on_its_batch(embedding):
     images = torch.randn(5, 3, 8, 8)
     images[1:] *= 100
     torch.testing.assert_close(embedding.train()(images)[:1], embedding(images[:1]))
+
+
+@pytest.mark.parametrize("method", ["conv", "linear"])
+def test_a_norm_of_projected_patches_is_on_every_token(method):
+    normed = PatchEmbedding(3, 8, (2, 3), method=method, norm="projected", norm_kind="rms", norm_eps=1e-3).double()
+    plain = PatchEmbedding(3, 8, (2, 3)).double()
+    nn.init.normal_(normed.token_norm.weight)
+    plain.load_state_dict({name: tensor for name, tensor in normed.state_dict().items() if "norm" not in name})
+    images = torch.randn(2, 3, 4, 6, dtype=torch.float64)
+    tokens = plain(images)
+    expected = tokens / (tokens.square().mean(-1, keepdim=True) + 1e-3).sqrt() * normed.token_norm.weight
+    torch.testing.assert_close(normed(images), expected)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from timm.layers import resample_abs_pos_embed
+from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingDinoV3, resample_abs_pos_embed
 from torch import Tensor
 from torchvision.models.vision_transformer import interpolate_embeddings
 from transformers import (
@@ -526,3 +526,20 @@ def test_a_product_resizes_as_torch_interpolates(old, new):
     values = torch.randn(2, 3, old, 5)
     matrix = resizing_matrix(old, torch.arange(new).float())
     torch.testing.assert_close(matrix @ values, resize_grid(values, (new, 5)), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("grid", "reference", "offset"), [((3, 4), None, 0.0), ((3, 4), (5, 6), 0.0), ((2, 5), (3, 3), 1.0)])
+def test_rotations_that_count_patches_are_timms(grid, reference, offset):
+    theirs = RotaryEmbeddingCat(
+        16, temperature=50.0, in_pixels=False, feat_shape=grid, ref_feat_shape=reference, grid_offset=offset, rotate_half=True
+    )
+    ours = RotaryPosition2d(grid, 16, prefix=0, base=50.0, reference=reference, offset=offset)
+    sin, cos = theirs.get_embed().chunk(2, dim=-1)
+    torch.testing.assert_close(ours(), (cos, sin), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("grid", [(3, 4), (2, 2), (5, 1)])
+def test_rotations_by_the_place_between_the_edges_are_those_of_dinov3(grid):
+    theirs = RotaryEmbeddingDinoV3(16, temperature=100.0, feat_shape=grid)
+    sin, cos = theirs.get_embed().chunk(2, dim=-1)
+    torch.testing.assert_close(RotaryPosition2d(grid, 16, prefix=0, coordinates="unit")(), (cos, sin), rtol=0, atol=1e-5)

@@ -209,7 +209,9 @@ OTHER = {
     "dim": 32, "depth": 3, "heads": 4, "head_dim": 4, "mlp_dim": 64, "embedding": "stem", "resnet_depths": (1,),
     "resnet_width": 4, "resnet_root": "cifar", "position": "rotary", "embedding_norm": "tokens", "pool": "mean",
     "class_token": True, "final_norm": "pooled", "head": "mlp", "mlp": "gelu-tanh", "block": "parallel", "qkv_bias": False,
-    "qk_norm": True, "layer_scale": 0.1, "norm_eps": 1e-5,
+    "qk_norm": True, "layer_scale": 0.1, "norm_eps": 1e-5, "rotary_base": 10.0, "rotary_coordinates": "unit", "rotary_grid": 3,
+    "rotary_offset": 1.0, "pool_heads": 1, "pool_mlp_dim": 7, "norm": "post", "norm_kind": "rms", "attention_norm": True,
+    "mlp_norm": True, "linear_bias": False,
 }  # fmt: skip
 """A value that `build` does not give, of every field that weights cannot make up for."""
 
@@ -220,7 +222,13 @@ def test_every_field_either_may_differ_or_is_compared():
 
 @pytest.mark.parametrize("name", OTHER)
 def test_a_field_that_changes_what_is_computed_is_named(name, build):
-    fields = {"pool": "mean"} if name == "class_token" else {"embedding": "resnet"} if name.startswith("resnet") else {}
+    beside = {
+        "class": {"pool": "mean"},
+        "resnet": {"embedding": "resnet"},
+        "rotary": {"position": "rotary"},
+        "pool_": {"pool": "attention"},
+    }
+    fields = next((fields for start, fields in beside.items() if name.startswith(start)), {})
     assert refused(build(0, **fields), build(1, **{**fields, name: OTHER[name]}), f"{name} ", " → ", keep_head=True)
 
 

@@ -58,18 +58,42 @@ class ViTConfig(Settings):
     """Channels of the ResNet's root."""
     resnet_root: Literal["imagenet", "cifar"] = "imagenet"
     """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
-    position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"] = "learned-1d"
+    position: Literal[
+        "none",
+        "learned-1d",
+        "learned-2d",
+        "sincos-1d",
+        "sincos-2d",
+        "relative",
+        "relative-per-block",
+        "rotary",
+        "learned-1d+rotary",
+    ] = "learned-1d"
     """How a token knows where it stands."""
-    embedding_norm: Literal["none", "tokens", "patches"] = "none"
-    """LayerNorm before the blocks: none, on all tokens with their positions, or on each patch before and after projection."""
-    pool: Literal["class", "mean", "attention", "class+mean"] = "class"
-    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP), or the first two side by side."""
+    rotary_base: Annotated[float, Field(gt=0, le=1e9)] = 100.0
+    """Base of the rotary angles."""
+    rotary_coordinates: Literal["patches", "unit"] = "patches"
+    """What the rotary angles go by: the number of the patch, or its place between −1 and 1."""
+    rotary_grid: Size | None = None
+    """Rows and columns that the numbers of the patches are scaled to, whatever the grid; not scaled by default."""
+    rotary_offset: Annotated[float, Field(ge=-1e6, le=1e6)] = 0.0
+    """Number of the first patch."""
+    embedding_norm: Literal["none", "tokens", "projected", "patches"] = "none"
+    """Norm before the blocks: none, on all tokens with their positions, on each projected patch, or on each patch before and
+    after projection."""
+    pool: Literal["class", "mean", "attention", "attention-patches", "class+mean"] = "class"
+    """Tokens to one vector: class token, mean of the patches, attention pooling (MAP) of all tokens or of the patches alone, or
+    class token and mean side by side."""
+    pool_heads: Positive | None = None
+    """Heads of the attention pooling; those of the blocks by default."""
+    pool_mlp_dim: Positive | None = None
+    """Hidden width of the attention pooling's MLP; that of the blocks by default."""
     class_token: bool = False
     """A class token even where the pool does not read it."""
     distillation_token: bool = False
     """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
-    final_norm: Literal["tokens", "pooled"] = "tokens"
-    """Where the last LayerNorm stands: on all tokens, or on the pooled vector."""
+    final_norm: Literal["tokens", "pooled", "none"] = "tokens"
+    """Where the last norm stands: on all tokens, on the pooled vector, or nowhere."""
     head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
     """One linear layer, Linear-tanh-Linear (pre-training), Linear-GELU-Dropout-LayerNorm (lecture notes), or a linear map
     without bias to an embedding (CLIP)."""
@@ -77,12 +101,22 @@ class ViTConfig(Settings):
     """Linear-GELU-Linear, the same with one of GELU's approximations, or the gated SwiGLU."""
     block: Literal["sequential", "parallel"] = "sequential"
     """Attention then MLP, or both side by side."""
+    norm: Literal["pre", "post", "residual-post"] = "pre"
+    """The norm of a branch: before its layer, after the sum, or after the layer and before the sum."""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """LayerNorm or RMSNorm."""
     registers: Annotated[int, Field(ge=0, le=2**16)] = 0
     """Extra learned tokens without position (Darcet et al. 2023)."""
     qkv_bias: bool = True
     """Whether the projections to q, k and v have a bias."""
     qk_norm: bool = False
-    """LayerNorm on each head's queries and keys."""
+    """Norm on each head's queries and keys."""
+    attention_norm: bool = False
+    """Norm on the results of all heads, before the output projection."""
+    mlp_norm: bool = False
+    """Norm on the activations of the MLP."""
+    linear_bias: bool = True
+    """Whether the output projection of the attention and the two layers of the MLP have a bias."""
     layer_scale: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Initial value of LayerScale on every branch; none by default."""
     dropout: Probability = 0.0
@@ -99,12 +133,12 @@ class ViTConfig(Settings):
     """Outside training, how many patches every block merges into others like them (ToMe), or a number for each block, 0,0,0,24
     say, the rest 0; at most half of what is left."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
-    """Epsilon of the encoder's LayerNorms."""
+    """Epsilon of the encoder's norms."""
 
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
-        factor = {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "rotary": 4}.get(self.position, 1)
-        per_head = self.position == "rotary"
+        per_head = self.is_rotary
+        factor = 4 if per_head else {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4}.get(self.position, 1)
         if self.head_dim is None:
             require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=per_head)
         else:
@@ -112,22 +146,28 @@ class ViTConfig(Settings):
             require_multiple(name, width, factor, f"the position {self.position}")
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
-        if self.embedding_norm == "patches" and self.embedding not in ("conv", "linear"):
-            raise ValueError(f"embedding_norm 'patches' is for flat patches, not for the embedding {self.embedding!r}")
+        if self.embedding_norm in ("patches", "projected") and self.embedding not in ("conv", "linear"):
+            raise ValueError(
+                f"embedding_norm {self.embedding_norm!r} is for flat patches, not for the embedding {self.embedding!r}"
+            )
+        if self.pool_heads is not None:
+            require_divisible("dim", self.dim, "pool_heads", self.pool_heads)
+        if self.block == "parallel" and self.norm != "pre":
+            raise ValueError("a parallel block has one norm, before both of its layers; set norm to 'pre'")
         if self.distillation_token and (self.pool, self.head) != ("class", "linear"):
             raise ValueError("a distillation token goes with the pool 'class' and the head 'linear'")
         if self.final_norm == "pooled" and self.pool == "class+mean":
             raise ValueError("the pool 'class+mean' joins tokens that the last LayerNorm has been on; set final_norm to 'tokens'")
-        if any(self.merged) and (self.position in ("relative", "rotary") or self.block == "parallel"):
+        if any(self.merged) and (self.is_relative or self.is_rotary or self.block == "parallel" or self.norm != "pre"):
             raise ValueError(
                 "token_merging leaves relative and rotary positions without a place, and happens between the two branches of a "
-                "sequential block; take another position or block, or set it to 0"
+                "sequential block whose norms come first; take another position, block or norm, or set it to 0"
             )
         if isinstance(self.token_merging, tuple) and len(self.token_merging) > self.depth:
             raise ValueError(f"token_merging has {len(self.token_merging)} numbers for {self.depth} blocks")
         if len(self.resnet_depths) > 8:
             raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
-        most = 2**12 if self.position == "relative" else 2**16  # the relative bias has an entry for every pair
+        most = 2**12 if self.is_relative else 2**16  # the relative bias has an entry for every pair
         require_at_most("number of patches", self.grid[0] * self.grid[1], most)
         return self
 
@@ -135,6 +175,21 @@ class ViTConfig(Settings):
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
         return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
+    def pools_by_attention(self) -> bool:
+        """Whether a learned query makes one vector of the tokens."""
+        return self.pool.startswith("attention")
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether positions are biases of the attention's scores."""
+        return self.position.startswith("relative")
+
+    @property
+    def is_rotary(self) -> bool:
+        """Whether positions turn queries and keys."""
+        return self.position.endswith("rotary")
 
     @property
     def prefix(self) -> int:

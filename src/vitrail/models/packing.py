@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError
 from vitrail.models.resizing import embed_at
-from vitrail.models.vit import ViT
+from vitrail.models.vit import ViT, of_each_block
 from vitrail.parts.attention import Group
 
 
@@ -33,20 +33,22 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
     same: dict[torch.Size, list[int]] = defaultdict(list)
     for number, image in enumerate(images):
         same[image.shape].append(number)
-    tokens, groups, rotations = [], [], []
+    tokens, sizes, biases, rotations = [], [], [], []
     for numbers in same.values():
         z, attention = embed_at(model, torch.stack([images[number] for number in numbers]))
         tokens.append(z.flatten(0, 1))
-        groups.append(Group(len(z), z.shape[1], attention.get("bias")))
+        sizes.append((len(z), z.shape[1]))
+        biases.append([options.get("bias") for options in of_each_block(attention, c.depth)])
         rotations.append([table.repeat(len(z), 1) for table in attention.get("rotation", ())])
-    options: dict[str, Any] = {"groups": groups}
+    options: dict[str, Any] = {}
     if model.rotary is not None:
         options["rotation"] = tuple(torch.cat(tables) for tables in zip(*rotations, strict=True))
     x = torch.cat(tokens)[None]  # (1, T, D)
-    for block in model.blocks:
-        x = block(x, **options)
+    for number, block in enumerate(model.blocks):
+        groups = [Group(*size, bias[number]) for size, bias in zip(sizes, biases, strict=True)]
+        x = block(x, groups=groups, **options)
     x = x if c.final_norm == "pooled" else model.norm(x)
-    parts = x[0].split([group.count * group.length for group in groups])
-    found = torch.cat([model.read_out(part.unflatten(0, (group.count, -1))) for part, group in zip(parts, groups, strict=True)])
+    parts = x[0].split([count * length for count, length in sizes])
+    found = torch.cat([model.read_out(part.unflatten(0, size)) for part, size in zip(parts, sizes, strict=True)])
     order = torch.tensor([number for numbers in same.values() for number in numbers], device=found.device)
     return found[order.argsort()]

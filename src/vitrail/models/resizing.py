@@ -32,9 +32,14 @@ def resized_positions(
         "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.prefix - source.registers, **how),
         "position.rows": lambda table: resize_factorised(table, new[0], **how),
         "position.columns": lambda table: resize_factorised(table, new[1], **how),
-        "relative.table": lambda table: resize_relative(table, old, new, prefix_entries=3 if source.prefix else 0, **how),
     }
-    return {name: changes[name](tensor) if name in changes else tensor for name, tensor in tensors.items()}
+
+    def resized(name: str, tensor: Tensor) -> Tensor:
+        if name.startswith("relative."):
+            return resize_relative(tensor, old, new, prefix_entries=3 if source.prefix else 0, **how)
+        return changes[name](tensor) if name in changes else tensor
+
+    return {name: resized(name, tensor) for name, tensor in tensors.items()}
 
 
 def embed_at(model: ViT, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
@@ -120,7 +125,8 @@ class _Embedding(nn.Module):
 def _embedding_alone(config: ViTConfig, device: torch.device) -> _Embedding:
     """Without parameters, and with its fixed tables where the images are."""
     with torch.inference_mode(False):  # it is kept, and may be asked for gradients later
-        model = empty_model(config.changed(depth=1))
+        per_block = config.position == "relative-per-block"  # then positions are as many as there are blocks
+        model = empty_model(config if per_block else config.changed(depth=1))
         for module in model.modules():
             for name, table in module.named_buffers(recurse=False):
                 if not table.is_meta:  # what BatchNorm has seen is the model's own

@@ -1,6 +1,7 @@
 """The Vision Transformer (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929)."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -42,14 +43,12 @@ class ViT(nn.Module):
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
         self.registers = nn.Parameter(torch.zeros(1, c.registers, c.dim)) if c.registers else None
         self.position = _position(c)
-        self.relative = parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix) if c.position == "relative" else None
-        self.rotary = (
-            parts.RotaryPosition2d(c.grid, c.head_dim or c.dim // c.heads, prefix=c.prefix) if c.position == "rotary" else None
-        )
-        self.embedding_norm = nn.LayerNorm(c.dim, eps=c.norm_eps) if c.embedding_norm == "tokens" else nn.Identity()
+        self.relative = _relative(c) if c.is_relative else None
+        self.rotary = _rotary(c) if c.is_rotary else None
+        self.embedding_norm = _norm(c) if c.embedding_norm == "tokens" else nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, i) for i in range(c.depth))
-        self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
+        self.norm = nn.Identity() if c.final_norm == "none" else _norm(c)
         self.pool = _pool(c)
         self.head = _head(c)
         self.head_distillation = _head(c) if c.distillation_token else None
@@ -74,7 +73,7 @@ class ViT(nn.Module):
         logits = self.head(self.pooled(z))
         if self.head_distillation is None:
             return logits
-        distilled = z[:, 1] if self.config.final_norm == "tokens" else self.norm(z[:, 1])
+        distilled = self.norm(z[:, 1]) if self.config.final_norm == "pooled" else z[:, 1]
         pair = logits, self.head_distillation(distilled)
         return pair if separate else (pair[0] + pair[1]) / 2
 
@@ -96,10 +95,8 @@ class ViT(nn.Module):
         if any(self.config.merged) and not self.training:
             z = self._merging_blocks(z, first)
         else:
-            *before, last = self.blocks
-            for block in before:
-                z = block(z, **attention)  # (B, prefix + N, D)  equations (2), (3)
-            z = last(z, **attention, first=first)
+            for block, options in zip(self.blocks, of_each_block(attention, self.config.depth, first=first), strict=True):
+                z = block(z, **options)  # (B, prefix + N, D)  equations (2), (3)
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
 
     def _merging_blocks(self, z: Tensor, first: int | None) -> Tensor:
@@ -123,8 +120,8 @@ class ViT(nn.Module):
     def embed(self, images: Tensor, position: Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
-        Beside it what every attention needs to know of positions: a bias, a rotation, or nothing. Images of another size come
-        with their own E_pos, (prefix + N, D), in ``position``.
+        Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
+        a rotation, or nothing. Images of another size come with their own E_pos, (prefix + N, D), in ``position``.
         """
         if position is None:
             self._check(images)
@@ -162,7 +159,8 @@ class ViT(nn.Module):
         c = self.config
         kept = random_keep(z.shape[0], math.prod(c.grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
         if "bias" in attention:
-            attention["bias"] = keep_bias(attention["bias"], kept)
+            bias = attention["bias"]
+            attention["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
         if "rotation" in attention:
             attention["rotation"] = keep_rotation(attention["rotation"], kept)
         return keep_tokens(z, kept), attention
@@ -175,6 +173,14 @@ class ViT(nn.Module):
                 where="model input",
                 hint="resize the images, or build the model with their image_size and channels",
             )
+
+
+def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
+    """What each of ``depth`` blocks is given of what `ViT.embed` knows of positions; the last one alone gets ``first``."""
+    bias = attention.get("bias")
+    for number in range(depth):
+        own = {"bias": bias[number]} if isinstance(bias, tuple) else {}
+        yield {**attention, **own, **({"first": first} if number == depth - 1 else {})}
 
 
 def last_linear(head: nn.Module) -> nn.Linear:
@@ -190,14 +196,33 @@ def _embedding(c: ViTConfig) -> nn.Module:
     if c.embedding == "resnet":
         resnet = parts.ResNet(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
-    norm = c.embedding_norm == "patches"
-    return parts.PatchEmbedding(c.channels, c.dim, c.patch_size, method=c.embedding, norm=norm, norm_eps=c.norm_eps)
+    norm = "none" if c.embedding_norm == "tokens" else c.embedding_norm
+    return parts.PatchEmbedding(
+        c.channels, c.dim, c.patch_size, method=c.embedding, norm=norm, norm_kind=c.norm_kind, norm_eps=c.norm_eps
+    )
+
+
+def _norm(c: ViTConfig) -> nn.Module:
+    return parts.norm_layer(c.dim, kind=c.norm_kind, eps=c.norm_eps)
+
+
+def _relative(c: ViTConfig) -> nn.Module:
+    blocks = c.depth if c.position == "relative-per-block" else None
+    return parts.RelativePositionBias(c.grid, c.heads, prefix=c.prefix, blocks=blocks)
+
+
+def _rotary(c: ViTConfig) -> nn.Module:
+    return parts.RotaryPosition2d(
+        c.grid, c.head_dim or c.dim // c.heads, prefix=c.prefix, base=c.rotary_base, coordinates=c.rotary_coordinates,
+        reference=c.rotary_grid, offset=c.rotary_offset,
+    )  # fmt: skip
 
 
 def _position(c: ViTConfig) -> nn.Module:
     """What is added to class token and patches; the identity where positions enter elsewhere or not at all."""
     added = {
         "learned-1d": parts.LearnedPosition1d,
+        "learned-1d+rotary": parts.LearnedPosition1d,
         "learned-2d": parts.LearnedPosition2d,
         "sincos-1d": parts.sincos_position_1d,
         "sincos-2d": parts.sincos_position_2d,
@@ -209,13 +234,20 @@ def _position(c: ViTConfig) -> nn.Module:
 
 def _block(c: ViTConfig, index: int) -> nn.Module:
     attention = parts.Attention(
-        c.dim, c.heads, query_dim=c.head_dim and c.heads * c.head_dim, bias=c.qkv_bias, qk_norm=c.qk_norm,
-        attention_dropout=c.attention_dropout, dropout=c.dropout, norm_eps=c.norm_eps,
+        c.dim, c.heads, query_dim=c.head_dim and c.heads * c.head_dim, bias=c.qkv_bias, output_bias=c.linear_bias,
+        qk_norm=c.qk_norm, output_norm=c.attention_norm, attention_dropout=c.attention_dropout, dropout=c.dropout,
+        norm_kind=c.norm_kind, norm_eps=c.norm_eps,
     )  # fmt: skip
-    mlp = parts.FeedForward(c.dim, c.mlp_dim, activation=c.mlp, dropout=c.dropout)
+    mlp = parts.FeedForward(
+        c.dim, c.mlp_dim, activation=c.mlp, dropout=c.dropout, bias=c.linear_bias,
+        norm=c.norm_kind if c.mlp_norm else None, norm_eps=c.norm_eps,
+    )  # fmt: skip
     drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
     kind: type[nn.Module] = parts.ParallelBlock if c.block == "parallel" else parts.Block
-    return kind(c.dim, attention, mlp, layer_scale=c.layer_scale, drop_path=drop_path, norm_eps=c.norm_eps)
+    return kind(
+        c.dim, attention, mlp, norm=c.norm, norm_kind=c.norm_kind, layer_scale=c.layer_scale, drop_path=drop_path,
+        norm_eps=c.norm_eps,
+    )  # fmt: skip
 
 
 def _pool(c: ViTConfig) -> nn.Module:
@@ -225,8 +257,10 @@ def _pool(c: ViTConfig) -> nn.Module:
         return parts.MeanPooling(c.prefix)
     if c.pool == "class+mean":
         return parts.ClassAndMeanPooling(c.prefix)
-    activation = "gelu" if c.mlp == "swiglu" else c.mlp
-    return parts.AttentionPooling(c.dim, c.heads, c.mlp_dim, activation=activation, norm_eps=c.norm_eps)
+    return parts.AttentionPooling(
+        c.dim, c.pool_heads or c.heads, c.pool_mlp_dim or c.mlp_dim, left_out=c.prefix if c.pool == "attention-patches" else 0,
+        activation="gelu" if c.mlp == "swiglu" else c.mlp, norm_kind=c.norm_kind, norm_eps=c.norm_eps,
+    )  # fmt: skip
 
 
 def _head(c: ViTConfig) -> nn.Module:

@@ -4,6 +4,7 @@ from vitrail.parts.attention import Attention, attend, attention_weights
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
+from vitrail.parts.normalization import norm_layer
 from vitrail.parts.patches import (
     ConvStem,
     PatchEmbedding,
@@ -61,6 +62,7 @@ __all__ = [
     "lecture_head",
     "linear_head",
     "mlp_head",
+    "norm_layer",
     "patches_in",
     "patchify",
     "projection_head",

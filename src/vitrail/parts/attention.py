@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.errors import ConfigError
+from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions import Rotation, rotate
 
 
@@ -185,10 +186,14 @@ class Attention(nn.Module):
         value_dim: width of all values together, k·D_V; ``query_dim`` by default.
         output_dim: width of the result; ``dim`` by default.
         bias: whether the projections to q, k, v have a bias.
-        qk_norm: LayerNorm on each head's queries and keys (Dehghani et al. 2023, https://arxiv.org/abs/2302.05442).
+        output_bias: whether the output projection has a bias.
+        qk_norm: a norm on each head's queries and keys (Dehghani et al. 2023, https://arxiv.org/abs/2302.05442).
+        output_norm: a norm on the results of all heads side by side, before the output projection (Wang et al. 2022,
+            https://arxiv.org/abs/2210.06423).
         attention_dropout: dropout on A.
         dropout: dropout on the result.
-        norm_eps: epsilon of the LayerNorms of ``qk_norm``.
+        norm_kind: of the norms of ``qk_norm`` and ``output_norm``.
+        norm_eps: their epsilon.
     """
 
     def __init__(
@@ -201,9 +206,12 @@ class Attention(nn.Module):
         value_dim: int | None = None,
         output_dim: int | None = None,
         bias: bool = True,
+        output_bias: bool = True,
         qk_norm: bool = False,
+        output_norm: bool = False,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
+        norm_kind: NormKind = "layer",
         norm_eps: float = 1e-6,
     ):
         super().__init__()
@@ -218,9 +226,10 @@ class Attention(nn.Module):
         else:
             self.query = nn.Linear(dim, query_dim, bias=bias)
             self.key_value = nn.Linear(context_dim, query_dim + value_dim, bias=bias)
-        self.query_norm = nn.LayerNorm(query_dim // heads, eps=norm_eps) if qk_norm else nn.Identity()
-        self.key_norm = nn.LayerNorm(query_dim // heads, eps=norm_eps) if qk_norm else nn.Identity()
-        self.output = nn.Linear(value_dim, output_dim or dim)
+        self.query_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
+        self.key_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
+        self.output_norm = norm_layer(value_dim, kind=norm_kind, eps=norm_eps) if output_norm else nn.Identity()
+        self.output = nn.Linear(value_dim, output_dim or dim, bias=output_bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -270,7 +279,8 @@ class Attention(nn.Module):
             heads = attend_within(q, k, v, groups, dropout=dropout)
         else:
             heads = attend(q, k, v, mask=mask, bias=bias, dropout=dropout)  # (B, k, N_Q, D_V)
-        return self.dropout(self.output(heads.transpose(1, 2).flatten(2)))  # (B, N_Q, output_dim)
+        joined = self.output_norm(heads.transpose(1, 2).flatten(2))  # (B, N_Q, k·D_V)
+        return self.dropout(self.output(joined))  # (B, N_Q, output_dim)
 
     def project(
         self, x: Tensor, context: Tensor | None = None, rotation: Rotation | None = None

@@ -6,7 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.parts.attention import Attention
+from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.token_reduction import merge_tokens
+
+NormPlace = Literal["pre", "post", "residual-post"]
+"""Where the norm of a branch stands; see `Branch`."""
 
 
 class DropPath(nn.Module):
@@ -44,10 +48,12 @@ class Branch(nn.Module):
     Args:
         dim: width D.
         layer: maps (B, N, D) and keyword arguments to (B, N, D).
-        norm: "pre" computes ``x + layer(LN(x))``, "post" ``LN(x + layer(x))`` (Vaswani et al. 2017).
+        norm: "pre" computes ``x + layer(LN(x))``, "post" ``LN(x + layer(x))`` (Vaswani et al. 2017), "residual-post"
+            ``x + LN(layer(x))`` (Liu et al. 2022, https://arxiv.org/abs/2111.09883).
+        norm_kind: LayerNorm or RMSNorm.
         layer_scale: initial value of a LayerScale on the branch; None for none.
         drop_path: probability of dropping the branch of a sample.
-        norm_eps: epsilon of the LayerNorm.
+        norm_eps: epsilon of the norm.
     """
 
     def __init__(
@@ -55,14 +61,15 @@ class Branch(nn.Module):
         dim: int,
         layer: nn.Module,
         *,
-        norm: Literal["pre", "post"] = "pre",
+        norm: NormPlace = "pre",
+        norm_kind: NormKind = "layer",
         layer_scale: float | None = None,
         drop_path: float = 0.0,
         norm_eps: float = 1e-6,
     ):
         super().__init__()
-        self.post = norm == "post"
-        self.norm = nn.LayerNorm(dim, eps=norm_eps)
+        self.norm_place = norm
+        self.norm = norm_layer(dim, kind=norm_kind, eps=norm_eps)
         self.layer = layer
         self.scale = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.drop_path = DropPath(drop_path)
@@ -72,9 +79,11 @@ class Branch(nn.Module):
         wanted = x if first is None else x[:, :first]
         if first is not None:
             kwargs["first"] = first
-        if self.post:
-            return self.norm(wanted + self.drop_path(self.scale(self.layer(x, **kwargs))))
-        return wanted + self.drop_path(self.scale(self.layer(self.norm(x), **kwargs)))
+        result = self.scale(self.layer(self.norm(x) if self.norm_place == "pre" else x, **kwargs))
+        if self.norm_place == "residual-post":
+            result = self.norm(result)
+        x = wanted + self.drop_path(result)
+        return self.norm(x) if self.norm_place == "post" else x
 
 
 class Block(nn.Module):

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.parts.normalization import NormKind, norm_layer
+
 Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "swiglu"]
 """GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016,
 https://arxiv.org/abs/1606.08415), and the gated SwiGLU."""
@@ -16,20 +18,40 @@ class FeedForward(nn.Module):
 
     With the activation "swiglu" it is ``(silu(x W_g) · x W_x) W_o`` (Shazeer 2020, https://arxiv.org/abs/2002.05202), whose
     first projection is twice as wide.
+
+    Args:
+        dim: width D.
+        hidden_dim: width between the two linear layers, behind the gate.
+        output_dim: width of the result; ``dim`` by default.
+        activation: between the two.
+        dropout: after the activation and on the result.
+        bias: whether the linear layers have a bias.
+        norm: a norm on the activations (NormFormer; Shleifer et al. 2021, https://arxiv.org/abs/2110.09456), or none.
+        norm_eps: its epsilon.
     """
 
     def __init__(
-        self, dim: int, hidden_dim: int, *, output_dim: int | None = None, activation: Activation = "gelu", dropout: float = 0.0
+        self,
+        dim: int,
+        hidden_dim: int,
+        *,
+        output_dim: int | None = None,
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        bias: bool = True,
+        norm: NormKind | None = None,
+        norm_eps: float = 1e-6,
     ):
         super().__init__()
         self.activation = activation
-        self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim)
-        self.contract = nn.Linear(hidden_dim, output_dim or dim)
+        self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim, bias=bias)
+        self.norm = norm_layer(hidden_dim, kind=norm, eps=norm_eps) if norm else nn.Identity()
+        self.contract = nn.Linear(hidden_dim, output_dim or dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = _activate(self.expand(x), self.activation)  # (…, hidden_dim)
-        return self.dropout(self.contract(self.dropout(hidden)))
+        return self.dropout(self.contract(self.norm(self.dropout(hidden))))
 
 
 def _activate(hidden: Tensor, activation: Activation) -> Tensor:

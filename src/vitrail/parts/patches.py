@@ -1,13 +1,14 @@
 """Images to tokens: the ``x_p E`` of equation (1)."""
 
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
+from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions import resize_grid
 
 Size = tuple[int, int]
@@ -39,7 +40,8 @@ class PatchEmbedding(nn.Module):
     ``method`` "conv" is a convolution whose stride is the patch; "linear" flattens each patch and multiplies by E.
     Both hold the same parameters and give the same numbers; a checkpoint of one loads into the other.
 
-    ``norm`` puts a LayerNorm on the flattened patch and another on its token, as vit-pytorch has them.
+    ``norm`` "projected" puts a norm on every token, as AIMv2 has it; "patches" puts another on the flattened patch as well,
+    as vit-pytorch has them.
     """
 
     def __init__(
@@ -49,18 +51,21 @@ class PatchEmbedding(nn.Module):
         patch_size: Size,
         *,
         method: Literal["conv", "linear"] = "conv",
-        norm: bool = False,
+        norm: Literal["none", "projected", "patches"] = "none",
+        norm_kind: NormKind = "layer",
         norm_eps: float = 1e-6,
     ):
         super().__init__()
-        self.patch_size, self.flat = patch_size, norm or method == "linear"
-        self.patch_norm = nn.LayerNorm(channels * patch_size[0] * patch_size[1], eps=norm_eps) if norm else nn.Identity()
+        self.patch_size, self.flat = patch_size, norm == "patches" or method == "linear"
+        options: dict[str, Any] = {"kind": norm_kind, "eps": norm_eps}
+        values = channels * patch_size[0] * patch_size[1]
+        self.patch_norm = norm_layer(values, **options) if norm == "patches" else nn.Identity()
         self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
-        self.token_norm = nn.LayerNorm(dim, eps=norm_eps) if norm else nn.Identity()
+        self.token_norm = nn.Identity() if norm == "none" else norm_layer(dim, **options)
 
     def forward(self, images: Tensor) -> Tensor:
         if not self.flat:
-            return self.projection(images).flatten(2).transpose(1, 2)
+            return self.token_norm(self.projection(images).flatten(2).transpose(1, 2))
         patches = self.patch_norm(patchify(images, self.patch_size))  # (B, N, C·P_h·P_w)
         matrix = self.projection.weight.flatten(1)  # Eᵀ: (D, C·P_h·P_w)
         return self.token_norm(F.linear(patches, matrix, self.projection.bias))

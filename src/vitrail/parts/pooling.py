@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Branch
 from vitrail.parts.feed_forward import Activation, FeedForward
+from vitrail.parts.normalization import NormKind
 
 
 class ClassTokenPooling(nn.Module):
@@ -38,15 +39,37 @@ class ClassAndMeanPooling(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    """A learned query attends to all tokens, then an MLP branch (MAP; Zhai et al. 2022, https://arxiv.org/abs/2106.04560)."""
+    """A learned query attends to the tokens, then an MLP branch (MAP; Zhai et al. 2022, https://arxiv.org/abs/2106.04560).
 
-    def __init__(self, dim: int, heads: int, mlp_dim: int, *, activation: Activation = "gelu", norm_eps: float = 1e-6):
+    Args:
+        dim: width D.
+        heads: number of heads.
+        mlp_dim: hidden width of the MLP.
+        left_out: so many tokens at the start are not attended to.
+        activation: of the MLP.
+        norm_kind: of the norm before the MLP.
+        norm_eps: its epsilon.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        mlp_dim: int,
+        *,
+        left_out: int = 0,
+        activation: Activation = "gelu",
+        norm_kind: NormKind = "layer",
+        norm_eps: float = 1e-6,
+    ):
         super().__init__()
         self.query = nn.Parameter(torch.empty(1, 1, dim))
         nn.init.normal_(self.query, std=0.02)
+        self.left_out = left_out
         self.attention = Attention(dim, heads, context_dim=dim)
-        self.mlp = Branch(dim, FeedForward(dim, mlp_dim, activation=activation), norm_eps=norm_eps)
+        self.mlp = Branch(dim, FeedForward(dim, mlp_dim, activation=activation), norm_kind=norm_kind, norm_eps=norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled = self.attention(self.query.expand(x.shape[0], -1, -1), x)  # (B, 1, D)
+        mask = torch.arange(x.shape[1], device=x.device) >= self.left_out if self.left_out else None  # (N,)
+        pooled = self.attention(self.query.expand(x.shape[0], -1, -1), x, mask=mask)  # (B, 1, D)
         return self.mlp(pooled)[:, 0]

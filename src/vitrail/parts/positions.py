@@ -32,6 +32,8 @@ ANTIALIASED = Interpolation()
 Grid = tuple[int, int]
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
+Coordinates = Literal["patches", "unit"]
+"""What a rotation goes by; see `RotaryPosition2d`."""
 
 
 def sincos_1d(positions: np.ndarray, dim: int) -> np.ndarray:
@@ -198,42 +200,77 @@ class RelativePositionBias(nn.Module):
     """A learned bias per head and offset between two patches, added to the scores of equation (6).
 
     Liu et al. 2021 (https://arxiv.org/abs/2103.14030); prefix tokens share three more entries, as in BEiT
-    (https://arxiv.org/abs/2106.08254): prefix to patch, patch to prefix, prefix to prefix.
+    (https://arxiv.org/abs/2106.08254): prefix to patch, patch to prefix, prefix to prefix. With ``blocks`` every block
+    has a table of its own.
     """
 
     index: Tensor
 
-    def __init__(self, grid: Grid, heads: int, *, prefix: int):
+    def __init__(self, grid: Grid, heads: int, *, prefix: int, blocks: int | None = None):
         super().__init__()
         offsets = math.prod(_offsets(grid))
-        self.table = nn.Parameter(torch.empty(offsets + (3 if prefix else 0), heads))
-        nn.init.normal_(self.table, std=0.02)
+        entries = offsets + (3 if prefix else 0)
+        if blocks is None:
+            self.table = nn.Parameter(torch.empty(entries, heads))
+        else:
+            self.tables = nn.ParameterList(torch.empty(entries, heads) for _ in range(blocks))
+        for table in self.parameters():
+            nn.init.normal_(table, std=0.02)
         y, x = (c.astype(np.int64) for c in _coordinates(grid))
         index = (y[:, None] - y + grid[0] - 1) * _offsets(grid)[1] + (x[:, None] - x + grid[1] - 1)
         index = np.pad(index, ((prefix, 0), (prefix, 0)), constant_values=offsets)
         index[prefix:, :prefix], index[:prefix, :prefix] = offsets + 1, offsets + 2
         self.register_buffer("index", torch.from_numpy(index), persistent=False)
 
-    def forward(self) -> Tensor:
-        """(heads, prefix + N, prefix + N)."""
-        return self.table[self.index].permute(2, 0, 1)
+    def forward(self) -> Tensor | tuple[Tensor, ...]:
+        """(heads, prefix + N, prefix + N); a tuple of them where every block has its own."""
+        if hasattr(self, "table"):
+            return self._of(self.table)
+        return tuple(self._of(table) for table in self.tables)
+
+    def _of(self, table: Tensor) -> Tensor:
+        return table[self.index].permute(2, 0, 1)
 
 
 class RotaryPosition2d(nn.Module):
     """Rotations of q and k by the patch's row and column, so that scores depend on the offset alone.
 
     Su et al. 2021 (https://arxiv.org/abs/2104.09864), axial in 2-D: of the D_h/2 planes the first half turns with the
-    row, the second with the column. Prefix tokens are not turned. Coordinates count patches; ``base`` is 100 as usual
-    for grids.
+    row, the second with the column. Prefix tokens are not turned.
+
+    Args:
+        grid: rows and columns.
+        head_dim: width D_h of a head, a multiple of 4.
+        prefix: tokens before the patches.
+        base: plane i of n turns by ``coordinate · base^(-i/n)``; 100 is usual for grids.
+        coordinates: "patches" counts them from 0; "unit" places their centres between −1 and 1 on both sides, times 2π
+            (DINOv3; Siméoni et al. 2025, https://arxiv.org/abs/2508.10104).
+        reference: coordinates that count patches are scaled as if there were so many rows and columns, so that another grid
+            covers the same range (EVA-02; Fang et al. 2023, https://arxiv.org/abs/2303.11331).
+        offset: the first coordinate where they count patches.
     """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, grid: Grid, head_dim: int, *, prefix: int, base: float = 100.0):
+    def __init__(
+        self,
+        grid: Grid,
+        head_dim: int,
+        *,
+        prefix: int,
+        base: float = 100.0,
+        coordinates: Coordinates = "patches",
+        reference: Grid | None = None,
+        offset: float = 0.0,
+    ):
         super().__init__()
         require_multiple("head width (dim / heads)", head_dim, 4, "the 2-D rotary position")
-        y, x = _coordinates(grid)
+        sides = zip(_coordinates(grid), grid, reference or grid, strict=True)
+        if coordinates == "unit":
+            y, x = (2 * math.pi * (2 * (place + 0.5) / count - 1) for place, count, _ in sides)
+        else:
+            y, x = ((place + offset) * (wanted / count) for place, count, wanted in sides)
         angles = np.concatenate([_angles(y, head_dim // 4, base), _angles(x, head_dim // 4, base)], axis=1)
         angles = np.tile(angles, 2)  # (N, D_h): entry i and entry i + D_h/2 form one plane
         self.register_buffer("cos", _with_prefix(np.cos(angles), prefix, 1.0), persistent=False)

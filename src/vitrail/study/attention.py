@@ -114,7 +114,7 @@ def attention_map(
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
     """The last attention before the answer: that of the class token in the last layer, or that of attention pooling."""
     vit = _answering(model)
-    if vit.config.pool != "attention":
+    if not vit.config.pools_by_attention:
         return attention_map(vit, images)
     with capture(vit, f"pool.attention.{WEIGHTS}") as seen:
         vit(images)
@@ -188,7 +188,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
     with torch.no_grad(), capture(vit, "**.attention.values", f"**.attention.{WEIGHTS}", each=each):
         vit(images)
     assert passed is not None
-    return _on_patches(vit, passed[:, 0] if vit.config.pool == "attention" else read(vit, passed))
+    return _on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
 
 
 def _gradients(model: ViT, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:

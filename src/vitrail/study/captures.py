@@ -26,8 +26,8 @@ WEIGHTS = "weights"
 """A of equation (6): (B, k, N_Q, N_X)."""
 BETWEEN = "between"
 """What stands between the two branches of a block: the tokens with what attention has added to them."""
-READ_BY = {"heads": "output", "hidden": "contract"}
-"""The linear layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
+READ_BY = {"heads": "output_norm", "hidden": "contract"}
+"""The layer whose input it is: what all heads say, (B, N, k·D_V), and the activations of an MLP."""
 
 
 class Captures(dict[str, Tensor]):

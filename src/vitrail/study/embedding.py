@@ -15,8 +15,8 @@ def position_similarity(model: nn.Module) -> Tensor:
     """How alike the positions of any two patches are: (rows, columns, rows, columns), the first two those of the query.
 
     Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
-    the mean over heads of what it adds to a score. Of rotary positions the score of two equal tokens, ``mean over planes of
-    cos(θ_i − θ_j)``, that is how much alike two tokens still are when both have been turned.
+    the mean over heads, and over blocks that have their own, of what it adds to a score. Of rotary positions the score of two
+    equal tokens, ``mean over planes of cos(θ_i − θ_j)``, that is how much alike two tokens still are when both have been turned.
 
     Raises:
         ConfigError: the model knows no positions.
@@ -24,8 +24,9 @@ def position_similarity(model: nn.Module) -> Tensor:
     vit = vit_in(model)
     c = vit.config
     if isinstance(vit.relative, RelativePositionBias):
-        similar = vit.relative().mean(dim=0)
-    elif isinstance(vit.rotary, RotaryPosition2d):
+        bias = vit.relative()
+        similar = (torch.cat(bias) if isinstance(bias, tuple) else bias).mean(dim=0)
+    elif isinstance(vit.rotary, RotaryPosition2d) and c.position == "rotary":
         cos, sin = vit.rotary()
         similar = (cos @ cos.T + sin @ sin.T) / cos.shape[1]
     elif c.position == "none":

@@ -78,6 +78,7 @@ READ_FROM = {
     "mean": "all patches together",
     "class+mean": "the class token and all patches together",
     "attention": "all patches together",
+    "attention-patches": "all patches together",
 }
 
 
@@ -99,7 +100,7 @@ class Look:
         """What the map is, as a sentence."""
         layer = "the last layer" if self.layer is None else f"layer {self.layer}"
         heads = "" if self.head is None else f", head {self.head}"
-        if self == LAST and model.config.pool == "attention":
+        if self == LAST and model.config.pools_by_attention:
             return "Attention is that of the pooling, which the answer is read from."
         if self.query is not None:
             return f"Attention is that of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
@@ -315,6 +316,7 @@ class _Study:
         self.maps["position_similarity"] = found
         meaning = {
             "relative": "what the relative bias adds to a score, the mean over all heads",
+            "relative-per-block": "what the relative bias adds to a score, the mean over all blocks and heads",
             "rotary": "the score of two equal tokens after both have been turned",
         }.get(scheme, "the cosine similarity of its position to those of all patches")
         caption = f"Every small map stands where its patch does in the image, and shows {meaning} ({scheme})."
