@@ -64,6 +64,7 @@ class ViTConfig(Settings):
         "learned-2d",
         "sincos-1d",
         "sincos-2d",
+        "sincos-2d-simple",
         "relative",
         "relative-per-block",
         "rotary",
@@ -138,7 +139,7 @@ class ViTConfig(Settings):
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
         per_head = self.is_rotary
-        factor = 4 if per_head else {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4}.get(self.position, 1)
+        factor = 4 if per_head else {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "sincos-2d-simple": 4}.get(self.position, 1)
         if self.head_dim is None:
             require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=per_head)
         else:
