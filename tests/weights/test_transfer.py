@@ -211,7 +211,7 @@ OTHER = {
     "class_token": True, "final_norm": "pooled", "head": "mlp", "mlp": "gelu-tanh", "block": "parallel", "qkv_bias": False,
     "qk_norm": True, "layer_scale": 0.1, "norm_eps": 1e-5, "rotary_base": 10.0, "rotary_coordinates": "unit", "rotary_grid": 3,
     "rotary_offset": 1.0, "pool_heads": 1, "pool_mlp_dim": 7, "norm": "post", "norm_kind": "rms", "attention_norm": True,
-    "mlp_norm": True, "linear_bias": False,
+    "mlp_norm": True, "linear_bias": False, "crop_remainder": True,
 }  # fmt: skip
 """A value that `build` does not give, of every field that weights cannot make up for."""
 

@@ -35,6 +35,8 @@ class ViTConfig(Settings):
     """Height and width of the images."""
     patch_size: Size = (16, 16)
     """Height and width of a patch."""
+    crop_remainder: bool = False
+    """Leave out what remains of an image to the right of and below its last whole patch, instead of refusing the size."""
     channels: Positive = 3
     """Colour channels: 3 for RGB, 1 for grey."""
     num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
@@ -146,7 +148,10 @@ class ViTConfig(Settings):
             name, width = ("head_dim", self.head_dim) if per_head else ("dim", self.dim)
             require_multiple(name, width, factor, f"the position {self.position}")
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
-            require_divisible(f"image {side}", image, f"patch {side}", patch)
+            whole = image - image % patch if self.crop_remainder else image
+            require_divisible(f"image {side}", whole or image, f"patch {side}", patch)
+        if self.crop_remainder and (self.embedding != "conv" or self.embedding_norm == "patches"):
+            raise ValueError("crop_remainder goes with the embedding 'conv'")
         if self.embedding_norm in ("patches", "projected") and self.embedding not in ("conv", "linear"):
             raise ValueError(
                 f"embedding_norm {self.embedding_norm!r} is for flat patches, not for the embedding {self.embedding!r}"

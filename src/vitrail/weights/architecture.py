@@ -31,6 +31,8 @@ def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[
     dim = shapes["blocks.0.attention.norm.weight"][0]
     fields: dict[str, Any] = {
         "dim": dim,
+        "norm_kind": "layer" if "blocks.0.attention.norm.bias" in shapes else "rms",
+        "linear_bias": "blocks.0.attention.layer.output.bias" in shapes,
         "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
         **_embedding(shapes),
         **_attention(shapes, dim, known),
@@ -40,14 +42,15 @@ def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[
     if "blocks.0.attention.scale.gamma" in shapes:
         fields["layer_scale"] = known.get("layer_scale") or 1.0
     fields = {**known, **fields}
+    if fields["pool_mlp_dim"] == fields["mlp_dim"]:
+        fields["pool_mlp_dim"] = None
     return {**fields, **_positions(shapes, fields, image_size)}
 
 
 def _embedding(shapes: Shapes) -> dict[str, Any]:
     _, channels, *patch = shapes["embedding.projection.weight"]
-    norm = "tokens" if "embedding_norm.weight" in shapes else "none"
-    if "embedding.patch_norm.weight" in shapes:
-        norm = "patches"
+    places = {"embedding_norm": "tokens", "embedding.patch_norm": "patches", "embedding.token_norm": "projected"}
+    norm = next((place for name, place in places.items() if f"{name}.weight" in shapes), "none")
     fields: dict[str, Any] = {"channels": channels, "patch_size": tuple(patch), "embedding_norm": norm}
     root = shapes.get("embedding.resnet.root.0.weight")
     if root is None:
@@ -70,9 +73,15 @@ def _embedding(shapes: Shapes) -> dict[str, Any]:
 def _attention(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
     layer = "blocks.0.attention.layer"
     inner = shapes[f"{layer}.qkv.weight"][0] // 3  # heads · D_h
-    fields = {"qkv_bias": f"{layer}.qkv.bias" in shapes, "qk_norm": f"{layer}.query_norm.weight" in shapes}
+    fields = {
+        "qkv_bias": f"{layer}.qkv.bias" in shapes,
+        "qk_norm": f"{layer}.query_norm.weight" in shapes,
+        "attention_norm": f"{layer}.output_norm.weight" in shapes,
+    }
     if fields["qk_norm"]:
         width = shapes[f"{layer}.query_norm.weight"][0]
+    elif "relative.tables.0" in shapes:
+        width = inner // max(1, shapes["relative.tables.0"][1])
     elif "heads" in known:
         width = inner // known["heads"]
     elif "head_dim" in known:
@@ -99,7 +108,8 @@ def _usual_width(inner: int) -> int:
 def _mlp(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
     mlp_dim = shapes["blocks.0.mlp.layer.contract.weight"][1]
     gated = shapes.get("blocks.0.mlp.layer.expand.weight", (mlp_dim,))[0] == 2 * mlp_dim
-    return {"mlp_dim": mlp_dim, "mlp": "swiglu" if gated else known.get("mlp", "gelu")}
+    norm = "blocks.0.mlp.layer.norm.weight" in shapes
+    return {"mlp_dim": mlp_dim, "mlp": "swiglu" if gated else known.get("mlp", "gelu"), "mlp_norm": norm}
 
 
 def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,11 +117,12 @@ def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict
     head = shapes.get("head.linear.weight")
     kind = "mlp" if "head.hidden.weight" in shapes else known.get("head", "linear")
     if "pool.query" in shapes:
-        pool = "attention"
+        patches = known.get("pool") == "attention-patches" and (token or "registers" in shapes)
+        pool = "attention-patches" if patches else "attention"
     elif head is not None and head[1] == 2 * dim:
         pool = "class+mean"
     else:
-        pool = known.get("pool", "class" if token else "mean")
+        pool = known.get("pool", "class" if token and known.get("final_norm") != "pooled" else "mean")
     distilled = "head_distillation.linear.weight" in shapes or (head is None and known.get("distillation_token", False))
     bare = "distillation_token" in shapes and not distilled  # then it is one register more
     return {
@@ -121,6 +132,7 @@ def _tokens_and_head(shapes: Shapes, dim: int, known: Mapping[str, Any]) -> dict
         "pool": pool,
         "head": kind,
         "num_classes": 0 if head is None else head[0],
+        "pool_mlp_dim": shapes.get("pool.mlp.layer.expand.weight", (None,))[0],
     }
 
 
@@ -128,24 +140,35 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
     """The position scheme and the size of the images that its rows are for."""
     embedding = shapes.get("position.embedding")
     patch = fields["patch_size"]
+    rotary = fields.get("position", "").endswith("rotary")
+    sizes = [size for size in (fields.get("image_size"), image_size) if size is not None]
     if embedding is None:
-        return {"position": "none", "image_size": fields.get("image_size") or image_size or (224, 224)}
+        tables = {"relative.tables.0": "relative-per-block", "relative.table": "relative"}
+        table = next((name for name in tables if name in shapes), None)
+        position = tables[table] if table else "rotary" if rotary else "none"
+        side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
+        size = sizes[0] if sizes else (side * patch[0], side * patch[1]) if table else (224, 224)
+        return {"position": position, "image_size": size, **_remainder(size, patch)}
+    position = "learned-1d+rotary" if rotary else "learned-1d"
     rows = embedding[-2]
     counts = [rows - extra for extra in prefix_rows(shapes) if rows > extra]
-    for size in (fields.get("image_size"), image_size):
-        if size is None or size[0] % patch[0] or size[1] % patch[1]:
-            continue
+    for size in sizes:
         if (size[0] // patch[0]) * (size[1] // patch[1]) in counts:
-            return {"position": "learned-1d", "image_size": tuple(size)}
+            return {"position": position, "image_size": tuple(size), **_remainder(size, patch)}
     for count in counts:
         side = math.isqrt(count)
         if side * side == count:
-            return {"position": "learned-1d", "image_size": (side * patch[0], side * patch[1])}
+            return {"position": position, "image_size": (side * patch[0], side * patch[1])}
     raise ModelFileError(
         f"the positions of {counts[-1] if len(counts) == 1 else ' or '.join(map(str, counts))} patches form no square",
         where="weights",
         hint="give the size of the images they were made for: image_size=(height, width)",
     )
+
+
+def _remainder(size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
+    """A convolution leaves out what a stride of whole patches does not reach."""
+    return {"crop_remainder": any(side % step for side, step in zip(size, patch, strict=True))}
 
 
 def prefix_rows(shapes: Shapes) -> list[int]:

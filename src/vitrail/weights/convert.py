@@ -7,9 +7,9 @@ import numpy as np
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct
-from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import write_tensors
-from vitrail.weights.translate import write
+from vitrail.weights.translate import first_that_holds, write
 
 
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
@@ -33,7 +33,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         return
     if layout in (None, FORMAT):
         raise ConfigError("a file alone needs a layout", where="--layout", hint=f"known: {', '.join(LAYOUTS)}")
-    chosen = LAYOUTS[layout]
+    chosen = first_that_holds(trained.model, family(layout))
     if suffix != chosen.suffix:
         raise ConfigError(
             f"{chosen.about} has files that end in {chosen.suffix}", where="OUT", hint=f"give {out.stem}{chosen.suffix}"

@@ -19,9 +19,9 @@ from vitrail.weights.card import model_card
 from vitrail.weights.hub import push
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import some, write_tensors
-from vitrail.weights.translate import TRAINING_ONLY, describe, summary, write
+from vitrail.weights.translate import TRAINING_ONLY, describe, first_that_holds, summary, write
 
 FORMAT = "vitrail"
 PROBLEMS = ("single_label_classification", "multi_label_classification")
@@ -85,7 +85,10 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
         ConfigError: the layout cannot hold the model.
     """
     config, state = trained.model.config, trained.model.state_dict()
-    chosen = _first_that_holds(trained.model) if layout is None else None if layout == FORMAT else LAYOUTS[layout]
+    if layout is None:
+        chosen = _usual_layout(trained.model)
+    else:
+        chosen = None if layout == FORMAT else first_that_holds(trained.model, family(layout))
     if chosen is not None and not (chosen.describe or chosen.model_types):
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
@@ -96,24 +99,20 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     write_tensors(folder / "model.safetensors", tensors)
 
 
-def _first_that_holds(model: ViT) -> Layout | None:
+def _usual_layout(model: ViT) -> Layout | None:
     """transformers' first layout that can hold the model, or None."""
-    state = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
-    for layout in LAYOUTS.values():
-        if layout.classes[0 if model.config.num_classes else 1]:
-            try:
-                write(state, model.config, layout)
-                return layout
-            except ConfigError:
-                continue
-    return None
+    kinds = [layout for layout in LAYOUTS.values() if layout.classes[0 if model.config.num_classes else 1]]
+    try:
+        return first_that_holds(model, kinds)
+    except ConfigError:
+        return None
 
 
 def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]:
     """``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
     config = trained.config
-    if layout is not None and layout.describe:
-        return layout.describe(config, trained.labels, trained.preparation)
+    if layout is not None and layout.describe and layout.describe_data:
+        return layout.describe(config) | layout.describe_data(config, trained.labels, trained.preparation)
     values = config.model_dump(mode="json")
     if layout is None:
         values = {"architectures": ["ViT"], "model_type": FORMAT, **values}

@@ -25,11 +25,17 @@ Shape = tuple[int, ...]
 class Key:
     """One parameter of ours under one key of theirs, with the same numbers in the same order.
 
-    ``ndim`` is the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
+    Args:
+        name: their key.
+        ndim: the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
+        when: the models whose parameter it holds, where a layout has several places for it.
+        tells: fields of the configuration of a model that has this key.
     """
 
     name: str
     ndim: int | None = None
+    when: Callable[[ViTConfig], bool] | None = field(default=None, kw_only=True, compare=False)
+    tells: Mapping[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -41,8 +47,8 @@ class Key:
         return shapes[0]
 
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
-        """Fields of the configuration that only their shapes tell."""
-        return {}
+        """Fields of the configuration that this key or its shapes alone tell."""
+        return dict(self.tells)
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         """Theirs to ours, of a model of this configuration."""
@@ -90,6 +96,11 @@ class Part(Key):
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         third = len(tensors[0]) // 3
         return tensors[0][third * self.first : third * self.last]
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for long tables of names."""
+    return frozenset(text.split())
 
 
 def thirds(theirs: str) -> dict[str, Key]:
@@ -150,7 +161,8 @@ class Layout:
     Args:
         name: what it is called on the command line.
         about: whose it is, for people.
-        keys: our parameters to theirs, below `prefix`.
+        family: a name on the command line for several layouts, of which the first that can hold a model is written.
+        keys: our parameters to theirs, below `prefix`; to several of theirs where models differ in it.
         heads: our parameters to theirs, beside `prefix`.
         prefix: what stands before all of `keys` in a model with a head, and may be left out in one without.
         older: rows that are read and not written; of a parameter that has more than one place.
@@ -159,13 +171,19 @@ class Layout:
         needs: our parameters without which a model is none of this layout.
         fields: what the configuration is where neither shapes nor a description tell.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
+        harmless: what else ``config.json`` may say, which does not change what a model answers.
+        fixed: what else it may say only with one of these values, as others would change the answer.
+        read: fields of our configuration that a ``config.json`` tells, where that is more than the tables above; refuses what
+            it does not understand.
+        undecided: fields that neither keys nor shapes tell and nothing is usual for, so that somebody must.
+        pools: what a model with a head may read its answer from; empty where that does not matter.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
-        named: our activation by a regular expression of the ``architecture`` in ``config.json``, where only that tells.
         model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
-        describe: the whole ``config.json`` of a model that is none of transformers'.
+        describe: what ``config.json`` says of a model that is none of transformers'.
+        describe_data: what it says beside that, of labels and of images.
         register_positions: whether rows of the positions are for the registers, too.
         colours: preparation of images where a checkpoint does not say.
         interpolation: of positions to another grid, as this library does it.
@@ -175,7 +193,7 @@ class Layout:
 
     name: str
     about: str
-    keys: Mapping[str, Key]
+    keys: Mapping[str, Key | tuple[Key, ...]]
     heads: Mapping[str, Key] = field(default_factory=dict)
     prefix: str = ""
     older: Mapping[str, Key] = field(default_factory=dict)
@@ -184,15 +202,21 @@ class Layout:
     needs: tuple[str, ...] = ("position.embedding",)
     fields: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    read: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    undecided: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
     activations: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
-    named: Mapping[str, str] = field(default_factory=dict)
     model_types: tuple[str, ...] = ()
     classes: tuple[str, str] = ("", "")
     extra: Callable[[ViTConfig], dict[str, Any]] = lambda config: {}
-    describe: Callable[[ViTConfig, list[str], Preparation], dict[str, Any]] | None = None
+    describe: Callable[[ViTConfig], dict[str, Any]] | None = None
+    describe_data: Callable[[ViTConfig, list[str], Preparation], dict[str, Any]] | None = None
     register_positions: bool = False
     colours: Colours = HALF
+    family: str = ""
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
@@ -206,27 +230,29 @@ class Layout:
             if prefixed and not name.startswith(self.prefix):  # then it is no key of the backbone, whatever it is called
                 found = [row for row in found if row[0][0] in self.heads or row[0][0] in self.older]
             for (ours, key, slot), numbers in found:
-                row = match.found.setdefault(ours.format(**numbers), (key, [None] * len(key.names)))
-                row[1][slot] = name
+                parameter = ours.format(**numbers)
+                row = match.found.setdefault(parameter, (key, [None] * len(key.names)))
+                match.places.setdefault(parameter, [place.format(**numbers) for place in key.names])
+                if row[0] is key and row[1][slot] is None:
+                    row[1][slot] = name
+                else:  # a parameter that another key has given already
+                    match.unexpected.append(name)
             if not found and not any(re.fullmatch(ignored, name) for ignored in self.ignored):
                 match.unexpected.append(name)
         return match
 
-    def place(self, ours: str, *, with_head: bool) -> tuple[Key, list[str]] | None:
-        """The row of one of our parameters and their keys for it; None if they have no place for it."""
-        found = self._ours.find(ours)
-        if not found:
-            return None
-        (key, prefix), numbers = found[0]
-        if not with_head:
-            prefix = ""
-        return key, [prefix + name.format(**numbers) for name in key.names]
+    def place(self, ours: str, config: ViTConfig) -> tuple[Key, list[str]] | None:
+        """The row of a parameter of this model and their keys for it; None if they have no place for it."""
+        for (key, prefix), numbers in self._ours.find(ours):
+            if key.when is None or key.when(config):
+                return key, [(prefix if config.num_classes else "") + name.format(**numbers) for name in key.names]
+        return None
 
     def write(self, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
         """Our parameters under their keys; raises `KeyError` with one that they have no place for."""
         result: dict[str, Tensor] = {}
         for ours, tensor in tensors.items():
-            place = self.place(ours, with_head=config.num_classes > 0)
+            place = self.place(ours, config)
             if place is None:
                 raise KeyError(ours)
             key, names = place
@@ -243,13 +269,17 @@ class Layout:
 
     @cached_property
     def _theirs(self) -> "_Index":
-        rows = [*self.older.items(), *self.keys.items(), *self.heads.items()]
+        rows = [*self.older.items(), *self._places(), *self.heads.items()]
         return _Index([(name, (ours, key, slot)) for ours, key in rows for slot, name in enumerate(key.names)])
 
     @cached_property
     def _ours(self) -> "_Index":
-        below = [(ours, (key, self.prefix)) for ours, key in self.keys.items()]
+        below = [(ours, (key, self.prefix)) for ours, key in self._places()]
         return _Index([*below, *((ours, (key, "")) for ours, key in self.heads.items())])
+
+    def _places(self) -> list[tuple[str, Key]]:
+        """Our parameters and their keys, one by one."""
+        return [(ours, key) for ours, keys in self.keys.items() for key in (keys if isinstance(keys, tuple) else (keys,))]
 
 
 class _Index:
@@ -280,6 +310,8 @@ class Match:
     layout: Layout
     found: dict[str, tuple[Key, list[str | None]]] = field(default_factory=dict)
     """Our parameters: their row, and their keys in its order; None where one is missing."""
+    places: dict[str, list[str]] = field(default_factory=dict)
+    """Our parameters: their keys in the order of the row, as they should be."""
     unexpected: list[str] = field(default_factory=list)
     """Their keys that the layout does not know."""
 
@@ -287,11 +319,8 @@ class Match:
     def missing(self) -> list[str]:
         """Their keys that are absent beside others of the same parameter."""
         absent = []
-        for ours, (key, names) in self.found.items():
-            if None in names:
-                place = self.layout.place(ours, with_head=False)
-                every = place[1] if place and place[0] is key else list(key.names)
-                absent += [name for name, found in zip(every, names, strict=True) if found is None]
+        for ours, (_, names) in self.found.items():
+            absent += [name for name, found in zip(self.places[ours], names, strict=True) if found is None]
         return absent
 
     @property

@@ -29,7 +29,7 @@ from vitrail.weights.tensor_files import (
     require_numbers,
 )
 from vitrail.weights.transfer import adapt
-from vitrail.weights.translate import TRAINING_ONLY, described, recognise, summary
+from vitrail.weights.translate import TRAINING_ONLY, described, guesses, recognise, summary
 
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
@@ -193,7 +193,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         found = recognise(
             shapes,
-            lambda layout: {**own, **described(config, layout), **told},
+            lambda layout: {**own, **_described(checkpoint.config, config, layout, where), **told},
             layouts=layouts,
             where=checkpoint.file,
             image_size=changes.image_size,
@@ -207,6 +207,9 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
+    guessed = "" if checkpoint.config else guesses(model, told)
+    if guessed:
+        about += f"\nguessed, as the file does not say: {guessed}"
     return Source(
         found.translate(tensors),
         model,
@@ -216,6 +219,17 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
         layout.interpolation,
         about,
     )
+
+
+def _described(config: Mapping[str, Any], flat: Mapping[str, Any], layout: Layout, where: Path) -> Mapping[str, Any]:
+    """What a ``config.json`` tells of the architecture; ``flat`` is the same without the sections of transformers."""
+    try:
+        return layout.read(config) if layout.read else described(flat, layout) if config else {}
+    except ConfigError as error:
+        what = f"the configuration is damaged: {error}"
+        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
+    except ModelFileError as error:
+        raise ModelFileError(error.what, where=where, hint=error.hint) from None
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -235,7 +249,7 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
         return [LAYOUTS[name]]
     kind = config.get("model_type")
     if kind is None:
-        return [layout for layout in LAYOUTS.values() if layout.describe or "architecture" not in config]
+        return [layout for layout in LAYOUTS.values() if layout.read or "architecture" not in config]
     named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
     if not named:
         known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})

@@ -1,7 +1,6 @@
 """Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +11,17 @@ from torch import Tensor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.config import ViTConfig
 from vitrail.models.empty import empty_model
+from vitrail.models.vit import ViT
 from vitrail.settings import brief
 from vitrail.weights.architecture import architecture
-from vitrail.weights.layout import Layout, Match, Part, Shape
+from vitrail.weights.layout import Layout, Match, Part, Shape, words
 from vitrail.weights.tensor_files import some
 
 TRAINING_ONLY = {"dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"}
 """Fields that change nothing of what a trained model answers."""
 TOKENS = {"class_token", "distillation_token", "registers", "position.embedding"}
 """Parameters whose rows layouts share out in different ways; `_settle` brings them into ours."""
-CHOICES = {"layer_scale", "class_token", "image_size", "registers", "distillation_token"}
+CHOICES = {"layer_scale", "class_token", "image_size", "registers", "distillation_token", "position"}
 """Fields that the weights decide, whatever a description says."""
 Size = tuple[int, int]
 
@@ -71,9 +71,15 @@ def recognise(
     """
     matches = sorted((layout.match(shapes) for layout in layouts), key=lambda match: len(match.unexpected) - match.keys)
     errors: list[tuple[Match, str, str]] = []
+    refusals: list[ModelFileError] = []
     for match in matches:
         try:
-            config = _configure(match, shapes, known(match.layout), image_size)
+            told = known(match.layout)
+        except ModelFileError as error:  # its description says something that is not understood
+            refusals.append(error)
+            continue
+        try:
+            config = _configure(match, shapes, told, image_size)
             problems = _problems(match, config, shapes)
         except (ModelFileError, ConfigError) as error:
             errors.append((match, error.what, error.hint or ""))
@@ -81,20 +87,32 @@ def recognise(
         if not problems:
             return Recognised(match, config)
         errors.append((match, problems, ""))
-    raise _misfit(*errors[0], where)
+    raise _misfit(*errors[0], where) if errors else refusals[0]
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> ViTConfig:
     """The configuration that the shapes belong to; what is known must not contradict them."""
-    facts = {**match.layout.fields, **match.facts(shapes), **known}
+    layout = match.layout
+    untold = [name for name in layout.undecided if name not in known]
+    if untold:
+        raise ModelFileError(
+            f"the weights of {layout.about} do not tell {', '.join(untold)}",
+            where="weights",
+            hint=f"give the config.json that belongs to them, or say it: {untold[0]}=… in Python",
+        )
+    facts = {**layout.fields, **known, **match.facts(shapes)}
     fields = architecture(match.shapes(shapes), facts, image_size=image_size)
     config = ViTConfig.read(fields, where="config")
-    if config.mlp == "swiglu" and "swiglu" not in match.layout.activations:
-        raise ModelFileError(f"{match.layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
+    if config.mlp == "swiglu" and "swiglu" not in layout.activations:
+        raise ModelFileError(f"{layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
+    if config.num_classes and layout.pools and config.pool not in layout.pools:
+        what = f"a head of {layout.about} reads {' or '.join(layout.pools)}, not {config.pool}"
+        raise ModelFileError(what, where="weights", hint="give what belongs together")
     wrong = [
         name
         for name in known
-        if name not in CHOICES and getattr(config, name) != getattr(config.changed(**{name: known[name]}), name)
+        if name not in CHOICES
+        and getattr(_canonical(config), name) != getattr(_canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
         told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
@@ -117,7 +135,7 @@ def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> s
     for name in sorted({*expected, *ours, *match.layout.needs}):
         theirs = [their for their in match.found[name][1] if their] if name in ours else []
         if name not in ours:
-            place = match.layout.place(name, with_head=config.num_classes > 0)
+            place = match.layout.place(name, config)
             if name != "registers" or name in match.layout.needs:  # of which a distillation token can become one
                 missing += place[1] if place else [] if name.endswith(".bias") else [name]
         elif name in TOKENS:
@@ -189,12 +207,11 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
     except KeyError as error:
         raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
-    known = {name: getattr(config, name) for name in (*layout.described, *(("mlp",) * bool(layout.activations)))}
     if layout.activations and config.mlp not in layout.activations:
         raise _inexpressible(layout, f"it knows no activation {config.mlp}")
     match = layout.match(shapes)
     try:
-        read = _configure(match, shapes, {**known, "heads": config.heads, "image_size": config.image_size}, None)
+        read = _configure(match, shapes, {"heads": config.heads, "image_size": config.image_size, **_told(config, layout)}, None)
     except ModelFileError as error:
         raise _inexpressible(layout, error.what) from None
     changed = [
@@ -207,6 +224,26 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
     return written
 
 
+def first_that_holds(model: ViT, layouts: Sequence[Layout]) -> Layout:
+    """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
+    state = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
+    errors = []
+    for layout in layouts:
+        try:
+            write(state, model.config, layout)
+            return layout
+        except ConfigError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _told(config: ViTConfig, layout: Layout) -> Mapping[str, Any]:
+    """What is understood of the description that a layout has of a model."""
+    if layout.read and layout.describe:
+        return layout.read(layout.describe(config))
+    return described(describe(config, layout), layout) if layout.model_types else {}
+
+
 def _inexpressible(layout: Layout, why: str) -> ConfigError:
     return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
 
@@ -217,7 +254,14 @@ def _canonical(config: ViTConfig) -> ViTConfig:
     own_token = config.class_token and "class" not in config.pool
     width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
     scale = None if config.layer_scale is None else 1.0
-    return config.changed(embedding=conv, class_token=own_token, head_dim=width, layer_scale=scale)
+    fields: dict[str, Any] = {"embedding": conv, "class_token": own_token, "head_dim": width, "layer_scale": scale}
+    fields["pool"] = "attention" if config.pools_by_attention and not config.prefix else config.pool
+    fields["pool_heads"] = (config.pool_heads or config.heads) if config.pools_by_attention else None
+    fields["pool_mlp_dim"] = (config.pool_mlp_dim or config.mlp_dim) if config.pools_by_attention else None
+    if not config.is_rotary:
+        fields |= {name: ViTConfig.model_fields[name].default for name in ViTConfig.model_fields if name.startswith("rotary_")}
+    sides = zip(config.image_size, config.patch_size, strict=True)
+    return config.changed(**fields, crop_remainder=any(side % patch for side, patch in sides))
 
 
 def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
@@ -227,10 +271,10 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
     first = config.prefix - config.registers
     if rows is not None and layout.register_positions and config.registers:
         rows = torch.cat([rows[:first], rows.new_zeros(config.registers, config.dim), rows[first:]])
-    for name in [name for name in ours if name.endswith(".bias") and layout.place(name, with_head=True) is None]:
+    for name in [name for name in ours if name.endswith(".bias") and layout.place(name, config) is None]:
         bias = ours.pop(name)
         if (
-            name == "embedding.projection.bias" and rows is not None and config.embedding_norm != "patches"
+            name == "embedding.projection.bias" and rows is not None and config.embedding_norm in ("none", "tokens")
         ):  # it is on every patch, as its position is
             rows = torch.cat([rows[: len(rows) - math.prod(config.grid)], rows[len(rows) - math.prod(config.grid) :] + bias])
         elif not bias.is_meta and bias.any():
@@ -255,16 +299,63 @@ def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
     return {**values, **layout.extra(config)}
 
 
+GUESSED = ("heads", "mlp", "norm", "norm_eps", "pool")
+"""What weights do not tell, and a model answers otherwise by."""
+
+
+def guesses(config: ViTConfig, told: Mapping[str, Any]) -> str:
+    """What of a configuration nobody has told, in one line; nothing where all of it was."""
+    sure = {"heads"} if config.qk_norm or config.is_relative else set()
+    sure |= {"mlp"} if config.mlp == "swiglu" else set()
+    sure |= {"pool"} if config.pools_by_attention or not config.has_class_token else set()
+    open_ = [name for name in GUESSED if name not in {*told, *sure}]
+    return ", ".join(f"{name} {getattr(config, name)}" for name in open_)
+
+
+EVERYWHERE = words(
+    """
+    add_cross_attention architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id
+    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size encoder_stride eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id id2label initializer_factor initializer_range is_decoder is_encoder_decoder label2id length_penalty
+    max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences out_features
+    out_indices output_attentions output_hidden_states output_scores pad_token_id prefix problem_type remove_invalid_values
+    repetition_penalty return_dict return_dict_in_generate semantic_loss_ignore_index sep_token_id stage_names suppress_tokens
+    task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p
+    torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache vitrail
+    """
+)
+"""What a ``config.json`` of transformers' may say of any model, and of none what it answers to an image."""
+
+
+def _require_understood(values: Mapping[str, Any], layout: Layout) -> None:
+    """Refuse what may change the answer and is not known; raises `ModelFileError` with its name."""
+    known = {*layout.described.values(), layout.activation, *layout.harmless, *layout.fixed, *EVERYWHERE}
+    for name, value in values.items():
+        if name not in known and not name.startswith("_"):
+            raise ModelFileError(
+                f"{name} is not understood, which config.json says is {brief(value)}",
+                where="config.json",
+                hint=f"where it changes nothing of what {layout.about} answers, take it out",
+            )
+        if name in layout.fixed and value not in layout.fixed[name]:
+            choices = ", ".join(map(brief, layout.fixed[name]))
+            raise ModelFileError(f"{name} {brief(value)} is not known here", where="config.json", hint=f"known: {choices}")
+
+
 def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """The fields of the configuration that a ``config.json`` of this layout tells."""
+    """The fields of the configuration that a ``config.json`` of this layout tells.
+
+    Raises:
+        ConfigError: a value that cannot be.
+        ModelFileError: something that may change the answer and is not understood.
+    """
+    _require_understood(values, layout)
     fields = {
         ours: ViTConfig.read_field(ours, values[theirs], where="config")
         for ours, theirs in layout.described.items()
         if values.get(theirs) is not None
     }
-    for pattern, activation in layout.named.items():
-        if re.search(pattern, str(values.get("architecture", ""))):
-            fields["mlp"] = activation
     act = values.get(layout.activation)
     if layout.activations and act is not None and not values.get("use_swiglu_ffn"):
         names = {theirs: ours for ours, theirs in layout.activations.items()}

@@ -36,16 +36,11 @@ VARIANTS = {
 CLIP = {"pre_norm": True, "norm_layer": torch.nn.LayerNorm}
 
 
-def about(variant: dict) -> str:
-    pooled = variant.get("global_pool") == "avg" and variant.get("fc_norm", True)
-    return "timm with its norm behind the pooling (fc_norm)" if pooled else "timm"
-
-
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_logits_are_timms(variant, randomized, kept, recognised, agree):
     theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
     size = variant.get("img_size", (32, 32))
-    ours = recognised(kept(theirs.state_dict()), about(variant), **({"image_size": size} if "img_size" in variant else {}))
+    ours = recognised(kept(theirs.state_dict()), "timm", **({"image_size": size} if "img_size" in variant else {}))
     agree(ours, theirs, size=size, channels=variant.get("in_chans", 3))
 
 
@@ -53,7 +48,7 @@ def test_logits_are_timms(variant, randomized, kept, recognised, agree):
 @pytest.mark.parametrize("name", ["augreg", "registers with positions", "mean without a class token", "attention pooling"])
 def test_at_another_resolution_logits_are_timms(name, size, randomized, kept, recognised, agree):
     theirs = randomized(VisionTransformer(**{**SMALL, **VARIANTS[name]}))
-    ours = recognised(kept(theirs.state_dict()), about(VARIANTS[name]), image_size=size)
+    ours = recognised(kept(theirs.state_dict()), "timm", image_size=size)
     theirs.set_input_size(size)
     agree(ours, theirs, size=size)
 
@@ -94,8 +89,7 @@ def test_what_is_written_is_read_by_timm(name, randomized, kept, tmp_path, agree
     theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
     size = {"image_size": variant["img_size"]} if "img_size" in variant else {}
     ours = from_pretrained(kept(theirs.state_dict()), **size)
-    layout = "timm-pooled" if "fc_norm" in about(variant) else "timm"
-    convert(ours, tmp_path / "out.safetensors", layout=layout)
+    convert(ours, tmp_path / "out.safetensors", layout="timm")
     again = VisionTransformer(**{**SMALL, **variant, "no_embed_class": False}).eval()
     again.load_state_dict(load_file(tmp_path / "out.safetensors"))
     agree(again, theirs, size=variant.get("img_size", (32, 32)), channels=variant.get("in_chans", 3))
@@ -135,6 +129,7 @@ def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
     described = {
         "architecture": "vit_tiny_patch16_224",
+        "model_args": {"num_heads": 2},
         "num_classes": 5,
         "label_names": ["ant", "bee", "cat", "dog", "eel"],
         "pretrained_cfg": {
@@ -162,5 +157,5 @@ def test_the_activation_that_only_the_name_tells_is_known(name, randomized, tmp_
     small = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
     theirs = randomized(timm.create_model(name, **small))
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "num_classes": 5}))
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "num_classes": 5, "model_args": small}))
     agree(from_pretrained(tmp_path), theirs)

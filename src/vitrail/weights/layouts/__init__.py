@@ -8,8 +8,11 @@ LAYOUTS: dict[str, Layout] = {
     for layout in (
         dino.DINO,
         timm.TIMM,
-        timm.TIMM_POOLED,
         timm.TIMM_CLIP,
+        timm.EVA,
+        timm.DINOV3,
+        timm.ROPE,
+        timm.BEIT,
         hugging_face.VIT,
         hugging_face.DEIT,
         hugging_face.DINOV2,
@@ -35,3 +38,8 @@ LAYOUTS: dict[str, Layout] = {
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""
+
+
+def family(name: str) -> list[Layout]:
+    """The layouts that go by a name: one, or all of a library of which each holds other models."""
+    return [layout for layout in LAYOUTS.values() if name in (layout.name, layout.family)]

@@ -7,19 +7,21 @@ from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
 from vitrail.weights.layouts.timm import TIMM
 
 COLOURS = replace(IMAGENET, resampling="bicubic")
-PLAIN = ("class_token", "position.", "embedding.projection", "blocks.", "norm.")
+PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
+PLAIN = {name: key for name, key in TIMM.keys.items() if name.startswith(PARTS)} | weight_and_bias({"norm": "norm"})
 WRAPPED = {r"^(module\.)?(backbone\.)?": ""}
 
 DINO = replace(
     TIMM,
     name="dino",
     about="the original DINO",
-    keys={name: key for name, key in TIMM.keys.items() if name.startswith(PLAIN) and ".scale." not in name},
+    keys={name: key for name, key in PLAIN.items() if ".scale." not in name},
     older={},
-    described={},
+    family="",
     activations={},
-    named={},
+    read=None,
     describe=None,
+    describe_data=None,
     aliases=WRAPPED,
     ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),
     fields={"norm_eps": 1e-6},
@@ -29,7 +31,7 @@ DINO = replace(
 
 def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
     """DINOv2's four kinds: with and without registers, whose authors resize positions otherwise, and with SwiGLU."""
-    keys = {ours: key for ours, key in TIMM.keys.items() if ours.startswith(PLAIN)}
+    keys = dict(PLAIN)
     if registers:
         keys["registers"] = Key("register_tokens", ndim=3)
     if swiglu:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import ANTIALIASED, Interpolation
-from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, thirds, weight_and_bias
+from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, thirds, weight_and_bias, words
 
 BICUBIC = Interpolation(antialias=False)
 """How transformers resizes positions."""
@@ -66,6 +66,8 @@ VIT = Layout(
     ignored=(r"(vit\.)?pooler\..*", r"(vit\.)?embeddings\.mask_token"),
     fields={"norm_eps": 1e-12, "pool": "class"},
     described={**WITH_DROPOUT, "mlp_dim": "intermediate_size", "qkv_bias": "qkv_bias"},
+    harmless=words("pooler_act pooler_output_size"),
+    pools=("class",),
     activations=ACTIVATIONS,
     model_types=("vit",),
     classes=("ViTForImageClassification", "ViTModel"),
@@ -80,6 +82,12 @@ MAE = replace(
     prefix="vit.",
     heads={},
     ignored=(*VIT.ignored, r"decoder\..*"),
+    harmless=words(
+        """
+        decoder_hidden_size decoder_intermediate_size decoder_num_attention_heads decoder_num_hidden_layers mask_ratio
+        norm_pix_loss
+        """
+    ),
     model_types=("vit_mae",),
     classes=("", "ViTMAEModel"),
     colours=replace(IMAGENET, resampling="bilinear", fit="squash", crop_ratio=1.0),
@@ -140,6 +148,8 @@ DINOV2 = Layout(
     ignored=(r"(dinov2\.)?embeddings\.mask_token",),
     fields={"norm_eps": 1e-6},
     described={**WITH_DROPOUT, "qkv_bias": "qkv_bias", "layer_scale": "layerscale_value", "stochastic_depth": "drop_path_rate"},
+    harmless=words("apply_layernorm intermediate_size mlp_ratio reshape_hidden_states use_mask_token use_swiglu_ffn"),
+    pools=("class+mean",),
     activations=ACTIVATIONS,
     extra=_dinov2,
     model_types=("dinov2",),
@@ -200,6 +210,8 @@ TOWER_BLOCK = weight_and_bias(
 )
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
 """What CLIP and SigLIP hold beside the model of images."""
+TOWERS = words("logit_scale_init_value projection_dim text_config text_config_dict vision_config vision_config_dict")
+"""What ``config.json`` says of a model of images and texts together."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
 SIGLIP = Layout(
@@ -225,6 +237,8 @@ SIGLIP = Layout(
     ignored=TEXT,
     fields={"norm_eps": 1e-6, "mlp": "gelu-tanh"},
     described=TOWER_DESCRIBED,
+    harmless=TOWERS,
+    fixed={"vision_use_head": (True,)},
     activations=ACTIVATIONS,
     model_types=("siglip_vision_model", "siglip"),
     classes=("", "SiglipVisionModel"),
@@ -248,6 +262,7 @@ CLIP = Layout(
     ignored=TEXT,
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     described=TOWER_DESCRIBED,
+    harmless=TOWERS,
     activations=ACTIVATIONS,
     model_types=("clip_vision_model", "clip"),
     extra=lambda config: {"projection_dim": config.num_classes} if config.num_classes else {},
