@@ -307,7 +307,7 @@ def guesses(config: ViTConfig, told: Mapping[str, Any]) -> str:
     """What of a configuration nobody has told, in one line; nothing where all of it was."""
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
-    sure |= {"pool"} if config.pools_by_attention or not config.has_class_token else set()
+    sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
     open_ = [name for name in GUESSED if name not in {*told, *sure}]
     return ", ".join(f"{name} {getattr(config, name)}" for name in open_)
 

@@ -1,17 +1,22 @@
 """timm's models with random weights: read to the same logits, and written back to where they came from."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
 from timm.layers import SwiGLU, SwiGLUPacked
+from timm.models import save_for_hf
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import HybridEmbed
 
+from vitrail.errors import ModelFileError
 from vitrail.weights.convert import convert
+from vitrail.weights.layouts.timm_models import MODELS
 from vitrail.weights.reference import from_pretrained
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5, "mlp_ratio": 2}
@@ -66,6 +71,133 @@ def test_distilled_models_have_two_tokens(classes, randomized, kept, recognised,
     ours = recognised(kept(theirs.state_dict()), "timm")
     assert ours.config.distillation_token
     agree(ours, theirs)
+
+
+FAMILIES = [
+    "vit_base_patch16_rpn_224",
+    "vit_giantopt_patch16_siglip_256",
+    "vit_pe_core_tiny_patch16_384",
+    "vit_pe_spatial_tiny_patch16_512",
+    "vit_so150m_patch16_reg4_map_256",
+    "vit_large_patch16_radio_v3",
+    "beit_base_patch16_224",
+    "beit3_base_patch16_224",
+    "eva02_tiny_patch14_224",
+    "eva02_base_patch16_clip_224",
+    "eva_giant_patch14_clip_224",
+    "eva02_enormous_patch14_clip_224",
+    "vit_small_patch16_dinov3",
+    "vit_small_plus_patch16_dinov3_qkvb",
+    "vit_small_patch16_rope_ape_224",
+    "vit_medium_patch16_rope_reg1_gap_256",
+    "aimv2_large_patch14_224",
+    "test_vit3",
+    "test_vit4",
+]
+"""Models of timm's registry that differ in more than sizes."""
+
+
+@pytest.fixture
+def saved(randomized, tmp_path):
+    """A model of timm's registry with one block, few patches and narrow heads, as timm saves it."""
+
+    def saved(name: str, **arguments) -> tuple[torch.nn.Module, Path]:
+        heads = MODELS[name][1]["num_heads"]
+        patch = int((re.search(r"patch([0-9]+)", name) or [16, 16])[1])
+        small = {"depth": 1, "embed_dim": 16 * heads, "num_classes": 5, "mlp_ratio": 1.5, "img_size": 3 * patch}
+        theirs = randomized(timm.create_model(name, **{**small, **arguments}))
+        save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
+        return theirs, tmp_path / "theirs"
+
+    return saved
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_folder_that_timm_saved_is_read_and_written(name, saved, tmp_path, agree):
+    theirs, folder = saved(name)
+    size = theirs.patch_embed.img_size
+    ours = from_pretrained(folder)
+    agree(ours, theirs, size=size)
+    ours.save_pretrained(tmp_path / "out", layout="timm")
+    again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
+    agree(again, theirs, size=size)
+    agree(from_pretrained(tmp_path / "out"), theirs, size=size)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"global_pool": "avg", "fc_norm": False},
+        {"global_pool": "avg", "fc_norm": True},
+        {"global_pool": "token", "fc_norm": True},
+        {"global_pool": "map", "reg_tokens": 2},
+        {"global_pool": "map", "pool_include_prefix": True},
+        {"norm_layer": "rmsnorm"},
+        {"scale_attn_norm": True, "scale_mlp_norm": True},
+        {"proj_bias": False, "qkv_bias": False},
+        {"final_norm": False},
+    ],
+    ids=str,
+)
+def test_what_the_arguments_of_a_model_mean_is_understood(arguments, saved, agree):
+    theirs, folder = saved("vit_tiny_patch16_224", **arguments)
+    agree(from_pretrained(folder), theirs, size=theirs.patch_embed.img_size)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"global_pool": "avgmax"},
+        {"global_pool": "max"},
+        {"global_pool": "avg", "pool_include_prefix": True},
+        {"norm_layer": "layernorm2d"},
+        {"act_layer": "relu"},
+        {"pos_embed": "none"},
+        {"attn_layer": "diff"},
+        {"something_new": 3},
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_of_a_model_is_refused_by_name(arguments, saved):
+    _, folder = saved("vit_tiny_patch16_224")
+    described = json.loads((folder / "config.json").read_text())
+    described["model_args"] |= arguments
+    (folder / "config.json").write_text(json.dumps(described))
+    with pytest.raises(ModelFileError, match=next(reversed(arguments))):
+        from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_base_patch16_18x2_224", "vit_small_patch16_rope_mixed_224", "resnet50", "vit_huge_patch99"]
+)
+def test_an_architecture_that_is_in_no_table_is_refused_by_name(name, saved):
+    _, folder = saved("vit_tiny_patch16_224")
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**described, "architecture": name}))
+    with pytest.raises(ModelFileError, match=f"unknown architecture '{name}'"):
+        from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["vit_pe_core_tiny_patch16_384", "eva02_tiny_patch14_224", "vit_small_patch16_dinov3"])
+def test_weights_that_do_not_tell_their_rotary_positions_are_refused_without_a_description(name, saved):
+    _, folder = saved(name)
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelFileError, match="do not tell position"):
+        from_pretrained(folder / "model.safetensors")
+
+
+def test_what_a_bare_file_does_not_say_is_said_to_be_guessed(saved, capsys):
+    _, folder = saved("vit_base_patch16_rpn_224")
+    (folder / "config.json").unlink()
+    from_pretrained(folder, heads=12)
+    assert "guessed, as the file does not say: mlp gelu, norm pre, norm_eps 1e-06" in capsys.readouterr().err
+
+
+def test_a_size_that_patches_do_not_divide_is_read_as_it_is(saved, agree):
+    theirs, folder = saved("vit_so400m_patch14_siglip_384", img_size=4 * 14 + 6)
+    ours = from_pretrained(folder)
+    assert ours.config.image_size == (62, 62) and ours.config.grid == (4, 4)
+    agree(ours, theirs, size=(62, 62))
 
 
 def test_without_a_head_and_a_description_these_are_the_originals_of_dino(randomized, kept, recognised, agree):

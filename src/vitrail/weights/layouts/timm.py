@@ -29,7 +29,7 @@ HARMLESS = words(
 SHOWN = words(
     """
     attn_only_layer_scale attn_pool_mlp_ratio class_token fc_norm final_norm init_values mlp_ratio no_embed_class num_reg_tokens
-    pos_embed pre_norm proj_bias qk_norm qkv_bias reg_tokens scale_attn_inner scale_attn_norm scale_mlp scale_mlp_norm swiglu_mlp
+    pre_norm proj_bias qk_norm qkv_bias reg_tokens scale_attn_inner scale_attn_norm scale_mlp scale_mlp_norm swiglu_mlp
     use_abs_pos_emb use_post_transformer_norm use_pre_transformer_norm use_rel_pos_bias use_shared_rel_pos_bias
     """
 )
@@ -40,7 +40,9 @@ SAME = {
     "rope_temperature": "rotary_base", "rope_grid_offset": "rotary_offset", "ref_feat_shape": "rotary_grid",
 }  # fmt: skip
 """Fields of ours that mean the same."""
-FIXED: dict[str, tuple[Any, ...]] = {"attn_layer": ("", "attn"), "num_kv_heads": (None,), "rope_mrope_section": (None,)}
+FIXED: dict[str, tuple[Any, ...]] = {
+    "attn_layer": ("", "attn"), "num_kv_heads": (None,), "pos_embed": ("learn",), "rope_mrope_section": (None,)
+}  # fmt: skip
 """Others that are known with these values alone."""
 MEANT = words(
     """
@@ -181,6 +183,7 @@ BASES = {
     (False, "layer", 1e-6, "residual-post"): "vit_base_patch16_rpn_224",
     (False, "rms", 1e-6, "pre"): "test_vit4",
     (True, "layer", 1e-6, "pre"): "vit_giant_patch14_dinov2",
+    (True, "rms", 1e-5, "pre"): "aimv2_large_patch14_224",
 }
 """Names of timm's registry by what no argument in a ``config.json`` can say: gated MLP, norm, epsilon and place of the norm."""
 EVA_BASES = {
@@ -208,8 +211,6 @@ def _sizes(config: ViTConfig) -> dict[str, Any]:
     """Arguments that all of timm's constructors have."""
     if config.head_dim is not None and config.head_dim * config.heads != config.dim:
         raise _inexpressible("heads of a width of their own")
-    hidden = config.mlp_dim * (2 if config.mlp == "swiglu" else 1)
-    ratio = hidden / config.dim
     return {
         "img_size": list(config.image_size),
         "patch_size": list(config.patch_size),
@@ -218,10 +219,15 @@ def _sizes(config: ViTConfig) -> dict[str, Any]:
         "embed_dim": config.dim,
         "depth": config.depth,
         "num_heads": config.heads,
-        "mlp_ratio": ratio if int(config.dim * ratio) == hidden else (hidden + 0.5) / config.dim,  # timm rounds down
         "qkv_bias": config.qkv_bias,
         "init_values": config.layer_scale,
     }
+
+
+def _ratio(width: int, config: ViTConfig) -> float:
+    """So many times the width of a token, as timm makes a width of it: it rounds down."""
+    ratio = width / config.dim
+    return ratio if int(config.dim * ratio) == width else (width + 0.5) / config.dim
 
 
 def _pooling(config: ViTConfig) -> str:
@@ -244,9 +250,18 @@ def _describe(config: ViTConfig) -> dict[str, Any]:
     if config.distillation_token:
         if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
             raise _inexpressible("distillation token in such a model")
-        return _architecture("deit_base_distilled_patch16_224", config, {**arguments, "act_layer": ACTIVATIONS[config.mlp]})
+        arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": _ratio(config.mlp_dim, config)}
+        return _architecture("deit_base_distilled_patch16_224", config, arguments)
     if name is None:
         raise _inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
+    embedded = config.embedding_norm == "projected"
+    arguments["mlp_ratio"] = _ratio(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config)  # a gate counts, too
+    if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
+        arguments |= {"mlp_ratio": _ratio(config.mlp_dim, config)} | ({} if embedded else {"embed_norm_layer": None})
+    elif embedded and config.norm_eps != 1e-6:
+        raise _inexpressible("norm of projected patches with this epsilon")
+    elif embedded:
+        arguments["embed_norm_layer"] = f"{config.norm_kind}norm"
     pool = _pooling(config)
     if pool == "map" and (config.mlp == "swiglu" or config.pool_heads or config.pool_mlp_dim):
         raise _inexpressible("attention pooling with heads or an MLP of its own")
@@ -257,7 +272,6 @@ def _describe(config: ViTConfig) -> dict[str, Any]:
         "scale_mlp_norm": config.mlp_norm,
         "proj_bias": config.linear_bias,
         "pre_norm": config.embedding_norm == "tokens",
-        "pos_embed": "none" if config.position == "none" else "learn",
         "class_token": config.has_class_token,
         "reg_tokens": config.registers,
         "no_embed_class": False,
@@ -282,10 +296,10 @@ def _describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
         pool = _pooling(config)
         if config.pool == "attention-patches" or (pool == "map" and config.mlp not in ("gelu", "swiglu")):
             raise _inexpressible(f"pooling {config.pool}")
-        if config.mlp not in ("gelu", "swiglu") or (config.mlp == "swiglu" and config.mlp_norm):
+        if config.mlp not in ("gelu", "swiglu") or config.embedding_norm == "projected":
             raise _inexpressible(f"MLP {config.mlp} in such a model")
         arguments = _sizes(config) | {
-            "mlp_ratio": (config.mlp_dim + 0.5) / config.dim,
+            "mlp_ratio": _ratio(config.mlp_dim, config),
             "attn_type": "rope",
             "qkv_fused": True,
             "qk_norm": config.qk_norm,
@@ -310,7 +324,7 @@ def _describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
             "use_fc_norm": config.final_norm == "pooled",
             "global_pool": pool,
             "attn_pool_num_heads": config.pool_heads or config.heads,
-            "attn_pool_mlp_ratio": ((config.pool_mlp_dim or config.mlp_dim) + 0.5) / config.dim,
+            "attn_pool_mlp_ratio": _ratio(config.pool_mlp_dim or config.mlp_dim, config),
             "dynamic_img_size": False,
         }
         if config.norm == "residual-post" and (config.layer_scale or config.qk_norm):
@@ -323,9 +337,10 @@ def _describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
 def _describe_beit(config: ViTConfig) -> dict[str, Any]:
     """A Beit of timm's, which has relative positions."""
     usual = (config.norm_kind, config.norm_eps, config.norm, config.linear_bias) == ("layer", 1e-6, "pre", True)
-    if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or not config.has_class_token:
+    if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
         raise _inexpressible("BEiT with such parts")
     arguments = _sizes(config) | {
+        "mlp_ratio": _ratio(config.mlp_dim, config),
         "scale_mlp": config.mlp_norm,
         "use_abs_pos_emb": False,
         "use_rel_pos_bias": True,
@@ -362,12 +377,26 @@ LAST_NORM = {
 }
 """The last norm, before the pooling or behind it."""
 
+
+def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
+    """The first layer of the MLP, whose gate is kept apart in some models."""
+    gate, gated = ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x")
+    return {
+        f"blocks.{{i}}.mlp.layer.expand.{part}": (
+            Key(f"blocks.{{i}}.mlp.fc1.{part}", when=lambda config: not apart(config)),
+            Joined(f"{gate}.{part}", rest=(f"{gated}.{part}",), when=apart),
+        )
+        for part in ("weight", "bias")
+    }
+
+
 TIMM = Layout(
     name="timm",
     about="timm",
     family="timm",
     keys={
         **LAST_NORM,
+        **_expand(lambda config: config.mlp == "swiglu" and config.norm_kind == "rms"),
         "embedding.projection.weight": Key("patch_embed.proj.weight"),
         "embedding.projection.bias": Key("patch_embed.proj.bias", when=lambda config: config.embedding_norm != "tokens"),
         "class_token": Key("cls_token", ndim=3),
@@ -387,7 +416,6 @@ TIMM = Layout(
                 "blocks.{i}.attention.layer.output_norm": "blocks.{i}.attn.norm",
                 "blocks.{i}.attention.layer.output": "blocks.{i}.attn.proj",
                 "blocks.{i}.mlp.norm": "blocks.{i}.norm2",
-                "blocks.{i}.mlp.layer.expand": "blocks.{i}.mlp.fc1",
                 "blocks.{i}.mlp.layer.norm": "blocks.{i}.mlp.norm",
                 "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.fc2",
                 "pool.attention.query": "attn_pool.q",
@@ -411,12 +439,7 @@ TIMM = Layout(
             }
         ),
     },
-    older=weight_and_bias(
-        {
-            "blocks.{i}.mlp.layer.expand": ("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.fc1_x"),
-            "head.hidden": "pre_logits.fc",  # up to version 0.5
-        }
-    ),
+    older=weight_and_bias({"head.hidden": "pre_logits.fc"}),  # up to version 0.5
     aliases={r"^patch_embed\.backbone\.(?=conv|norm)": "patch_embed.backbone.stem."},  # a hybrid of a root alone
     fields={"norm_eps": 1e-6, "distillation_token": True},
     colours=Colours(crop_ratio=0.9),
@@ -509,6 +532,7 @@ def _eva(name: str, about: str, *, interleaved: bool, columns_first: bool) -> La
         keys={
             **TIMM.keys,
             **weight_and_bias({"embedding_norm": "norm_pre"}),
+            **_expand(lambda config: config.mlp == "swiglu" and config.mlp_norm),
             **{f"{layer}.qkv.{part}": turned(f"blocks.{{i}}.attn.qkv.{part}") for part in parts},
             **{f"{layer}.query_norm.{part}": turned(f"blocks.{{i}}.attn.q_norm.{part}") for part in parts},
             **{f"{layer}.key_norm.{part}": turned(f"blocks.{{i}}.attn.k_norm.{part}") for part in parts},
