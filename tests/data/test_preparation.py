@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitrail.data.decode import MAX_PIXELS, decode
 from vitrail.data.preparation import Preparation, to_pixels
-from vitrail.errors import DataError, ModelFileError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -328,3 +328,16 @@ def test_at_another_size_the_same_share_of_the_image_is_kept():
 def test_sides_are_rounded_down_as_in_timm():
     assert Preparation.standard((224, 224), crop_ratio=0.9).resize_size == (248, 248)
     assert Preparation.standard((224, 224), crop_ratio=0.875).resize_size == (256, 256)
+
+
+@given(st.integers(1, 1024), st.integers(0, 1024))
+@settings(max_examples=300, deadline=None)
+def test_the_share_that_is_kept_gives_the_resized_size_back(side, more):
+    preparation = Preparation.standard((side, side), resize_size=(side + more, side + more))
+    assert Preparation.standard((side, side), 3, preparation.crop_ratio) == preparation
+
+
+def test_two_shares_are_no_one_share():
+    preparation = Preparation.standard((20, 20), resize_size=(20, 40))
+    with pytest.raises(ConfigError, match="shares"):
+        _ = preparation.crop_ratio

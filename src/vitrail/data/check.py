@@ -152,7 +152,7 @@ def _same_picture(places: Places, classes: list[str], dealt: str | None) -> Faul
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
     elif split == dealt and not _labels_differ(places):
-        what += "; keep one of them, or they may be dealt to different splits where their files differ"
+        what += "; keep one of them, or copies whose files differ may be dealt to different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))

@@ -74,6 +74,20 @@ class Preparation(Settings):
         values = {"image_size": image_size, "channels": channels, "resize_size": resize, "fit": fit, "mean": half, "std": half}
         return cls.read({**values, **fields}, where="preparation")
 
+    @property
+    def crop_ratio(self) -> float:
+        """The share of the resized image that is kept, from which `standard` and timm make out its size.
+
+        Raises:
+            ConfigError: rows and columns keep different shares.
+        """
+        share = self.image_size[0] / self.resize_size[0]
+        for ratio in (share, math.nextafter(share, 0)):  # a quotient that was rounded up would lose a row
+            if all(math.floor(side / ratio) == size for side, size in zip(self.image_size, self.resize_size, strict=True)):
+                return ratio
+        what = f"{self.resize_size} cut to {self.image_size} keeps different shares of rows and columns"
+        raise ConfigError(what, where="preparation", hint="give one share of both")
+
     def at(self, image_size: tuple[int, int]) -> Self:
         """The same preparation for images of another size: the same share of the resized image is kept."""
         if image_size == self.image_size:

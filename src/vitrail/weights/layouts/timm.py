@@ -48,7 +48,6 @@ def _describe(config: ViTConfig, labels: list[str], preparation: Preparation) ->
             "global_pool": {"class": "token", "mean": "avg", "attention": "map"}[config.pool],
             "fc_norm": config.final_norm == "pooled",
         }
-    resize = preparation.resize_size[0]
     return {
         "architecture": name,
         "num_classes": config.num_classes,
@@ -60,7 +59,7 @@ def _describe(config: ViTConfig, labels: list[str], preparation: Preparation) ->
             "num_classes": config.num_classes,
             "mean": preparation.mean,
             "std": preparation.std,
-            "crop_pct": preparation.image_size[0] / resize,
+            "crop_pct": preparation.crop_ratio,
             "crop_mode": "squash" if preparation.fit == "squash" else "center",
             "interpolation": preparation.resampling,
         },
