@@ -268,7 +268,7 @@ def foreign(run, tmp_path) -> TrainedModel:
 
 
 def test_images_are_prepared_as_for_the_model_to_start_from(foreign, pictures, tmp_path):
-    source = foreign.preparation
+    source = foreign.preparation.changed(crop_rounding="down")  # as transformers, which reads what is written
     tuned = vitrail.train(pictures, tmp_path / "run", start=str(tmp_path / "foreign"), fast_dev_run=True, image_size=16)
     assert tuned.trained.preparation == source.at((16, 16))
     assert (source.at((16, 16)).resize_size, source.resize_size) == ((20, 20), (10, 10))
@@ -279,8 +279,8 @@ def test_images_are_prepared_as_for_the_model_to_start_from(foreign, pictures, t
 
     assert prepared() == source
     assert prepared(**{"data.crop_ratio": 0.5}) == source.changed(resize_size=(16, 16))
-    assert prepared(**{"model.channels": 1}) == Preparation.standard((8, 8), 1)
-    assert preparation_of(resolve_run("digits", None, {})[0]) == Preparation.standard((16, 16), 1)
+    assert prepared(**{"model.channels": 1}) == Preparation.standard((8, 8), 1, crop_rounding="down")
+    assert preparation_of(resolve_run("digits", None, {})[0]) == Preparation.standard((16, 16), 1, crop_rounding="down")
 
 
 def test_a_resumed_run_prepares_its_images_as_before(foreign, pictures, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vitrail.data.copies import leak_warning
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
@@ -119,6 +120,9 @@ def train(
             group.most(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
+                if group.first and (warning := leak_warning(source)):
+                    run.log(warning)
+                    observer.note(warning)
                 torch.manual_seed(resolved.training.seed)
                 model = start_model(resolved, start, source.classes)
                 preparation = preparation_of(resolved)

@@ -151,6 +151,16 @@ def test_classes_may_differ_tenfold_in_size(tmp_path, large, noted):
     assert bool(notices) == noted
 
 
+def test_colour_profiles_other_than_srgb_are_noted(tmp_path):
+    root = flat(tmp_path, cat=3, dog=3)
+    for number, content in enumerate([b"damaged", b"damaged, too"]):
+        picture = Image.fromarray(np.full((4, 4, 3), 200 + number, np.uint8))
+        picture.save(root / "cat" / f"profiled{number}.png", icc_profile=content)
+    (notice,) = check_data(root).notices
+    assert (notice.kind, notice.path) == ("profile", str(root / "cat" / "profiled0.png"))
+    assert "and 1 more" in notice.what and "not applied" in notice.what
+
+
 def test_a_single_class_is_noted_by_name(tmp_path):
     (notice,) = check_data(flat(tmp_path, cat=2)).notices
     assert notice.kind == "one-class" and notice.what.startswith("'cat' is the only class;")
@@ -179,10 +189,12 @@ def test_copies_in_data_without_splits_are_faults_as_they_can_leak(tmp_path):
     root = flat(tmp_path, **{str(name): 5 for name in range(8)})
     for name in range(8):
         shutil.copy(root / str(name) / "0.png", root / str(name) / "again.png")
+        Image.open(root / str(name) / "0.png").save(root / str(name) / "anew.bmp")
     faults = check_data(root).faults
     assert [fault.kind for fault in faults] == ["duplicate"] * 8 and "different splits" in faults[0].what
     split = open_data(root).assignment
-    assert any(split[f"{name}/0.png"] != split[f"{name}/again.png"] for name in range(8))  # and here they do
+    assert all(split[f"{name}/0.png"] == split[f"{name}/again.png"] for name in range(8))
+    assert any(split[f"{name}/0.png"] != split[f"{name}/anew.bmp"] for name in range(8))  # which only decoding tells
 
 
 def test_a_copy_is_told_by_its_upright_pixels(tmp_path):

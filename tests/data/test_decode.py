@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
-from vitrail.data.decode import FORMATS, check_head, decode, decode_with_mode
+from vitrail.data.decode import FORMATS, check_head, decode, decode_reduced, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -314,8 +314,8 @@ def test_the_head_tells_without_decoding_a_pixel(tmp_path, monkeypatch):
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
 def test_the_mode_is_that_of_the_file_and_the_picture_that_of_decoding(mode):
     file = encoded(solid(mode), "PNG")
-    picture, stored = decode_with_mode(file)
-    assert stored == mode and picture.mode == "RGB" and picture.tobytes() == decode(file).tobytes()
+    picture, stored, profile = decode_with_mode(file)
+    assert stored == mode and profile is None and picture.mode == "RGB" and picture.tobytes() == decode(file).tobytes()
 
 
 def test_a_picture_without_pixels_is_refused():
@@ -366,25 +366,76 @@ def test_damaged_bytes_give_a_picture_or_a_data_error(format):
 
 
 @pytest.mark.parametrize(
-    ("least", "size"), [(None, (400, 300)), (151, (400, 300)), (150, (200, 150)), (75, (100, 75)), (30, (50, 38)), (1, (50, 38))]
+    ("least", "size", "end"),
+    [
+        (None, (403, 301), (403, 301)),
+        (151, (403, 301), (403, 301)),
+        (150, (202, 151), (201.5, 150.5)),
+        (75, (101, 76), (100.75, 75.25)),
+        (30, (51, 38), (50.375, 37.625)),
+        (1, (51, 38), (50.375, 37.625)),
+    ],
 )
-def test_a_jpeg_that_will_be_made_smaller_is_decoded_at_a_half_a_quarter_or_an_eighth(least, size):
-    content = encoded(Image.new("RGB", (400, 300), RED), "JPEG")
-    assert decode(content, least=least).size == size
-    assert decode(content, channels=1, least=least).size == size
+def test_a_jpeg_that_will_be_made_smaller_is_decoded_at_a_half_a_quarter_or_an_eighth(least, size, end):
+    content = encoded(Image.new("RGB", (403, 301), RED), "JPEG")
+    for channels in (1, 3):
+        reduced = decode_reduced(content, channels=channels, least=least)
+        assert (reduced.image.size, reduced.size, reduced.box) == (size, (403, 301), (0, 0, *end))
 
 
 def test_other_formats_and_pictures_keep_their_size():
     picture = Image.new("RGB", (400, 300), RED)
     opened = Image.open(io.BytesIO(encoded(picture, "JPEG")))
     for source in (encoded(picture, "PNG"), encoded(picture, "WEBP"), np.asarray(picture), picture, opened):
-        assert decode(source, least=30).size == (400, 300)
+        reduced = decode_reduced(source, least=30)
+        assert reduced.image.size == reduced.size == reduced.box[2:] == (400, 300)
 
 
-def test_a_smaller_jpeg_is_still_upright():
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_smaller_jpeg_is_still_upright_and_so_is_where_the_picture_lies_in_it(orientation):
+    """A white picture whose last pixels, stored right and below, are black: in the smaller one they are at the same ends."""
     exif = Image.Exif()
-    exif[0x0112] = 6  # turned by a quarter
-    assert decode(encoded(Image.new("RGB", (400, 300), RED), "JPEG", exif=exif), least=75).size == (75, 100)
+    exif[0x0112] = orientation
+    upright = np.full((403, 301), 255, np.uint8) if orientation > 4 else np.full((301, 403), 255, np.uint8)
+    size, stored = upright.shape[::-1], as_stored(upright, orientation).copy()
+    stored[-13:] = stored[:, -11:] = 0
+    upright = np.asarray(decode(encoded(Image.fromarray(stored), "PNG", exif=exif), channels=1))
+    image, whole, (left, top, right, bottom) = decode_reduced(
+        encoded(Image.fromarray(stored), "JPEG", exif=exif, quality=95), channels=1, least=75
+    )
+    assert whole == size and (right - left, bottom - top) == (size[0] / 4, size[1] / 4)
+    assert (left > 0, right < image.width) == ((True, False) if np.all(upright[:, 0] == 0) else (False, True))
+    assert (top > 0, bottom < image.height) == ((True, False) if np.all(upright[0] == 0) else (False, True))
+
+
+def profile(name: str) -> bytes:
+    """A colour profile of sRGB's numbers under another name."""
+    content = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return content.replace("sRGB".encode("utf-16-be"), name.encode("utf-16-be")) if name else content
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (None, None),
+        (profile(""), None),
+        (b"no profile at all", "damaged"),
+        (profile("")[:200], "damaged"),
+        (b"\xff" * 4000, "damaged"),
+    ],
+    ids=["none", "sRGB", "text", "cut", "bytes"],
+)
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_a_colour_profile_changes_no_value_and_its_name_is_told(format, content, name):
+    options = {"lossless": True} if format == "WEBP" else {}
+    plain, profiled = encoded(noise(), format, **options), encoded(noise(), format, icc_profile=content, **options)
+    assert decode(profiled).tobytes() == decode(plain).tobytes()
+    assert decode_with_mode(profiled)[2] == name
+
+
+def test_another_profile_than_srgb_is_called_by_its_name():
+    file = encoded(noise(), "PNG", icc_profile=profile("wide"))
+    assert "wide" in str(decode_with_mode(file)[2])
 
 
 def test_many_threads_read_in_silence_and_leave_warnings_as_they_were():

@@ -295,9 +295,9 @@ def test_a_transform_that_workers_cannot_have_is_refused_at_once(monkeypatch):
 def reads(monkeypatch) -> list[str]:
     """The name of every image that is decoded."""
     decoded = []
-    whole = Preparation.decode
+    decode = Preparation._reduced
     monkeypatch.setattr(
-        Preparation, "decode", lambda self, source, **options: decoded.append(source) or whole(self, source, **options)
+        Preparation, "_reduced", lambda self, source, *options: decoded.append(source) or decode(self, source, *options)
     )
     return decoded
 

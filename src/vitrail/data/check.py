@@ -30,7 +30,7 @@ class Check:
     Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
     to be dealt to splits), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
     ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``; of notices:
-    ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``ignored``.
+    ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's), ``ignored``.
     """
 
     contents: Contents
@@ -89,18 +89,21 @@ def check_data(
     modes: Counter[str] = Counter()
     unreadable: list[Fault] = []
     places_of: dict[bytes, Places] = {}
+    profiles: dict[str, list[Item]] = {}
     for split, item in places:
         try:
-            image, mode = decode_with_mode(item.image)
+            image, mode, profile = decode_with_mode(item.image)
             sizes[image.size] += 1
             modes[mode] += 1
+            if profile is not None:
+                profiles.setdefault(profile, []).append(item)
             places_of.setdefault(_digest(image), []).append((split, item))
         except DataError as error:
             unreadable.append(Fault("unreadable", _path(item), error.what))
         if on_image:
             on_image(1)
     faults = [*contents.faults, *contents.doubts, *unreadable, *_missing_classes(contents)]
-    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents)]
+    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *_profiles(profiles)]
     dealt = dealt_split(contents)
     for same in places_of.values():
         if len(same) > 1:
@@ -149,7 +152,7 @@ def _same_picture(places: Places, classes: list[str], dealt: str | None) -> Faul
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
     elif split == dealt and not _labels_differ(places):
-        what += "; keep one of them, or they may be dealt to different splits"
+        what += "; keep one of them, or copies whose files differ may be dealt to different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))
@@ -183,3 +186,15 @@ def _imbalance(contents: Contents) -> list[Fault]:
             what = f"the classes have between {min(counts):,} and {max(counts):,} images; train with --balance"
             found.append(Fault("imbalance", split, what))
     return found
+
+
+def _profiles(items: dict[str, list[Item]]) -> list[Fault]:
+    """A note of images whose values mean other colours than they are taken for."""
+    return [
+        Fault("profile", _path(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored")
+        for name, (first, *rest) in items.items()
+    ]
+
+
+def _and_more(rest: list[Item]) -> str:
+    return f"and {len(rest):,} more: " if rest else ""

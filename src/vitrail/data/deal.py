@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from vitrail.data.copies import same_files
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.order import shuffled
 
@@ -38,7 +39,8 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
         items, splits["train"] = contents.splits[split], []
         shares = SHARES if split == "all" else {"val": SHARES["val"]}
         if assignment is None:
-            assignment = deal([i.name for i in items], [i.label for i in items], shares, seed)
+            copies = same_files([item.image for item in items])
+            assignment = deal([i.name for i in items], [i.label for i in items], shares, seed, copies)
         dealt = dict(assignment)
         for item in items:
             if item.name in dealt:  # images added since an earlier deal belong to no split
@@ -46,30 +48,50 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
     return ImageData(contents.source, contents.classes, splits, dealt, has_splits, contents.multi_label)
 
 
-def deal(names: list[str], labels: Sequence[Label], shares: Mapping[str, float], seed: int) -> dict[str, str]:
+def deal(
+    names: list[str], labels: Sequence[Label], shares: Mapping[str, float], seed: int, copies: Sequence[Sequence[int]] = ()
+) -> dict[str, str]:
     """Deal images to splits, stratified: which split each image belongs to, by name.
 
     Of every class each split gets its share, rounded down or up; which of the two depends on what the classes before
     have left it owed, so that the splits as a whole get their shares, too. Every class keeps an image for training.
+
+    ``copies`` are groups of images, by their place, that go to the same split, so that no picture is learned from and tested
+    on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to training.
 
     In multi-label data the images with the same set of labels stand for a class, and those whose set is rarer than
     `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split.
     """
     random = np.random.default_rng(seed)
     stratum = _strata(labels)
+    group_of = {group[0]: group for group in copies if len({labels[place] for place in group}) == 1}
+    followers = np.isin(np.arange(len(names)), [place for group in copies for place in group if place not in group_of])
     owed = {split: math.ceil(share * len(names)) - share * len(names) for split, share in shares.items()}
     result = dict.fromkeys(names, "train")
     for value in np.unique(stratum):
-        members = random.permutation(np.flatnonzero(stratum == value)).tolist()
-        size = len(members)
+        groups = [group_of.get(i, [i]) for i in random.permutation(np.flatnonzero((stratum == value) & ~followers)).tolist()]
+        size = int(np.count_nonzero(stratum == value))
         for split, share in shares.items():
             fair = share * size
             owed[split] += fair
-            count = min(max(round(owed[split]), math.floor(fair)), math.floor(fair) + 1, len(members) - 1)
-            owed[split] -= count
-            result.update({names[i]: split for i in members[:count]})
-            members = members[count:]
+            most = sum(map(len, groups)) - 1
+            count = min(max(round(owed[split]), math.floor(fair)), math.floor(fair) + 1, most)
+            taken, groups = _as_many(groups, count)
+            owed[split] -= len(taken)
+            result.update({names[i]: split for i in taken})
     return result
+
+
+def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[Sequence[int]]]:
+    """As many images as fit into a number, by whole groups in their order, and the groups that are left."""
+    taken: list[int] = []
+    left = []
+    for group in groups:
+        if len(taken) + len(group) <= count:
+            taken += group
+        else:
+            left.append(group)
+    return taken, left
 
 
 def _strata(labels: Sequence[Label]) -> np.ndarray:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Literal, Protocol
+from typing import IO, Literal, NamedTuple, Protocol
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from vitrail.errors import DataError
 
@@ -17,6 +17,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 MAX_PIXELS = 100_000_000
 """Refuse larger images: 100 megapixels take 300 MB in memory."""
+
+TRANSPOSED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+"""The EXIF orientations that exchange width and height, and those in which what is stored last is seen left, or at the top."""
 
 Mode = Literal["RGB", "L"]
 
@@ -36,26 +39,62 @@ Source = Path | bytes | Image.Image | np.ndarray | Stored
 """What can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or what is stored elsewhere."""
 
 
-def decode(source: Source, *, channels: int = 3, least: int | None = None, max_pixels: int = MAX_PIXELS) -> Image.Image:
+class Reduced(NamedTuple):
+    """A picture that may have been decoded at a fraction of its size."""
+
+    image: Image.Image
+    size: tuple[int, int]
+    """Width and height of the whole picture, upright."""
+    box: tuple[float, float, float, float]
+    """Where the whole picture lies in ``image``: left, top, right, bottom.
+
+    An eighth of 403 pixels is 51 of which the last is filled by three pixels only, so that the picture ends at 50⅜.
+    """
+
+
+def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode an image upright, in RGB (``channels`` 3) or grey (``channels`` 1).
 
-    The first frame of an animation; turned as its EXIF orientation says; transparency over white; 16 bits to 8.
-
-    ``least`` is for a picture that will be made smaller anyway: a JPEG may come at a half, a quarter or an eighth of its size,
-    which takes a fraction of the time, as long as both its sides keep so many pixels.
+    The first frame of an animation; turned as its EXIF orientation says; transparency over white; 16 bits to 8. Colour
+    profiles are not applied: the values are those that the file stores.
 
     Raises:
         DataError: not an image of a known format, damaged, truncated, or larger than ``max_pixels``.
     """
-    with _explained(source):
-        return to_mode(_upright(source, max_pixels, least), "L" if channels == 1 else "RGB")
+    return decode_reduced(source, channels=channels, least=None, max_pixels=max_pixels).image
 
 
-def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str]:
-    """As `decode` in RGB, and the colour mode that the image is stored in, by Pillow's name."""
+def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_pixels: int = MAX_PIXELS) -> Reduced:
+    """As `decode`, for a picture that will be made smaller anyway.
+
+    A JPEG may come at a half, a quarter or an eighth of its size, which takes a fraction of the time, as long as both its
+    sides keep ``least`` pixels; None, and any other format, is for the whole picture.
+    """
     with _explained(source):
-        image = _upright(source, max_pixels)
-        return to_mode(image, "RGB"), image.mode
+        upright = _upright(source, max_pixels, least)
+        return upright._replace(image=to_mode(upright.image, "L" if channels == 1 else "RGB"))
+
+
+def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str, str | None]:
+    """As `decode` in RGB, the colour mode that the image is stored in, by Pillow's name, and its colour profile's name.
+
+    The name is None where there is no profile, or that of sRGB.
+    """
+    with _explained(source):
+        image = _upright(source, max_pixels).image
+        return to_mode(image, "RGB"), image.mode, _profile(image)
+
+
+def _profile(image: Image.Image) -> str | None:
+    """The name of a colour profile other than sRGB."""
+    content = image.info.get("icc_profile")
+    if not content:
+        return None
+    try:
+        name = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(BytesIO(content))).strip()
+    except Exception:  # damaged profiles fail in several ways, and change no pixel here
+        return "damaged"
+    return None if "srgb" in name.lower() else name
 
 
 def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
@@ -110,13 +149,22 @@ def _name(source: Source) -> object:
     return source if isinstance(source, Path) else source.name
 
 
-def _upright(source: Source, max_pixels: int, least: int | None = None) -> Image.Image:
+def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduced:
     """The picture in the mode it is stored in, turned as its EXIF orientation says."""
     with _opened(source) as image:
         _check_size(image, max_pixels)
-        if least is not None and not isinstance(source, Image.Image):
-            image.draft(None, (least, least))  # for JPEGs alone
-        return image if isinstance(source, np.ndarray) else ImageOps.exif_transpose(image)
+        size, end = image.size, (float(image.width), float(image.height))
+        if isinstance(source, np.ndarray):
+            return Reduced(image, size, (0.0, 0.0, *end))
+        if least is not None and not isinstance(source, Image.Image) and (drafted := image.draft(None, (least, least))):
+            end = drafted[1][2:]  # for JPEGs alone
+        upright = ImageOps.exif_transpose(image)
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        if orientation in TRANSPOSED:
+            size, end = size[::-1], end[::-1]
+        left = upright.width - end[0] if orientation in MIRRORED else 0.0
+        top = upright.height - end[1] if orientation in UPSIDE_DOWN else 0.0
+        return Reduced(upright, size, (left, top, left + end[0], top + end[1]))
 
 
 @contextmanager

@@ -10,12 +10,15 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitrail.data.decode import Source, decode
+from vitrail.data.decode import Reduced, Source, decode_reduced
+from vitrail.data.processors import read_processor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.settings import Settings
 
 Side = Annotated[int, Field(gt=0, le=16_384)]
 Size = tuple[Side, Side]
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
 RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
     "lanczos": Image.Resampling.LANCZOS,
@@ -23,9 +26,10 @@ RESAMPLING = {
     "bicubic": Image.Resampling.BICUBIC,
 }
 
-SPARE = 2
-"""A JPEG is decoded at a smaller size if both its sides are still so many times as long as in the resized image; what that
-changes is seen in the last bits of a pixel."""
+SPARE = 4
+"""A JPEG is decoded at a smaller size if both its sides are still so many times as long as in the resized image."""
+MOST_PIXELS = 2**24
+"""A resized image with more pixels is not made whole: of one a thousand times as long as wide only the centre is."""
 
 
 class Preparation(Settings):
@@ -39,6 +43,9 @@ class Preparation(Settings):
     """Height and width of the resized image, of which the centre of ``image_size`` is cut out."""
     fit: Literal["cover", "squash"] = "cover"
     """Keep the image's shape and just cover ``resize_size``, or squash it to exactly that."""
+    crop_rounding: Literal["even", "down"] = "even"
+    """Where the crop starts if its middle falls between two pixels: at the even one of the two, as in torchvision and timm,
+    or at the first, as in transformers."""
     resampling: Literal["nearest", "lanczos", "bilinear", "bicubic"] = "bilinear"
     """Interpolation of the resize, with antialiasing."""
     mean: tuple[Annotated[float, Field(ge=-1e3, le=1e3)], ...]
@@ -58,12 +65,28 @@ class Preparation(Settings):
     def standard(cls, image_size: tuple[int, int], channels: int = 3, crop_ratio: float = 1.0, **fields: Any) -> Self:
         """Mean and deviation 0.5 as in the paper; ``crop_ratio`` is the share of the resized image that is kept.
 
-        ``fields`` are others of this class, in place of their defaults.
+        Squares are covered, other shapes squashed to: those are what transformers can describe. ``fields`` are others of
+        this class, in place of their defaults.
         """
-        resize = tuple(math.floor(side / crop_ratio + 1e-6) for side in image_size)  # as timm rounds
+        resize = tuple(math.floor(side / crop_ratio) for side in image_size)  # as timm rounds
         half = (0.5,) * channels
-        values = {"image_size": image_size, "channels": channels, "resize_size": resize, "mean": half, "std": half, **fields}
-        return cls.read(values, where="preparation")
+        fit = "cover" if image_size[0] == image_size[1] else "squash"
+        values = {"image_size": image_size, "channels": channels, "resize_size": resize, "fit": fit, "mean": half, "std": half}
+        return cls.read({**values, **fields}, where="preparation")
+
+    @property
+    def crop_ratio(self) -> float:
+        """The share of the resized image that is kept, from which `standard` and timm make out its size.
+
+        Raises:
+            ConfigError: rows and columns keep different shares.
+        """
+        share = self.image_size[0] / self.resize_size[0]
+        for ratio in (share, math.nextafter(share, 0)):  # a quotient that was rounded up would lose a row
+            if all(math.floor(side / ratio) == size for side, size in zip(self.image_size, self.resize_size, strict=True)):
+                return ratio
+        what = f"{self.resize_size} cut to {self.image_size} keeps different shares of rows and columns"
+        raise ConfigError(what, where="preparation", hint="give one share of both")
 
     def at(self, image_size: tuple[int, int]) -> Self:
         """The same preparation for images of another size: the same share of the resized image is kept."""
@@ -78,36 +101,78 @@ class Preparation(Settings):
         numbers = (f"{name} {', '.join(f'{v:g}' for v in values)}" for name, values in (("mean", self.mean), ("std", self.std)))
         return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
-    def decode(self, source: Source, *, share: float | None = 1.0) -> Image.Image:
+    def decode(self, source: Source, *, share: float | None = None) -> Image.Image:
         """The upright picture in the model's colours.
 
         ``share`` is the smallest share of its area that will be brought to the model's size: a JPEG that has far more pixels
-        than that needs is decoded at a smaller size. None is for all of its pixels.
+        than that needs is decoded at a smaller size, without a last row or column that would stand for less than others.
+        None is for all of its pixels.
         """
-        least = None if share is None else math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
-        return decode(source, channels=self.channels, least=least)
+        image, size, (left, top, right, bottom) = self._reduced(source, share)
+        return image if image.size == size else image.crop((math.ceil(left), math.ceil(top), int(right), int(bottom)))
+
+    def _reduced(self, source: Source, share: float | None = 1.0) -> Reduced:
+        if share is None or self.resampling == "nearest":  # which picks single pixels: those of the file
+            return decode_reduced(source, channels=self.channels, least=None)
+        least = math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
+        return decode_reduced(source, channels=self.channels, least=least)
 
     def crop(self, image: Image.Image) -> Image.Image:
-        """Resize as `fit` has it, and cut out the centre.
+        """Resize as `fit` has it, and cut out the centre."""
+        return self._crop(Reduced(image, image.size, (0.0, 0.0, float(image.width), float(image.height))))
 
-        Both in one step: only what the crop shows is computed, so that a very oblong image costs no more than another.
+    def framed(self, source: Source) -> tuple[Image.Image, Box]:
+        """The picture at the model's size, and what it shows of the upright one: its box in shares of the sides."""
+        reduced = self._reduced(source)
+        (width, height), (left, top, right, bottom) = reduced.size, self.box(*reduced.size)
+        return self._crop(reduced), (left / width, top / height, right / width, bottom / height)
+
+    def _crop(self, reduced: Reduced) -> Image.Image:
+        """As torchvision does, in two steps; in one where the resized image would be too large to make.
+
+        One step is the same but for the rounding of what lies between the passes over rows and columns.
         """
-        height, width = self.image_size
-        return image.resize((width, height), RESAMPLING[self.resampling], box=self.box(image.width, image.height))
+        image, (width, height), whole = reduced
+        rows, columns = self._resized(width, height)
+        top, left = self._corner(rows, columns)
+        high, wide = self.image_size
+        if rows * columns <= MOST_PIXELS:
+            size, box = (columns, rows), whole
+        else:
+            x, y = (whole[2] - whole[0]) / width, (whole[3] - whole[1]) / height
+            seen = self.box(width, height)
+            size = (wide, high)
+            box = (whole[0] + seen[0] * x, whole[1] + seen[1] * y, whole[0] + seen[2] * x, whole[1] + seen[3] * y)
+        resized = image.resize(size, RESAMPLING[self.resampling], box=box)
+        return resized if resized.size == (wide, high) else resized.crop((left, top, left + wide, top + high))
 
-    def box(self, width: int, height: int) -> tuple[float, float, float, float]:
+    def box(self, width: int, height: int) -> Box:
         """What the model sees of a picture of this size: left, top, right, bottom in the picture's own pixels."""
-        rows, columns = self.resize_size
-        if self.fit == "cover":
-            scale = max(rows / height, columns / width)
-            rows, columns = max(rows, round(height * scale)), max(columns, round(width * scale))
-        left, top = (columns - self.image_size[1]) // 2, (rows - self.image_size[0]) // 2
+        rows, columns = self._resized(width, height)
+        top, left = self._corner(rows, columns)
         x, y = width / columns, height / rows  # source pixels per resized pixel
         return left * x, top * y, min((left + self.image_size[1]) * x, width), min((top + self.image_size[0]) * y, height)
 
+    def _resized(self, width: int, height: int) -> Size:
+        """Height and width of the resized image: torchvision's rounding for squares, timm's for other shapes."""
+        rows, columns = self.resize_size
+        if self.fit == "squash":
+            return rows, columns
+        if rows != columns:
+            ratio = min(height / rows, width / columns)
+            return round(height / ratio), round(width / ratio)
+        longer = int(rows * max(width, height) / min(width, height))
+        return (longer, columns) if height > width else (rows, longer)
+
+    def _corner(self, rows: int, columns: int) -> tuple[int, int]:
+        """Where the crop starts in a resized image: the row and the column."""
+        spare = (rows - self.image_size[0], columns - self.image_size[1])
+        top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
+        return top, left
+
     def pixels(self, source: Source) -> np.ndarray:
         """Decode, resize and crop: uint8 (C, H, W)."""
-        return to_pixels(self.crop(self.decode(source)))
+        return to_pixels(self._crop(self._reduced(source)))
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
@@ -119,18 +184,25 @@ class Preparation(Settings):
         return self.normalize(torch.from_numpy(self.pixels(source))[None])
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` in the keys of transformers' image processors."""
-        rows, columns = self.resize_size
-        shortest = self.fit == "cover" and rows == columns  # theirs knows how to cover a square, and squashes to anything else
+        """As ``preprocessor_config.json`` in the keys of transformers' image processors.
+
+        They know how to cover a square and how to squash. What covers another shape has a ``size`` in keys of our own, which
+        they refuse; ``crop_rounding``, of our own too, they pass over: see the field.
+        """
+        (height, width), covers = self.resize_size, self.fit == "cover"
+        if covers:
+            size = {"shortest_edge": height} if height == width else {"min_height": height, "min_width": width}
+        else:
+            size = {"height": height, "width": width}
         return {
-            "image_processor_type": "CLIPImageProcessor" if shortest else "ViTImageProcessor",
+            "image_processor_type": "CLIPImageProcessor" if covers else "ViTImageProcessor",
             "do_convert_rgb": self.channels == 3,
             "do_resize": True,
-            "size": {"shortest_edge": rows} if shortest else {"height": rows, "width": columns},
-            "fit": self.fit,
+            "size": size,
             "resample": int(RESAMPLING[self.resampling]),
             "do_center_crop": True,
             "crop_size": {"height": self.image_size[0], "width": self.image_size[1]},
+            "crop_rounding": self.crop_rounding,
             "do_rescale": True,
             "rescale_factor": 1 / 255,
             "do_normalize": True,
@@ -139,53 +211,34 @@ class Preparation(Settings):
         }
 
     @classmethod
-    def from_hugging_face(cls, values: Mapping[str, Any], *, otherwise: Self | None = None, where: object = None) -> Self:
-        """Read what `to_hugging_face` or transformers wrote.
+    def from_hugging_face(cls, values: Mapping[str, Any], *, model_type: str | None = None, where: object = None) -> Self:
+        """Read what `to_hugging_face` or transformers wrote; what it leaves out is as in the class that it names.
 
-        What it leaves out is taken from ``otherwise``; without that, it must say everything.
+        ``model_type`` is that of the model's ``config.json``: it tells the class where the file does not.
+
+        Raises:
+            ModelFileError: incomplete or damaged, or it asks for something that is not done here; never passed over.
         """
-        rest = {} if otherwise is None else otherwise.to_hugging_face()
         try:
-            values = {**{k: rest[k] for k in ("resample", "image_mean", "image_std") if k in rest}, **values}
-            if not values.get("do_rescale", True) or not values.get("do_resize", True):
-                raise ValueError("images that are not resized or not rescaled are not known here")
-            kind = str(values.get("image_processor_type", values.get("feature_extractor_type", "")))
-            resize, shortest = _side(values["size"], shortest="CLIP" in kind)
-            cropped = values.get("do_center_crop", "crop_size" in values)
-            crop = _side(values["crop_size"], shortest=False)[0] if cropped else resize
-            mean, std = values["image_mean"], values["image_std"]
-            if not values.get("do_normalize", True):
+            fields = read_processor(values, model_type)
+            told = fields.pop("told")
+            mean, std = told["image_mean"], told["image_std"]
+            if not told.get("do_normalize", True):
                 mean, std = [0.0] * len(mean), [1.0] * len(std)
-            scale = 255 * values.get("rescale_factor", 1 / 255)
+            scale = 255 * told.get("rescale_factor", 1 / 255)
             if not math.isclose(scale, 1, rel_tol=1e-5):
                 mean, std = [m / scale for m in mean], [s / scale for s in std]
             names = {int(number): name for name, number in RESAMPLING.items()}
-            return cls.read(
-                {
-                    "image_size": crop,
-                    "channels": len(mean),
-                    "resize_size": resize,
-                    "fit": values.get("fit", "cover" if shortest else "squash"),
-                    "resampling": names[values["resample"]],
-                    "mean": mean,
-                    "std": std,
-                }
-            )
-        except (KeyError, TypeError, ValueError, OverflowError, ConfigError) as error:
+            if told["resample"] not in names:
+                raise ValueError(f"'resample' {told['resample']!r} is not understood")
+            resampling = names[told["resample"]]
+            return cls.read({**fields, "channels": len(mean), "resampling": resampling, "mean": mean, "std": std})
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, ConfigError) as error:
             raise ModelFileError(
-                f"the description of the preprocessing is incomplete or damaged: {error}",
+                f"the description of the preprocessing is incomplete or damaged, or asks for what is not done here: {error}",
                 where=where,
                 hint="write the model folder again",
             ) from None
-
-
-def _side(size: Any, *, shortest: bool) -> tuple[tuple[Any, Any], bool]:
-    """Height and width, and whether they are the least of an image that keeps its shape; a number alone is of older folders."""
-    if isinstance(size, int):
-        return (size, size), shortest
-    if "shortest_edge" in size:
-        return (size["shortest_edge"], size["shortest_edge"]), True
-    return (size["height"], size["width"]), False
 
 
 def to_pixels(image: Image.Image) -> np.ndarray:

@@ -97,15 +97,18 @@ def require_transform(settings: RunSettings, transform: Transform | None) -> Non
 
 
 def preparation_of(settings: RunSettings) -> Preparation:
-    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours."""
+    """How the images of a run are prepared: as for the model it starts from, at its own size, if that sees the same colours.
+
+    The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model just so.
+    """
     size, channels, crop_ratio = settings.model.image_size, settings.model.channels, settings.data.crop_ratio
     theirs = settings.preparation
     if theirs is None or theirs.channels != channels:
-        return Preparation.standard(size, channels, crop_ratio or 1.0)
+        return Preparation.standard(size, channels, crop_ratio or 1.0, crop_rounding="down")
     if crop_ratio is None:
-        return theirs.at(size)
+        return theirs.at(size).changed(crop_rounding="down")
     colours = {"mean": theirs.mean, "std": theirs.std, "resampling": theirs.resampling}
-    return Preparation.standard(size, channels, crop_ratio, **colours)
+    return Preparation.standard(size, channels, crop_ratio, crop_rounding="down", **colours)
 
 
 def open_teacher(settings: RunSettings) -> TrainedModel | None:

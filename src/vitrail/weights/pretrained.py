@@ -15,7 +15,7 @@ from vitrail.models.empty import empty_model
 from vitrail.parts.positions import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, distinct, fill
-from vitrail.weights.layout import HALF, Colours, Layout
+from vitrail.weights.layout import HALF, IMAGENET, Colours, Layout
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import (
     CARD,
@@ -34,6 +34,14 @@ from vitrail.weights.translate import TRAINING_ONLY, described, guesses, recogni
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
 Size = tuple[int, int]
+TIMM_USUAL = {
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+    "interpolation": "bicubic",
+    "mean": IMAGENET.mean,
+    "std": IMAGENET.std,
+}
+"""What timm does where its description says nothing."""
 
 
 @dataclass(frozen=True)
@@ -299,9 +307,10 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
         usual |= {"mean": colours.mean, "std": colours.std}
     preparation = Preparation.standard(own.image_size, own.channels, colours.crop_ratio, **usual)
     if checkpoint.preprocessor is not None:
-        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, otherwise=preparation, where=where)
+        kind = checkpoint.config.get("model_type")
+        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, model_type=kind, where=where)
     elif timm := _section(checkpoint.config, "pretrained_cfg"):
-        preparation = _from_timm(timm, own, preparation, checkpoint.file.parent / CONFIG)
+        preparation = _from_timm(timm, own, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
     if preparation.channels != own.channels or other_size:
         what = "the preparation makes other images than the model takes"
@@ -313,17 +322,20 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
     return preparation.at(config.image_size)
 
 
-def _from_timm(values: Mapping[str, Any], config: ViTConfig, standard: Preparation, where: Path) -> Preparation:
-    """The ``pretrained_cfg`` of timm's ``config.json``."""
+def _from_timm(values: Mapping[str, Any], config: ViTConfig, where: Path) -> Preparation:
+    """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
+    told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
+        if told["crop_mode"] not in ("center", "squash"):
+            raise ValueError(f"'crop_mode' {brief(told['crop_mode'])} is not done here")
         return Preparation.standard(
             config.image_size,
             config.channels,
-            values.get("crop_pct", 1.0),
-            mean=values.get("mean", standard.mean),
-            std=values.get("std", standard.std),
-            resampling=values.get("interpolation", standard.resampling),
-            fit="squash" if values.get("crop_mode") == "squash" else "cover",
+            told["crop_pct"],
+            mean=told["mean"],
+            std=told["std"],
+            resampling=told["interpolation"],
+            fit="squash" if told["crop_mode"] == "squash" else "cover",
         )
     except (ConfigError, TypeError, ZeroDivisionError, OverflowError, ValueError) as error:
         what = f"the description of the preprocessing is incomplete or damaged: {error}"

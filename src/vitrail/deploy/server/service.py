@@ -162,11 +162,8 @@ class Service:
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
-        preparation = self.answerer.preparation
-        image = preparation.decode(content)
-        left, top, right, bottom = preparation.box(image.width, image.height)
-        seen = [left / image.width, top / image.height, right / image.width, bottom / image.height]
-        return to_pixels(preparation.crop(image)), seen
+        picture, seen = self.answerer.preparation.framed(content)
+        return to_pixels(picture), list(seen)
 
     def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Labels]:
         """Labels of a batch, as many for each as it asks for."""

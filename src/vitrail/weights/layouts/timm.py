@@ -359,7 +359,7 @@ def _data(config: ViTConfig, labels: list[str], preparation: Preparation) -> dic
             "num_classes": config.num_classes,
             "mean": preparation.mean,
             "std": preparation.std,
-            "crop_pct": preparation.image_size[0] / preparation.resize_size[0],
+            "crop_pct": preparation.crop_ratio,
             "crop_mode": "squash" if preparation.fit == "squash" else "center",
             "interpolation": preparation.resampling,
         },

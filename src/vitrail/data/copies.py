@@ -1,0 +1,84 @@
+"""Images that are stored several times, found by their files' bytes and without decoding one."""
+
+import hashlib
+import os
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from PIL import Image
+
+from vitrail.data.decode import Source
+from vitrail.data.items import ImageData
+from vitrail.errors import DataError
+
+ENDING = 4096
+"""Bytes at a file's end by which files of one length are told apart before any is read whole."""
+BLOCK = 2**20
+
+
+def same_files(images: Sequence[Source]) -> list[list[int]]:
+    """The places of images that are the same to the byte, a group for every image that is there more than once.
+
+    Copies in another format are not found here: `vitrail.data.check.check_data` compares the pixels. Of most files the length
+    and the end are read; whole only those that agree in both. What cannot be read is like no other.
+    """
+    groups = _alike(images, range(len(images)), _ending)
+    return [group for candidates in groups for group in _alike(images, candidates, _content)]
+
+
+def leak_warning(data: ImageData) -> str | None:
+    """That images are in several splits, how many, and an example; None where none is."""
+    places = [(split, item) for split, items in data.splits.items() for item in items]
+    groups = [[places[place] for place in group] for group in same_files([item.image for _, item in places])]
+    leaking = [group for group in groups if len({split for split, _ in group}) > 1]
+    if not leaking:
+        return None
+    split, first = leaking[0][0]
+    other, copy = next((other, copy) for other, copy in leaking[0] if other != split)
+    count = "1 image is" if len(leaking) == 1 else f"{len(leaking):,} images are"
+    return (
+        f"warning: {count} in several splits, such as {first.name} ({split}) and {copy.name} ({other}): "
+        "scores will be too good; vitrail data check lists all"
+    )
+
+
+def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Source], Hashable]) -> list[list[int]]:
+    """The places of images with the same key, where there are several."""
+    groups: dict[Hashable, list[int]] = {}
+    for place in places:
+        try:
+            groups.setdefault(key(images[place]), []).append(place)
+        except (OSError, DataError):
+            continue
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _ending(source: Source) -> Hashable:
+    """The length of a file and its last bytes."""
+    with _open(source) as file:
+        length = file.seek(0, os.SEEK_END)
+        file.seek(max(0, length - ENDING))
+        return length, file.read(ENDING)
+
+
+def _content(source: Source) -> Hashable:
+    """A digest of all of a file's bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    with _open(source) as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.digest()
+
+
+def _open(source: Source) -> IO[bytes]:
+    """The file of an image; of pixels in memory their bytes, after their shape and kind."""
+    if isinstance(source, bytes):
+        return BytesIO(source)
+    if isinstance(source, np.ndarray):
+        return BytesIO(repr((source.shape, source.dtype.str)).encode() + source.tobytes())
+    if isinstance(source, Image.Image):
+        return BytesIO(repr((source.size, source.mode)).encode() + source.tobytes())
+    return source.open("rb") if isinstance(source, Path) else source.open()

@@ -1,0 +1,155 @@
+"""What transformers' image processors do with an image, by the name that ``preprocessor_config.json`` has for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+OPENAI = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+BILINEAR, BICUBIC = 2, 3
+WARPED_FROM = 384
+"""From this side on ConvNext's processor squashes images and crops nothing."""
+
+
+@dataclass(frozen=True)
+class Processor:
+    """One of transformers' classes."""
+
+    defaults: Mapping[str, Any]
+    """What it does where the file says nothing."""
+    square: bool = True
+    """Whether a size of one number is that of both sides, not that of the shorter."""
+    floats: bool = False
+    """Whether it resizes numbers of 0…1, which are neither rounded nor cut off, in place of whole levels."""
+
+
+def _squashing(side: int, resample: int, colours: Mapping[str, Any], crop: int = 0) -> dict[str, Any]:
+    cropped = {"crop_size": {"height": crop, "width": crop}, "do_center_crop": True} if crop else {}
+    return {"size": {"height": side, "width": side}, "resample": resample, **colours, **cropped}
+
+
+COVERING = {"size": {"shortest_edge": 224}, "resample": BICUBIC, "do_center_crop": True, "crop_size": 224}
+CLIP = Processor({**COVERING, **OPENAI}, square=False)
+VIT = Processor(_squashing(224, BILINEAR, HALF))
+BEIT = Processor(_squashing(224, BICUBIC, HALF) | {"crop_size": 224})
+PROCESSORS = {
+    "ViT": VIT,
+    "DeiT": Processor(_squashing(256, BICUBIC, HALF, crop=224)),
+    "Beit": BEIT,
+    "Blip": Processor(_squashing(384, BICUBIC, OPENAI)),
+    "Siglip": Processor(_squashing(224, BICUBIC, HALF), square=False),
+    "CLIP": CLIP,
+    "ChineseCLIP": CLIP,
+    "Bit": CLIP,
+    "Levit": Processor({**COVERING, **IMAGENET}, square=False),
+    "ConvNext": Processor(
+        {"size": {"shortest_edge": WARPED_FROM}, "resample": BICUBIC, "crop_pct": 224 / 256, **HALF}, square=False
+    ),
+    "DINOv3ViT": Processor(_squashing(224, BILINEAR, IMAGENET), floats=True),
+}
+"""Those that are known here, without the ending ImageProcessor."""
+PROCESSOR_OF_MODEL = {
+    **dict.fromkeys(("vit", "vit_mae", "vit_msn", "ijepa"), "ViT"),
+    **dict.fromkeys(("beit", "data2vec-vision"), "Beit"),
+    **dict.fromkeys(("clip", "metaclip_2", "mlcd", "aimv2", "aimv2_vision_model"), "CLIP"),
+    **dict.fromkeys(("dinov2", "pixio", "hiera"), "Bit"),
+    "deit": "DeiT",
+    "siglip": "Siglip",
+    "siglip2": "Siglip2",
+    "dinov3_vit": "DINOv3ViT",
+}
+"""The processor of a model whose file names none, by its ``model_type``; older files do not."""
+
+UNDERSTOOD = {
+    *("do_resize", "size", "default_to_square", "resample", "crop_pct", "do_center_crop", "crop_size"),
+    *("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"),
+    *("fit", "crop_rounding"),  # our own
+}
+HARMLESS = {
+    *("image_processor_type", "feature_extractor_type", "processor_class", "auto_map", "_valid_processor_keys"),
+    *("do_convert_rgb", "do_reduce_labels", "reduce_labels", "pad_size", "image_seq_length", "model_input_names"),
+    *("data_format", "input_data_format", "return_tensors", "disable_grouping", "device"),
+}
+"""Keys that change no pixel of a picture: every one is brought to the model's colours here, and padded only by ``do_pad``."""
+
+
+def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
+    """The size, resize and crop that a file asks for, with the values of the class where it says nothing.
+
+    Gives the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``told`` all
+    that the file and its class say, in transformers' keys.
+
+    Raises:
+        ValueError: a class or a key that is not understood, or images whose size would depend on the picture.
+        KeyError, TypeError: a size without its parts.
+    """
+    name = _name(values, model_type)
+    if name not in PROCESSORS:
+        raise ValueError(f"{name}ImageProcessor is not known here; known are {', '.join(PROCESSORS)}")
+    processor = PROCESSORS[name]
+    told = {**processor.defaults, **{key: value for key, value in values.items() if value is not None}}
+    strange = [key for key, value in told.items() if value is not False and key not in UNDERSTOOD | HARMLESS]
+    if strange:
+        raise ValueError(f"{strange[0]!r} is not understood")
+    for key in ("do_resize", "do_rescale"):
+        if not told.get(key, True):
+            raise ValueError(f"{key!r} is false: images that are not resized or not rescaled are not known here")
+    if processor.floats and told["resample"] not in (0, BILINEAR):
+        raise ValueError(
+            f"{name}ImageProcessor does not cut off what 'resample' {told['resample']} brings beyond black and white"
+        )
+    square = told.get("default_to_square", processor.square)
+    resize, covers = _size(told["size"], square)
+    crop = _size(told["crop_size"], square=True)[0] if told.get("do_center_crop") else None
+    if name == "ConvNext":
+        if not covers or crop:
+            raise ValueError("ConvNextImageProcessor needs a 'shortest_edge' and no 'do_center_crop'")
+        crop, covers = resize, resize[0] < WARPED_FROM
+        resize = _square(int(crop[0] / told["crop_pct"])) if covers else crop
+    elif told.get("crop_pct"):
+        raise ValueError(f"'crop_pct' is not understood of {name}ImageProcessor")
+    if name == "Levit" and covers:
+        resize = _square(int(256 / 224 * resize[0]))
+    if covers and crop is None:
+        raise ValueError("'do_center_crop' is not set, and 'size' keeps each picture's shape: the model takes one")
+    return {
+        "image_size": crop or resize,
+        "resize_size": resize,
+        "fit": told.get("fit", "cover" if covers else "squash"),
+        "crop_rounding": told.get("crop_rounding", "down"),
+        "told": told,
+    }
+
+
+def _name(values: Mapping[str, Any], model_type: str | None) -> str:
+    """What the class is called, without the endings that name its version."""
+    name = values.get("image_processor_type") or values.get("feature_extractor_type")
+    if name is None:
+        if model_type not in PROCESSOR_OF_MODEL:
+            raise ValueError("'image_processor_type' is missing")
+        return PROCESSOR_OF_MODEL[model_type]
+    for ending in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
+        name = str(name).removesuffix(ending)
+    return name
+
+
+def _square(side: Any) -> tuple[Any, Any]:
+    return side, side
+
+
+def _size(size: Any, square: bool) -> tuple[tuple[Any, Any], bool]:
+    """Height and width, and whether pictures keep their shape and cover them; of older files a number or two."""
+    if isinstance(size, int):
+        return _square(size), not square
+    if isinstance(size, list):
+        height, width = size
+        return (height, width), False
+    parts = {key: value for key, value in size.items() if value is not None}
+    if parts.keys() == {"shortest_edge"}:
+        return _square(parts["shortest_edge"]), True
+    if parts.keys() == {"min_height", "min_width"}:  # our own: transformers' processors cannot cover what is no square
+        return (parts["min_height"], parts["min_width"]), True
+    if parts.keys() == {"height", "width"}:
+        return (parts["height"], parts["width"]), False
+    raise ValueError(f"a size of {', '.join(map(repr, parts)) or 'nothing'} is not understood")
