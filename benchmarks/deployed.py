@@ -1,66 +1,147 @@
-"""Images per second and accuracy of exported models beside timm's model in Python, in one run, on your images.
+"""Accuracy and images per second of exported models beside timm's model in Python, in one run, on your images.
 
-python benchmarks/deployed.py --weights vit_tiny_patch16_224.safetensors --data photographs EXPORTED…
+    python benchmarks/deployed.py --model vit_tiny_patch16_224.safetensors --data photographs
 
-The weights are in timm's layout. Exported models are made of them by `vitrail export --calibrate photographs`, which calibrates
-on one half of images that have no splits; accuracy is told of the other half, and of all of them.
+MODEL is a plain ViT that timm can hold. Images that have splits keep them. Others are shared out at random, always in the
+same way: half of them for the figures, a quarter to calibrate int8, a quarter to judge how much is merged; of each the script
+makes 20 views. Accuracy is that of all test images, none of which has chosen anything. The difference to timm is paired, image
+by image; the 20 views of one photograph count as one observation in its standard error.
 """
 
 import argparse
+import csv
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import shapes
 import side_by_side
 import torch
-from PIL import Image
-from safetensors.torch import load_file, save_file
+from PIL import Image, ImageOps
+from safetensors.torch import load_file
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from vitrail.api import open_answerer
-from vitrail.deploy.answering import in_python
+import vitrail
+from vitrail.api import images_for, open_answerer, open_for
+from vitrail.data.decode import decode
+from vitrail.data.items import ImageData
+from vitrail.data.order import shuffled
+from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.merging import schedule
-from vitrail.models.registry import model_config
-from vitrail.shipping import BATCH, Samples, certainty, export, samples_of
-from vitrail.training.observer import Observer
-from vitrail.weights.reference import open_model
+from vitrail.models.inference import quickest_precision
+from vitrail.shipping import BATCH, export
+
+CROPS = (7 / 8, 3 / 4)
+"""Sides of the crops, as shares of those of a photograph."""
+VIEWS = 20
+"""Of a photograph: for each size of crop the four corners and the centre, and their mirror images."""
+MERGED_QUICKLY = 0.1
+"""Share of the patches merged at each stage where nothing is searched."""
 
 
-def theirs(weights: Path, shape: shapes.Shape) -> torch.nn.Module:
-    """timm's model of these weights."""
-    model = shapes.timm(shape)
-    model.load_state_dict(load_file(weights))
-    return model.eval()
+def views(picture: Image.Image) -> Iterator[Image.Image]:
+    """The `VIEWS` of a photograph, in a fixed order."""
+    for share in CROPS:
+        width, height = (round(share * side) for side in picture.size)
+        right, below = picture.width - width, picture.height - height
+        for left, top in ((0, 0), (right, 0), (0, below), (right, below), (right // 2, below // 2)):
+            crop = picture.crop((left, top, left + width, top + height))
+            yield crop
+            yield ImageOps.mirror(crop)
 
 
-@torch.inference_mode()
-def beside(weights: Path, data: str, exported: list[Path], *, rounds: int) -> str:
-    """The table, in Markdown; without accuracy where there are no labels."""
-    trained, silent = open_model(weights), Observer()
-    python = in_python(trained)
-    ways = {"Vitrail fp32": python, "Vitrail bf16": in_python(trained, "bf16")}
-    ways |= {f"Vitrail {path.name}": open_answerer(path) for path in exported}
-    chosen, others = samples_of(weights, python, data, silent)
-    every = Samples(torch.cat([chosen.pixels, others.pixels]), torch.cat([chosen.labels, others.labels]), chosen.labelled)
-    timm, pixels = theirs(weights, shapes.TINY), every.pixels[:BATCH]
-    prepared: Tensor = trained.preparation.normalize(pixels)
-    works: dict[str, side_by_side.Work] = {"timm fp32": lambda: timm(prepared)}
-    works |= {name: partial(way.logits, pixels) for name, way in ways.items()}
-    times = side_by_side.seconds(works, rounds=rounds)
-    rows = []
-    for name, took in times.items():
-        row = [name, f"{BATCH / took:.1f}", f"{times['timm fp32'] / took:.2f}"]
-        for samples in (others, every) if chosen.labelled and name in ways else ():
-            answers = samples.asked(ways[name], silent, name)
-            row += [f"{100 * answers.top(1):.1f} %", f"{100 * certainty(answers):.1f} %"]
-        rows.append(row + ["–"] * (7 - len(row)) if chosen.labelled else row)
-    head = ["ViT-Ti/16", "images/s", "× timm fp32"]
-    told = [f"top-1 of {len(others.pixels)} others", "certainty", "top-1 of all", "certainty"]
-    return side_by_side.table(head + told if chosen.labelled else head, rows)
+def write_views(data: ImageData, folder: Path) -> Path:
+    """A table of views with splits by photograph: half of the photographs for testing, a quarter each for the other two."""
+    items, rows = data.split("all"), [("image", "label", "split")]
+    for place, index in enumerate(shuffled(len(items), 0, 0)):
+        split = ("test", "train", "test", "val")[place % 4]
+        (folder / str(index)).mkdir(parents=True)
+        for number, view in enumerate(views(decode(items[index].image))):
+            name = f"{index}/{number}.png"
+            view.save(folder / name, compress_level=1)
+            rows.append((name, data.classes[items[index].labels[0]], split))
+    table = folder / "labels.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return table
+
+
+def timms(trained: vitrail.TrainedModel, folder: Path) -> Answerer:
+    """timm's model with the same weights, which takes the same pixels."""
+    file, c = folder / "timm.safetensors", trained.config
+    vitrail.convert(trained, file, layout="timm")
+    model = shapes.timm(shapes.Shape(c.image_size[0], c.patch_size[0], c.dim, c.depth, c.heads, c.num_classes))
+    model.load_state_dict(load_file(file))
+    model.eval()
+
+    @torch.inference_mode()
+    def logits(pixels: Tensor) -> Tensor:
+        answers: Tensor = model(trained.preparation.normalize(pixels))
+        return answers
+
+    return replace(in_python(trained), name="timm fp32", logits=logits)
+
+
+def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, Answerer]:
+    """timm's model, ours in Python, and what is exported of it by the arguments ``given``."""
+    trained, quick = vitrail.open_model(model), quickest_precision(torch.device("cpu"))
+    found = {"timm fp32": timms(trained, folder)}
+    found |= {f"Vitrail {precision}": in_python(trained, precision) for precision in dict.fromkeys(("fp32", quick))}
+    for name, arguments in given.items():
+        place, figures = export(model, folder / name, calibrate=data, fold=True, force=True, **arguments)
+        merged = max(figures["token_merging"]) if figures["token_merging"] else 0
+        found[f"Vitrail {name}" + (f", {merged} patches merged at a time" if merged else "")] = open_answerer(place)
+    return found
+
+
+def speeds(ways: dict[str, Answerer], pixels: Tensor, *, rounds: int) -> dict[str, list[str]]:
+    """Cells: images per second of each, and beside timm; timm gets its pixels normalised."""
+    times = side_by_side.seconds({name: partial(way.logits, pixels) for name, way in ways.items()}, rounds=rounds)
+    return {name: [f"{len(pixels) / took:.1f}", f"{times['timm fp32'] / took:.2f}"] for name, took in times.items()}
+
+
+def accuracies(ways: dict[str, Answerer], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
+    """Cells: top-1 accuracy on the test images, and what it differs from timm's by, in points, with its standard error."""
+    found, first = {}, None
+    for name, way in ways.items():
+        evaluation, _ = vitrail.api.evaluate(way, data, split="test")
+        right = (evaluation.logits.argmax(dim=1) == evaluation.labels).double()
+        first = right if first is None else first
+        difference = 100 * (right - first).reshape(-1, views_of_each).mean(dim=1)
+        error = difference.std() / sqrt(len(difference))
+        found[name] = [f"{100 * right.mean():.2f} %", f"{difference.mean():+.2f} ± {error:.2f}"]
+    return found
+
+
+def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
+    """The table of a model on some images, in Markdown, and what the accuracy is that of."""
+    given: dict[str, dict[str, Any]] = {
+        "openvino int8": {"to": "openvino", "precision": "int8"},
+        "openvino int8, merged": {"to": "openvino", "precision": "int8", "merge": None},
+    }
+    given |= {"onnx int8": {"to": "onnx", "precision": "int8"}} if onnx else {}
+    with tempfile.TemporaryDirectory() as name:
+        folder, views_of_each = Path(name), 1
+        data, own_splits = open_for(model, source)
+        if own_splits and not data.has_splits:
+            raise SystemExit("the run has dealt these images itself: give them as folders train, val and test")
+        if not own_splits:
+            source, views_of_each = str(write_views(data, folder / "views")), VIEWS
+        ways = contenders(model, source, folder, given)
+        told = accuracies(ways, source, views_of_each)
+        items = vitrail.open_data(source).split("test")
+        images = images_for(ways["timm fp32"], [replace(item, label=0) for item in items[:BATCH]])
+        speed = speeds(ways, torch.cat([images[0, i][0] for i in range(BATCH)]), rounds=rounds)
+    rows = [[name, *told[name], *speed[name]] for name in ways]
+    count = f"{len(items):,} test images" if views_of_each == 1 else f"{len(items):,} views of {len(items) // VIEWS} photographs"
+    head = ["model", "top-1", "points beside timm, standard error", f"images/s, batches of {BATCH}", "× timm fp32"]
+    return side_by_side.table(head, rows) + f"\n{count}, which chose neither ranges nor merging.\n"
 
 
 def main(*, quick: bool) -> str:
@@ -70,21 +151,31 @@ def main(*, quick: bool) -> str:
         photographs.mkdir()
         for number, (pixels, place) in enumerate(product(load_sample_images().images, range(0, 320, 20))):
             Image.fromarray(pixels[:, place : place + 320]).save(photographs / f"{number}.png")
-        weights = folder / "vit_tiny_patch16_224.safetensors"
-        save_file(shapes.timm(shapes.TINY).state_dict(), weights)
-        ways: dict[str, dict[str, Any]] = {"openvino bf16": {"precision": "bf16"}} if not quick else {}
-        ways["openvino int8"] = {"precision": "int8"}
-        ways["openvino int8, merged"] = {"precision": "int8", "merge": schedule(model_config("ViT-Ti/16"), 0.1)}
-        for way, given in ways.items():
-            export(weights, folder / way, to="openvino", calibrate=photographs, fold=True, force=True, **given)
-        return beside(weights, str(photographs), [folder / way for way in ways], rounds=3 if quick else 5)
+        model = vitrail.create_model("ViT-Ti/16")
+        trained = vitrail.TrainedModel(model, [str(i) for i in range(1000)], vitrail.Preparation.standard((224, 224)))
+        trained.save_pretrained(folder / "model")
+        given: dict[str, dict[str, Any]] = {"openvino bf16": {"precision": "bf16"}} if not quick else {}
+        given["openvino int8"] = {"precision": "int8"}
+        given["openvino int8, merged"] = {"precision": "int8", "merge": schedule(model.config, MERGED_QUICKLY)}
+        ways = contenders(
+            folder / "model", str(photographs), folder, {way: {"to": "openvino", **words} for way, words in given.items()}
+        )
+        pixels = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
+        rows = [[way, *cells] for way, cells in speeds(ways, pixels, rounds=3 if quick else 5).items()]
+    return side_by_side.table(["ViT-Ti/16", f"images/s, batches of {BATCH}", "× timm fp32"], rows)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("exported", type=Path, nargs="*")
-    parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    print(beside(given.weights, given.data, given.exported, rounds=given.rounds))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a run, model folder or file of weights; without it the speed of an untrained ViT-Ti/16")
+    parser.add_argument("--data", help="labelled images, as vitrail train takes them; with --model")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of every contender, of a second each")
+    parser.add_argument("--onnx", action="store_true", help="ONNX Runtime's int8 as well")
+    parser.add_argument("--quick", action="store_true", help="without --model: fewer contenders and rounds")
+    arguments = parser.parse_args()
+    if bool(arguments.model) != bool(arguments.data):
+        parser.error("--model and --data go together")
+    if arguments.model:
+        print(on_images(arguments.model, arguments.data, rounds=arguments.rounds, onnx=arguments.onnx))
+    else:
+        print(main(quick=arguments.quick))

@@ -1,6 +1,8 @@
 """Everything beside everybody, into docs/benchmarks.md.
 
-python benchmarks/everything.py [--quick]
+    python benchmarks/everything.py [--quick]
+
+`make bench` installs what it needs and calls it. It takes twenty minutes of a machine that does nothing else.
 """
 
 import argparse
@@ -33,7 +35,7 @@ def machine() -> str:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer contenders and rounds: five minutes instead of twenty")
     quick = parser.parse_args().quick
     sections = {

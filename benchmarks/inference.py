@@ -1,6 +1,8 @@
 """Images per second of ViT-B/16 in inference, beside timm, transformers, torchvision, vit-pytorch, ONNX Runtime and OpenVINO.
 
-python benchmarks/inference.py [--quick]
+    python benchmarks/inference.py [--quick]
+
+Every model has random weights. Needs the extra export and the peers that the extra dev installs.
 """
 
 import argparse
@@ -85,6 +87,6 @@ def main(*, quick: bool) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer contenders and rounds")
     print(main(quick=parser.parse_args().quick))

@@ -1,12 +1,12 @@
 """Images per second of the input pipeline alone, beside those of training, with the settings of a recipe.
 
-    python benchmarks/input_pipeline.py DATA [RECIPE]
+    python benchmarks/input_pipeline.py DATA [--recipe cifar10]
 
 The first epoch decodes every image; later ones find those that fit in memory. Each line is the median of three.
 """
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def learn(trainer: Trainer, batches: list[Batch]) -> None:
         trainer._step(pixels, targets)
 
 
-def main(source: str, recipe: str = "cifar10") -> None:
+def main(source: str, recipe: str) -> None:
     """Measure and print."""
     settings, _ = preparing.resolve_run(recipe, None, {"data": {"source": source}})
     data = open_data(settings.data.source)
@@ -72,4 +72,8 @@ def main(source: str, recipe: str = "cifar10") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="images, as vitrail train takes them: CIFAR-10 for the recipe cifar10")
+    parser.add_argument("--recipe", default="cifar10", help="whose model, batches and augmentation are taken")
+    arguments = parser.parse_args()
+    main(arguments.data, arguments.recipe)

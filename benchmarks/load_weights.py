@@ -6,6 +6,7 @@ Every measurement is a process of its own, in turn, five times over; medians are
 grown by at its highest, over what it had after its imports.
 """
 
+import argparse
 import resource
 import statistics
 import subprocess
@@ -74,4 +75,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         measure(sys.argv[1], sys.argv[2])
     else:
+        argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
         main()

@@ -1,8 +1,11 @@
 """Peak memory of a forward pass of a ViT-Ti/16 over large images, beside timm, transformers, torchvision and vit-pytorch.
 
-python benchmarks/long_sequences.py
+    python benchmarks/long_sequences.py [--quick]
+
+Needs Linux, whose /proc tells the height, and the peers that the extra dev installs.
 """
 
+import argparse
 import multiprocessing
 import re
 from dataclasses import replace
@@ -60,4 +63,6 @@ def main(*, quick: bool) -> str:
 
 
 if __name__ == "__main__":
-    print(main(quick=False))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="images of 512 and 1,024 pixels alone, not of 2,048")
+    print(main(quick=parser.parse_args().quick))

@@ -1,6 +1,8 @@
 """Images per second from files on a disk to labels, beside what the model makes of pixels that are there already.
 
-python benchmarks/prediction.py MODEL FOLDER [--precision bf16] [--images 1000]
+    python benchmarks/prediction.py MODEL FOLDER [--precision bf16] [--images 1000]
+
+The images of FOLDER are read again and again until there are enough.
 """
 
 import argparse
@@ -36,10 +38,10 @@ def main(model: str, folder: str, precision: str | None, images: int, rounds: in
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("folder")
-    parser.add_argument("--precision", choices=("fp32", "bf16"))
-    parser.add_argument("--images", type=int, default=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="anything that vitrail predict takes")
+    parser.add_argument("folder", help="images, without labels")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), help="of a model in Python; an exported one has its own")
+    parser.add_argument("--images", type=int, default=1000, help="that are read in each of three rounds")
     given = parser.parse_args()
     print(main(given.model, given.folder, given.precision, given.images))

@@ -1,6 +1,8 @@
 """Two processes with one thread each beside one with two threads: images per second in training, median of the epochs.
 
-python benchmarks/processes.py [--data cifar10-folder] [--rounds 3]
+    python benchmarks/processes.py [--data cifar10-folder] [--rounds 3]
+
+Needs two cores. The digits come with scikit-learn; two more models are trained where images are given.
 """
 
 import argparse
@@ -28,9 +30,9 @@ def images_per_second(command: list[str], threads: int, words: list[str]) -> lis
 
 def main() -> None:
     """Interleave the contenders, and print their medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a folder of images of 32 pixels, for two more models")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="runs of every kind, which take turns")
     arguments = parser.parse_args()
     runs = {"digits": ["--data", "digits", "--epochs", "4"]}
     if arguments.data:

@@ -1,6 +1,8 @@
 """What the server makes of a model: images per second beside the model's own, latency alone and under load, and overload.
 
-python benchmarks/serving.py [MODEL] [--engine auto] [--quick]
+    python benchmarks/serving.py [MODEL] [--engine auto] [--quick]
+
+Server and clients share the cores. Needs the extra serve.
 """
 
 import argparse
@@ -66,9 +68,9 @@ def main(*, quick: bool) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", help="anything that vitrail serve takes; a ViT-B/16 by default")
-    parser.add_argument("--engine", default="auto")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--engine", default="auto", help="torch, onnxruntime or openvino; the quickest by default")
+    parser.add_argument("--quick", action="store_true", help="6 seconds of every load instead of 20")
     given = parser.parse_args()
     print(served(given.model, given.engine, quick=given.quick) if given.model else main(quick=given.quick))

@@ -1,8 +1,11 @@
 """How long commands take to say what they can do, and `import vitrail` to be there.
 
-python benchmarks/start.py
+    python benchmarks/start.py [--quick]
+
+Every figure is the median of some processes, one after the other.
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -40,4 +43,6 @@ def main(*, quick: bool) -> str:
 
 
 if __name__ == "__main__":
-    print(main(quick=False))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three processes of each instead of five")
+    print(main(quick=parser.parse_args().quick))

@@ -1,6 +1,8 @@
 """Images per second of a whole training step (forward, backward, AdamW), beside timm, transformers and vit-pytorch.
 
-python benchmarks/training_step.py [--quick]
+    python benchmarks/training_step.py [--quick]
+
+Every model has random weights, the images are noise. Needs the peers that the extra dev installs.
 """
 
 import argparse
@@ -90,6 +92,6 @@ def main(*, quick: bool) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="nothing compiled, and fewer rounds")
     print(main(quick=parser.parse_args().quick))

@@ -3,6 +3,7 @@
 ``<!-- not run -->`` before a block leaves it out.
 """
 
+import ast
 import re
 import shlex
 import textwrap
@@ -239,6 +240,49 @@ def test_command_lines_exist(page: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Figures
+
+
+@each_page
+def test_benchmarks_that_are_named_exist(page: Path) -> None:
+    named = set(re.findall(r"benchmarks/\w+\.py", page.read_text(encoding="utf-8")))
+    assert not {name for name in named if not (ROOT / name).is_file()}
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").glob("*.py")), ids=name_of)
+def test_a_benchmark_says_how_it_is_called(script: Path) -> None:
+    source = ast.parse(script.read_text(encoding="utf-8"))
+    if "__main__" in ast.unparse(source):
+        assert f"    python {name_of(script)}" in (ast.get_docstring(source, clean=False) or "")
+        assert "ArgumentParser(description=__doc__" in ast.unparse(source)  # so that --help says it, too
+
+
+def figures_without_a_command(markdown: str) -> list[str]:
+    """What the rows of tables of figures (what, how, figure) are about whose second cell names no command in backticks."""
+    missing, inside = [], False
+    for line in markdown.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if cells == ["what", "how", "figure"]:
+            inside = True
+        elif not cells:
+            inside = False
+        elif inside and set(cells[0]) != {"-"} and not is_command(cells[1]):
+            missing.append(cells[0])
+    return missing
+
+
+def is_command(cell: str) -> bool:
+    """Whether something in backticks is a command: of vitrail, make or pytest, a test or a benchmark."""
+    texts = re.findall(r"`([^`]+)`", cell)
+    return any(re.match(r"(/usr/bin/time -v )?(vitrail|make|pytest) |(tests|benchmarks)/\S+\.py\b", text) for text in texts)
+
+
+@each_page
+def test_every_measured_figure_names_the_command_that_prints_it(page: Path) -> None:
+    missing = figures_without_a_command(page.read_text(encoding="utf-8"))
+    assert not missing, f"{name_of(page)}: no command prints the figures of {', '.join(missing)}"
+
+
 # The checks themselves
 
 EXAMPLE = """\
@@ -295,6 +339,12 @@ def test_a_failing_snippet_names_its_line(code: str, message: str) -> None:
 
 def test_links_are_found() -> None:
     assert sorted(relative_links(EXAMPLE)) == [(20, "README.md"), (20, "missing.png"), (22, "gone.md#part")]
+
+
+def test_figures_without_a_command_are_found() -> None:
+    head = "| what | how | figure |\n|---|---|---|\n"
+    rows = "| start | `vitrail --help` | 0.2 s |\n| steps | median of 3 | 4 s |\n| loss | `--lr 3` | 0.1 |\n"
+    assert figures_without_a_command(head + rows + "\n| other | table | 7 |\n") == ["steps", "loss"]
 
 
 def test_wrong_commands_are_found() -> None:

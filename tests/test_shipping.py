@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from PIL import Image
 import vitrail
 from deploy.small import small_model
 from vitrail import api, benching, shipping
+from vitrail.deploy.answering import in_python
 from vitrail.deploy.problems import ExportError
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.training.evaluation import Evaluation
+from vitrail.training.observer import Observer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,7 +73,8 @@ def test_what_was_measured_is_written_down(exported):
     folder, figures = exported
     assert json.loads((folder / "export.json").read_text()) == json.loads(json.dumps(figures))
     assert figures["verified"]["batches"] == [1, 2, 3, 7, 16]
-    assert figures["token_merging"] == (4,) and figures["labelled"] and figures["images"] == 20
+    assert figures["token_merging"] == (4,) and figures["labelled"] and figures["images"] == 8
+    assert figures["samples"] == "calibrated on 28 images (train); judged on 4 images (val); reported on 8 images (test)"
     assert figures["images_per_second"].keys() == {"torch fp32", "openvino int8", "openvino floats"}
     assert figures["points_lost"] == pytest.approx(100 * (figures["top1"]["before"] - figures["top1"]["after"]))
     assert "images per second" in (folder / "README.md").read_text().lower()
@@ -100,7 +104,7 @@ def test_images_without_labels_measure_agreement(model, pictures, tmp_path):
     assert figures["top1"]["after"] == figures["agreement"]
 
 
-class Noting(shipping.Observer):
+class Noting(Observer):
     """Keeps what it is told."""
 
     def __init__(self):
@@ -120,7 +124,7 @@ def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_pat
         model, tmp_path / "none", to="openvino", calibrate=pictures, merge=None, max_drop=-100, observer=observer
     )
     assert not any(figures["token_merging"])
-    assert observer.notes == ["no merging loses less than -100 points"]
+    assert observer.notes[-1] == "no merging loses less than -100 points"
 
 
 def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(model, pictures, tmp_path, monkeypatch):
@@ -133,38 +137,151 @@ def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(mode
     )
     tried = shipping.weaker(vitrail.open_model(model).config, (4, 4))
     assert figures["token_merging"] == tried[2] and any(tried[2])
-    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), observer.notes, strict=True)] == [True, True]
+    assert [f"{points:.2f}" in note for points, note in zip((3.0, 0.6), observer.notes[1:], strict=True)] == [True, True]
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+# which images choose, and which are reported on
+
+
+def shade(number):
+    """A picture of one grey, by which it is known again among prepared pixels."""
+    return Image.new("RGB", (40, 40), (number,) * 3)
+
+
+def shades(samples):
+    return {int(pixels[0, 0, 0]) for pixels in samples.pixels}
+
+
+def shade_folder(folder, splits=("",)):
+    """Two classes of 20 shades in every split."""
+    places = [folder / split / f"label {label}" for split in splits for label in range(2)]
+    for number, place in enumerate(place for place in places for _ in range(20)):
+        place.mkdir(parents=True, exist_ok=True)
+        shade(number).save(place / f"{number}.png")
+    return folder
+
+
+def sets_of(folder, model=None, observer=None):
+    return shipping.samples_of(model or small_model(), in_python(small_model()), folder, observer or Observer())
+
+
+def test_validation_images_choose_and_test_images_are_reported_on(model, tmp_path, monkeypatch):
+    data = shade_folder(tmp_path / "data", ("train", "val", "test"))
+    ranges, chose, reported = [], [], []
+    told = chose
+    asked, export_graph = shipping.Samples.asked, shipping.export_graph
+
+    def noting_asked(self, *args):
+        told.append(shades(self))
+        return asked(self, *args)
+
+    def noting_export(*args):
+        ranges.extend(int(image[0, 0, 0]) for image in args[-1])
+        return export_graph(*args)
+
+    def worth(loss, speed):
+        nonlocal told
+        assert loss["images"] == 40
+        told = reported
+
+    monkeypatch.setattr(shipping.Samples, "asked", noting_asked)
+    monkeypatch.setattr(shipping, "export_graph", noting_export)
+    monkeypatch.setattr(shipping, "_require_worth", worth)
+    _, figures = shipping.export(
+        model, tmp_path / "out", to="openvino", precision="int8", calibrate=data, merge=None, max_drop=100
+    )
+    train, val, test = (set(range(first, first + 40)) for first in (0, 40, 80))
+    assert set(ranges) == train
+    assert len(chose) > 4 and all(images == val for images in chose)  # the search, the graph, and whether int8 is worth it
+    assert reported and all(images == test for images in reported)
+    assert figures["images"] == 40
+
+
+def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(model, tmp_path, monkeypatch):
+    data, told = shade_folder(tmp_path / "data", ("train", "val", "test")), []
+    monkeypatch.setattr(shipping.Samples, "asked", lambda self, *args: told.append(shades(self)))
+    monkeypatch.setattr(benching, "_accuracy", lambda answers: {"top1": len(told), "certainty": 0.0, "images": 300})
+    rows = benching.bench(model, data, engines=["torch"], batch_sizes=[1], seconds=0.01)["rows"]
+    assert told == [set(range(80, 120)), set(range(40, 80))] * len(rows)
+    assert [(row["top1"], row["judged"]["top1"]) for row in rows] == [(1, 2), (3, 4)][: len(rows)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "origins"),
+    [
+        (("train", "val", "test"), ("train", "val", "test")),
+        (("train", "val"), ("train", "half of val", "half of val")),
+        (("val", "test"), ("half of val", "half of val", "test")),
+        (("test",), ("a third of test",) * 3),
+        (("",), ("train", "val", "test")),
+    ],
+)
+def test_no_image_serves_two_purposes(splits, origins, tmp_path):
+    observer = Noting()
+    sets = sets_of(shade_folder(tmp_path, splits), observer=observer)
+    parts = [sets.calibration, sets.judging, sets.reporting]
+    assert tuple(part.origin for part in parts) == origins
+    assert len(set().union(*map(shades, parts))) == sum(len(part.pixels) for part in parts) == 40 * len(splits)
+    assert observer.notes == [str(sets)] and f"judged on {len(sets.judging.pixels)} images ({origins[1]})" in str(sets)
+    again = sets_of(tmp_path)
+    assert [shades(part) for part in (again.calibration, again.judging, again.reporting)] == [shades(part) for part in parts]
+
+
+def test_images_without_labels_are_shared_out_too(tmp_path):
+    for number in range(10):
+        shade(number).save(tmp_path / f"{number}.png")
+    sets = sets_of(tmp_path)
+    parts = [shades(part) for part in (sets.calibration, sets.judging, sets.reporting)]
+    assert [len(part) for part in parts] == [4, 3, 3] and set().union(*parts) == set(range(10))
+
+
+def test_a_run_is_judged_by_its_own_validation_images(tmp_path):
+    data = shade_folder(tmp_path / "data")
+    small = {"model": "ViT-Ti/16", "model.depth": 1, "image_size": 32, "epochs": 1, "data.split_seed": 7, "seed": 7}
+    run = vitrail.train(data, tmp_path / "run", **small)
+    kept = json.loads((run.folder / "splits.json").read_text())
+    sets = shipping.samples_of(run.folder, in_python(run.trained), None, Observer())
+    for samples, split in ((sets.calibration, "train"), (sets.judging, "val"), (sets.reporting, "test")):
+        assert shades(samples) == {int(Path(name).stem) for name, place in kept.items() if place == split}
+    dealt = sets_of(data)
+    assert shades(dealt.judging) != shades(sets.judging)
+
+
+def test_too_few_images_for_three_purposes_are_refused(tmp_path):
+    for number in range(2):
+        shade(number).save(tmp_path / f"{number}.png")
+    with pytest.raises(DataError, match=r"2 images \(all\) cannot be shared") as error:
+        sets_of(tmp_path)
+    assert error.value.exit_code == 3 and "train, val and test" in error.value.hint
 
 
 # what is refused, and leaves nothing
 
 
-FINE = {
-    "points_lost": 0.0, "certainty_lost": 0.0, "images": 500, "beside": "openvino floats", "labelled": True,
-    "images_per_second": {"torch fp32": 50, "openvino int8": 150, "openvino floats": 101},
-}  # fmt: skip
+LOSS = {"points_lost": 0.0, "certainty_lost": 0.0, "images": 500, "labelled": True}
+SPEED = {"images_per_second": {"torch fp32": 50, "openvino int8": 150, "openvino floats": 101}, "beside": "openvino floats"}
 
 
 @pytest.mark.parametrize(
-    ("figures", "message"),
+    ("loss", "speed", "message"),
     [
-        ({"points_lost": 1.2}, "loses 1.2 points of accuracy on 500 images"),
-        ({"points_lost": 1.2, "labelled": False}, "loses 1.2 points of agreement with the model"),
-        ({"points_lost": 4.0, "certainty_lost": 1.5, "images": 50}, "loses 1.5 points"),
-        ({"images_per_second": {"openvino int8": 99, "openvino floats": 101}}, "slower than openvino floats: 99"),
+        ({"points_lost": 1.2}, {}, "loses 1.2 points of accuracy on 500 images"),
+        ({"points_lost": 1.2, "labelled": False}, {}, "loses 1.2 points of agreement with the model"),
+        ({"points_lost": 4.0, "certainty_lost": 1.5, "images": 50}, {}, "loses 1.5 points"),
+        ({}, {"openvino int8": 99, "openvino floats": 101}, "slower than openvino floats: 99"),
     ],
 )
-def test_int8_that_is_not_worth_it_is_refused(figures, message):
-    shipping._require_worth(FINE)
+def test_int8_that_is_not_worth_it_is_refused(loss, speed, message):
+    shipping._require_worth(LOSS, SPEED)
     with pytest.raises(ExportError, match=message) as error:
-        shipping._require_worth({**FINE, **figures})
+        shipping._require_worth(LOSS | loss, SPEED | ({"images_per_second": speed} if speed else {}))
     assert error.value.exit_code == 1 and "--force" in error.value.hint
 
 
 def test_what_is_refused_leaves_nothing_unless_it_is_forced(model, pictures, tmp_path, monkeypatch):
-    lost = {**FINE, "points_lost": 3.0, "top1": {"before": 0.9, "after": 0.87}}
-    monkeypatch.setattr(shipping, "_measured", lambda *args: lost)
+    lost = {**LOSS, "points_lost": 3.0, "top1": {"before": 0.9, "after": 0.87}}
+    monkeypatch.setattr(shipping, "_loss", lambda *args: lost)
     with pytest.raises(ExportError, match=r"loses 3\.0 points"):
         shipping.export(model, tmp_path / "out", to="openvino", precision="int8", calibrate=pictures)
     assert list(tmp_path.iterdir()) == []
@@ -216,7 +333,7 @@ def test_a_bench_has_a_row_for_every_way_and_batch(model, pictures, tmp_path):
     ]
     for row in rows:
         assert row["images_per_second"] > 0 and row["latency_p99_ms"] >= row["latency_ms"] > 0 and row["memory_mb"] > 0
-        assert 0 <= row["top1"] <= 1 and row["images"] == 20
+        assert 0 <= row["top1"] <= 1 and (row["images"], row["judged"]["images"]) == (8, 4)
     assert found["recommended"] in [{**row, "times": found["recommended"]["times"], "beside": "torch fp32"} for row in rows]
     assert found["recommended"]["images_per_second"] == max(row["images_per_second"] for row in rows)
     assert {path.name for path in (tmp_path / "bench").iterdir()} == {"bench.json", "frontier.png"}
@@ -228,8 +345,9 @@ def test_an_exported_model_is_measured_as_it_is(exported):
 
 
 def test_what_loses_too_much_is_not_recommended():
-    first = {"name": "torch fp32", "images_per_second": 10.0, "top1": 0.9, "certainty": 0.8, "images": 1000}
-    quick = {**first, "name": "openvino int8", "images_per_second": 40.0, "top1": 0.894}
+    judged = {"top1": 0.9, "certainty": 0.8, "images": 500}
+    first = {"name": "torch fp32", "images_per_second": 10.0, "top1": 0.9, "judged": judged}
+    quick = {"name": "openvino int8", "images_per_second": 40.0, "top1": 0.9, "judged": judged | {"top1": 0.894}}
     assert benching._recommended([first, quick], 0.5)["name"] == "torch fp32"
     assert benching._recommended([first, quick], 0.7)["times"] == 4
 

@@ -18,7 +18,7 @@ from vitrail.deploy.measure import timed
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.inference import Precision, quickest_precision
-from vitrail.shipping import Samples, certainty, samples_of, surely_lost
+from vitrail.shipping import SampleSets, certainty, samples_of, surely_lost
 from vitrail.study.figures import save
 from vitrail.study.pictures import frontier
 from vitrail.training.evaluation import Evaluation
@@ -72,12 +72,13 @@ def bench(
 
     Args:
         model: a run folder, a model folder, a file of weights, or an exported model.
-        data: images for accuracy and int8, as for `vitrail.shipping.export`.
+        data: images for accuracy and int8, as ``calibrate`` of `vitrail.shipping.export`: training images calibrate,
+            validation images judge what is recommended, test images give the accuracy of every row.
         out: a folder for ``bench.json`` and ``frontier.png``, which must not exist; none by default.
         engines, precisions: these alone; by default all.
         batch_sizes: images at a time.
         threads: of the processor; by default as many as torch has.
-        max_drop: points of accuracy that the recommended one may lose.
+        max_drop: points of accuracy on the judging images that the recommended one may lose.
         seconds: of measuring for every row, at least.
         observer: told how it goes.
 
@@ -109,7 +110,7 @@ def _ways(
     engines: Sequence[str],
     precisions: Sequence[str],
     observer: Observer,
-) -> tuple[list[Way], tuple[Samples, Samples] | None]:
+) -> tuple[list[Way], SampleSets | None]:
     """Everything to be measured, and images to do it with."""
     graph = graph_of(model)
     if graph is not None:
@@ -131,10 +132,9 @@ def _ways(
                 observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
                 place = folder / f"{to}-{precision}"
                 place.mkdir()
-                chosen = None if samples is None else samples[0].pixels
                 about = Description.of_model(trained, name_of(str(model)), precision)
                 try:
-                    export_graph(trained, about, to, place, chosen if precision == "int8" else None)
+                    export_graph(trained, about, to, place, samples.calibration.pixels if samples else None)
                 except VitrailError as error:
                     observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
                     continue
@@ -152,7 +152,7 @@ def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: S
 
 def _rows(
     ways: Sequence[Way],
-    samples: tuple[Samples, Samples] | None,
+    samples: SampleSets | None,
     batch_sizes: Sequence[int],
     threads: Sequence[int],
     seconds: float,
@@ -170,7 +170,8 @@ def _rows(
                 observer.advance(1)
             if samples is not None:
                 for name, one in opened.items():
-                    known[name] |= _accuracy(samples[1].asked(one, observer, name))
+                    known[name] |= _accuracy(samples.reporting.asked(one, observer, name))
+                    known[name]["judged"] = _accuracy(samples.judging.asked(one, observer, name))
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
@@ -223,14 +224,18 @@ def _best_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
-    """The quickest that loses no more than so many points beside the first one, which is the model in Python."""
+    """The quickest that loses no more than so many points beside the first one, which is the model in Python.
+
+    It is chosen by the judging images; the accuracy in a row is that of others.
+    """
     first, *others = best = _best_rows(rows)
-    if "top1" in first:
+    if "judged" in first:
         best = [first, *(row for row in others if _lost(first, row) <= max_drop)]
     chosen = max(best, key=lambda row: row["images_per_second"])
     return {**chosen, "times": chosen["images_per_second"] / first["images_per_second"], "beside": first["name"]}
 
 
 def _lost(first: Row, other: Row) -> float:
-    points, certain = (100 * (first[name] - other[name]) for name in ("top1", "certainty"))
-    return surely_lost(points, certain, first["images"])
+    before, after = first["judged"], other["judged"]
+    points, certain = (100 * (before[name] - after[name]) for name in ("top1", "certainty"))
+    return surely_lost(points, certain, before["images"])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitrail import api
-from vitrail.data.items import ImageData, Item
+from vitrail.data.items import Item
 from vitrail.data.order import shuffled
 from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
@@ -30,8 +30,8 @@ from vitrail.training.run_folder import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
 
-CALIBRATION, REPORTED = 300, 1000
-"""Images at most that ranges and merging are chosen by, and that accuracy is then measured on."""
+CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
+"""Images at most of each of the `SampleSets`."""
 MOST_LOST = 1.0
 """Points of top-1 accuracy that int8 may lose."""
 ENOUGH = 200
@@ -48,6 +48,8 @@ class Samples:
     labels: Tensor
     labelled: bool
     """Whether those are given; else the model's own answers stand for them."""
+    origin: str
+    """Where they come from: ``train``, ``half of val``."""
 
     def asked(self, answerer: Answerer, observer: Observer, who: str) -> Evaluation:
         """What is said of all of them."""
@@ -57,6 +59,22 @@ class Samples:
             found.append(answerer.logits(batch))
             observer.advance(len(batch))
         return Evaluation(torch.cat(found), self.labels)
+
+
+@dataclass(frozen=True)
+class SampleSets:
+    """Images for three purposes, none of them for two: accuracy on images that chose something would be too high."""
+
+    calibration: Samples
+    """In int8 the ranges of activations are learned from them."""
+    judging: Samples
+    """By them it is chosen how much is merged, whether int8 is kept, and which engine is recommended."""
+    reporting: Samples
+    """They choose nothing, and the accuracy that is told is measured on them."""
+
+    def __str__(self) -> str:
+        sets = {"calibrated": self.calibration, "judged": self.judging, "reported": self.reporting}
+        return "; ".join(f"{done} on {len(samples.pixels)} images ({samples.origin})" for done, samples in sets.items())
 
 
 def export(
@@ -82,12 +100,12 @@ def export(
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
         to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
         precision: fp32, bf16, fp16 or int8.
-        calibrate: images, as for `evaluate` or without labels. By up to 300 of them ranges and merging are chosen, and accuracy
-            is measured on up to 1,000 others. By default those of a run.
+        calibrate: images, as for `evaluate` or without labels; by default those of a run. Training images calibrate int8,
+            validation images judge what is chosen, and accuracy is reported on test images; see `samples_of`.
         merge: patches that every block merges into others like them, or a number for each block; None for as many as
             ``max_drop`` allows.
-        max_drop: points of accuracy that merging, with all else, may lose; beside accuracy itself also of the mean probability
-            of the right label, which a few images tell better.
+        max_drop: points of accuracy that merging, with all else, may lose on the judging images; beside accuracy itself also
+            of the mean probability of the right label, which a few images tell better.
         image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
             model's own by default.
         fold: whether the graph takes pixels, uint8, and normalises them.
@@ -103,29 +121,30 @@ def export(
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
-    chosen = asked = None
+    samples = None
     if calibrate is not None or precision == "int8" or merge is None:
         python = in_python(trained)
-        chosen, asked = samples_of(model, python, calibrate, observer)
-    limit = _Limit(trained, chosen, max_drop, observer) if merge is None and chosen is not None else None
+        samples = samples_of(model, python, calibrate, observer)
+    limit = _Limit(trained, samples.judging, max_drop, observer) if merge is None and samples else None
     schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
     for counts in schedules:
         with suppress(_TooMuchLostError), whole_folder(folder, replace=False) as draft:
             shown = merging(trained, counts) if counts else trained
             about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
             observer.begin("exporting", 0)
-            written = export_graph(shown, about, to, draft, None if chosen is None else chosen.pixels)
+            written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
             if limit and any(shown.config.merged):
                 limit.require(written.answerer)
             if to == "torch":
                 fill_folder(draft, shown, card=shown.card or shown.plain_card())
             figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
             figures |= {"verified": written.verified.to_dict()}
-            if asked is not None:
+            if samples:
                 beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
-                figures |= _measured(python, written.answerer, beside, asked, observer)
+                figures |= _speed(python, written.answerer, beside, samples.reporting, observer)
                 if precision == "int8" and not force:
-                    _require_worth(figures)
+                    _require_worth(_loss(python, written.answerer, samples.judging, observer), figures)
+                figures |= {"samples": str(samples)} | _loss(python, written.answerer, samples.reporting, observer)
             write_json(draft / FIGURES, figures)
             if to != "torch":
                 write_text(draft / "README.md", artefact_card(about, to, figures))
@@ -144,46 +163,56 @@ def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[i
     return trained
 
 
-def samples_of(
-    model: str | Path | TrainedModel, answerer: Answerer, data: str | Path | None, observer: Observer
-) -> tuple[Samples, Samples]:
-    """Images to choose by, `CALIBRATION` at most, and others to measure on, `REPORTED` at most.
+def samples_of(model: str | Path | TrainedModel, answerer: Answerer, data: str | Path | None, observer: Observer) -> SampleSets:
+    """Images to calibrate with, others to judge by, and others again to report accuracy on.
+
+    They are the training, validation and test images of the data, dealt as `vitrail.train` deals them where it has no splits.
+    Where a split is missing, another is shared out at random, always in the same way: validation or test images between judging
+    and reporting, so that training images only calibrate; images without any split between all three.
 
     Args:
         model: that of a run has data of its own.
         answerer: the model, whose answers stand for labels where there are none.
         data: images with labels, or without.
-        observer: told how it goes.
+        observer: told how it goes, and which images are for what.
 
     Raises:
-        DataError: an image or the data cannot be read.
+        DataError: an image or the data cannot be read, or there are too few images to be shared out.
     """
-    plain = plain_subjects(data, CALIBRATION + REPORTED, answerer.multi_label) if data is not None else None
+    most = (CALIBRATED, JUDGED, REPORTED)
+    plain = plain_subjects(data, sum(most), answerer.multi_label) if data is not None else None
     if plain is not None:
-        chosen, asked, labelled = plain.items[::2], plain.items[1::2] or plain.items, False
+        parts, labelled = _three_parts({"all": plain.items}, where=data), False
     else:
         source, own_splits = api.open_for(model, data)
-        chosen, asked = _apart(source, own_splits)
+        whole = own_splits or all(source.splits.values())
+        parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
         try:
-            chosen, asked, labelled = answerer.relabelled(source, chosen), answerer.relabelled(source, asked), True
+            parts, labelled = [(origin, answerer.relabelled(source, items)) for origin, items in parts], True
         except DataError as error:
             observer.note(f"the model's own answers stand for labels: {error.what}")
-            chosen, asked = ([unlabelled(i.name, i.image, answerer.multi_label) for i in items] for items in (chosen, asked))
-            labelled = False
-    return (
-        _prepared(answerer, chosen[:CALIBRATION], labelled, observer),
-        _prepared(answerer, asked[:REPORTED], labelled, observer),
-    )
+            bare = [[unlabelled(i.name, i.image, answerer.multi_label) for i in items] for _, items in parts]
+            parts, labelled = [(origin, items) for (origin, _), items in zip(parts, bare, strict=True)], False
+    found = [
+        _prepared(answerer, items[:count], labelled, origin, observer) for (origin, items), count in zip(parts, most, strict=True)
+    ]
+    sets = SampleSets(*found)
+    observer.note(str(sets))
+    return sets
 
 
-def _apart(source: ImageData, own_splits: bool) -> tuple[list[Item], list[Item]]:
-    """Training images and others at random; where there are no splits, half of the images each."""
-    train, rest = source.splits.get("train", []), source.splits.get(source.evaluation_split, [])
-    if own_splits and train and rest:
-        return _mixed(train), _mixed(rest)
-    every = _mixed(source.split("all"))
-    middle = min(CALIBRATION, len(every) // 2)
-    return every[:middle] or every, every[middle:]
+def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
+    """Images to calibrate with, to judge by and to report on, in a random order, with where they come from."""
+    found = {name: _mixed(items) for name, items in splits.items() if items}
+    shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
+    parts: list[tuple[str, list[Item]]] = []
+    for (name, items), share in zip(found.items(), shares, strict=True):
+        if len(items) < share:
+            what = f"{len(items)} images ({name}) cannot be shared between {share} purposes: calibrating, judging, reporting"
+            raise DataError(what, where=str(where), hint="give more images, best with the splits train, val and test")
+        origin = {1: name, 2: f"half of {name}", 3: f"a third of {name}"}[share]
+        parts += [(origin, items[i::share]) for i in range(share)]
+    return parts
 
 
 def _mixed(items: Sequence[Item]) -> list[Item]:
@@ -191,7 +220,7 @@ def _mixed(items: Sequence[Item]) -> list[Item]:
     return [items[i] for i in shuffled(len(items), 0, 0)]
 
 
-def _prepared(answerer: Answerer, items: list[Item], labelled: bool, observer: Observer) -> Samples:
+def _prepared(answerer: Answerer, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
     """Items as pixels, with their labels or with the model's answers in place of them."""
     observer.begin("reading images", len(items))
     images, read = api.images_for(answerer, items), []
@@ -200,7 +229,7 @@ def _prepared(answerer: Answerer, items: list[Item], labelled: bool, observer: O
             read.append(sample)
             observer.advance(1)
     pixels, labels = (torch.cat(part) for part in zip(*read, strict=True))
-    samples = Samples(pixels, labels, labelled)
+    samples = Samples(pixels, labels, labelled, origin)
     if labelled:
         return samples
     answers = samples.asked(answerer, observer, "the model").logits
@@ -268,14 +297,10 @@ class _Limit:
             raise _TooMuchLostError
 
 
-def _measured(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
-    """Accuracy before and after, and images per second beside the model in Python and without quantisation."""
+def _loss(plain: Answerer, answerer: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
+    """Accuracy on some images before and after."""
     before, after = samples.asked(plain, observer, "the model"), samples.asked(answerer, observer, answerer.name)
     lost, certainty_lost = points_lost(before, after)
-    ways = {plain.name: plain, answerer.name: answerer}
-    ways.setdefault(beside.name, beside)
-    observer.begin("measuring speed", 0)
-    rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])
     return {
         "images": len(samples.pixels),
         "labelled": samples.labelled,
@@ -283,21 +308,32 @@ def _measured(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Sa
         "agreement": (before.logits.argmax(dim=1) == after.logits.argmax(dim=1)).double().mean().item(),
         "points_lost": lost,
         "certainty_lost": certainty_lost,
-        "images_per_second": {name: timing.images_per_second for name, timing in rates.items()},
-        "beside": beside.name,
     }
 
 
-def _require_worth(figures: Mapping[str, Any]) -> None:
-    """Refuse int8 that loses too much, or is slower than floats."""
-    lost = surely_lost(figures["points_lost"], figures["certainty_lost"], figures["images"])
-    rates = figures["images_per_second"]
+def _speed(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
+    """Images per second beside the model in Python and without quantisation."""
+    ways = {plain.name: plain, answerer.name: answerer}
+    ways.setdefault(beside.name, beside)
+    observer.begin("measuring speed", 0)
+    rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])
+    return {"images_per_second": {name: rate.images_per_second for name, rate in rates.items()}, "beside": beside.name}
+
+
+def _require_worth(loss: Mapping[str, Any], speed: Mapping[str, Any]) -> None:
+    """Refuse int8 that loses too much, or is slower than floats; see `_loss` and `_speed`.
+
+    Raises:
+        ExportError: it is not worth it.
+    """
+    lost = surely_lost(loss["points_lost"], loss["certainty_lost"], loss["images"])
+    rates = speed["images_per_second"]
     name = next(name for name in rates if name.endswith("int8"))
     hint = "keep it all the same: --force"
     if lost > MOST_LOST:
-        of = "accuracy" if figures["labelled"] else "agreement with the model"
-        raise ExportError(f"int8 loses {lost:.1f} points of {of} on {figures['images']} images", where="--precision", hint=hint)
-    beside = figures["beside"]
+        of = "accuracy" if loss["labelled"] else "agreement with the model"
+        raise ExportError(f"int8 loses {lost:.1f} points of {of} on {loss['images']} images", where="--precision", hint=hint)
+    beside = speed["beside"]
     if rates[name] < rates[beside]:
         what = f"int8 is slower than {beside}: {rates[name]:.0f} images per second, not {rates[beside]:.0f}"
         raise ExportError(what, where="--precision", hint=hint)

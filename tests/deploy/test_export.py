@@ -1,6 +1,7 @@
 """A graph answers as the model does, for any number of images, or it is not kept."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import onnx
@@ -148,6 +149,37 @@ def test_a_graph_that_answers_otherwise_is_refused(trained):
         verify(off_by(float("nan")), trained, about)
     with pytest.raises(ExportError, match="cannot answer 2 images"):
         verify(lambda images: off_by(0)(images) if len(images) == 1 else np.zeros(1).reshape(7, 7), trained, about)
+
+
+@pytest.mark.parametrize(("precision", "share"), [("fp32", None), ("bf16", 0.1), ("fp16", 0.02)])
+def test_in_every_float_precision_a_graph_further_off_than_its_rounding_is_refused(trained, precision, share):
+    """The limit is 1e-4 in fp32, and in half precision a share of the range of the model's own logits."""
+
+    def session(images, off=0.0):
+        logits = trained.model(torch.from_numpy(images)).detach().numpy()
+        logits[-1, 2] += off
+        return logits
+
+    about = described(trained, precision)
+    limit = 1e-4 if share is None else share * verify(session, trained, about).spread
+    assert verify(partial(session, off=0.9 * limit), trained, about).largest == pytest.approx(0.9 * limit, rel=0.1)
+    for off in (1.1 * limit, -1.1 * limit):
+        with pytest.raises(ExportError, match="differ from the model's"):
+            verify(partial(session, off=off), trained, about)
+
+
+def test_in_int8_an_image_answered_among_others_otherwise_than_alone_is_refused(trained):
+    """Its own rounding is not held against int8: that is left to accuracy."""
+    about = described(trained, "int8")
+
+    def rounding(images, among_others=0.0):
+        logits = trained.model(torch.from_numpy(images)).detach().numpy() + 1.0
+        return logits + among_others * (len(images) > 1)
+
+    spread = verify(rounding, trained, about).spread
+    assert verify(partial(rounding, among_others=0.09 * spread), trained, about).largest == pytest.approx(0.09 * spread, rel=0.1)
+    with pytest.raises(ExportError, match="differ from the model's"):
+        verify(partial(rounding, among_others=0.11 * spread), trained, about)
 
 
 def test_a_graph_that_knows_one_number_of_images_is_refused(trained):

@@ -28,7 +28,8 @@ def bench(
     model
         A run folder, a model folder, an exported model, a file of weights or a hub id.
     data
-        Images, as vitrail train takes them, for accuracy and for int8.
+        Images, as vitrail train takes them: training images calibrate int8, validation images judge what is recommended, and
+        accuracy is that of test images; without splits they are dealt.
     engines
         These alone: torch onnxruntime openvino.
     precisions
@@ -38,7 +39,7 @@ def bench(
     threads
         Threads of the processor. Default: as many as there are.
     max_drop
-        Points of accuracy that the recommended one may lose.
+        Points of accuracy on the validation images that the recommended one may lose.
     out
         A folder for bench.json and frontier.png.
     json

@@ -34,12 +34,12 @@ def export(
     precision
         int8 is the quickest, and needs images to calibrate with.
     calibrate
-        Images, as vitrail train takes them, or without labels: 300 at most to calibrate with, others to measure accuracy.
-        Default: the data of the run.
+        Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images judge what is
+        chosen, and accuracy is that of test images; without splits they are dealt. Default: the data of the run.
     merge
         Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
     max_drop
-        Points of accuracy that merge auto may lose.
+        Points of accuracy on the validation images that merge auto may lose.
     image_size
         Height and width that the graph takes, 384 or 384x256; or any: all multiples of the patch. Default: the model's.
     fold_normalization
