@@ -160,10 +160,10 @@ def test_a_patch_that_does_not_divide_the_image_is_refused_with_values_that_work
     assert all(works(**fields(image, value)) for value in nearest[f"patch {side}"])
 
 
-@given(dim=sides, heads=counts, position=st.sampled_from(["sincos-1d", "sincos-2d", "learned-2d", "rotary"]))
+@given(dim=sides, heads=counts, position=st.sampled_from(["sincos-1d", "sincos-2d", "sincos-2d-simple", "learned-2d", "rotary"]))
 @settings(max_examples=200, deadline=None)
 def test_a_width_that_a_position_cannot_fill_is_refused_with_values_that_work(dim, heads, position):
-    factor = {"sincos-1d": 2, "sincos-2d": 4, "learned-2d": 2, "rotary": 4 * heads}[position]
+    factor = {"sincos-1d": 2, "sincos-2d": 4, "sincos-2d-simple": 4, "learned-2d": 2, "rotary": 4 * heads}[position]
     if dim % heads == 0 and dim % factor == 0:
         assert works(dim=dim, heads=heads, position=position)
         return
@@ -178,7 +178,9 @@ def test_a_width_that_a_position_cannot_fill_is_refused_with_values_that_work(di
     assert not nearest
 
 
-@pytest.mark.parametrize(("position", "dim"), [("sincos-1d", 7), ("learned-2d", 7), ("sincos-2d", 6), ("rotary", 6)])
+@pytest.mark.parametrize(
+    ("position", "dim"), [("sincos-1d", 7), ("learned-2d", 7), ("sincos-2d", 6), ("sincos-2d-simple", 6), ("rotary", 6)]
+)
 def test_a_position_that_needs_an_even_split_names_itself_and_the_width(position, dim):
     error = refusal(dim=dim, heads=1, position=position)
     assert str(dim) in error.what

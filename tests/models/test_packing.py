@@ -17,6 +17,7 @@ KINDS = [
     {"position": "learned-2d"},
     {"position": "sincos-1d"},
     {"position": "sincos-2d"},
+    {"position": "sincos-2d-simple"},
     {"position": "rotary"},
     {"position": "relative"},
     {"pool": "attention"},

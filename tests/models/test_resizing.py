@@ -17,7 +17,9 @@ def test_images_of_the_models_own_size_are_judged_as_by_the_model(fields):
     torch.testing.assert_close(AnySize(model)(images), model(images))
 
 
-@pytest.mark.parametrize("position", ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"])
+@pytest.mark.parametrize(
+    "position", ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
+)
 def test_images_of_another_size_are_judged_and_learned_from(position):
     model = ViT(ViTConfig(**SMALL, position=position))
     logits = AnySize(model)(torch.randn(2, 3, 8, 12))
@@ -32,7 +34,7 @@ def test_without_positions_a_picture_of_one_patch_over_and_over_is_judged_alike_
     torch.testing.assert_close(AnySize(model)(patch.repeat(1, 1, 2, 3)), model(patch.repeat(1, 1, 4, 4)), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("position", ["relative", "rotary", "sincos-2d"])
+@pytest.mark.parametrize("position", ["relative", "rotary", "sincos-2d", "sincos-2d-simple"])
 def test_images_of_a_size_that_was_only_looked_at_before_can_be_learned_from(position):
     model = ViT(ViTConfig(**SMALL | {"dim": 24}, position=position))
     images = torch.randn(2, 3, 12, 8)

@@ -28,6 +28,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 from transformers.models.vit_mae.modeling_vit_mae import ViTMAEEmbeddings, build_2d_sinusoidal_position_embedding
+from vit_pytorch.simple_vit import posemb_sincos_2d
 
 from vitrail.errors import ConfigError
 from vitrail.parts import (
@@ -85,6 +86,27 @@ def test_sincos_2d_equals_the_formula_of_moco_v3(grid, prefix, quarter):
                 angles = [math.sin(column * omega), math.cos(column * omega), math.sin(row * omega), math.cos(row * omega)]
                 expected[prefix + row * grid[1] + column, i::quarter] = torch.tensor(angles)
     torch.testing.assert_close(added(sincos_position_2d(grid, dim, prefix=prefix), count, dim), expected)
+
+
+@given(grid=grids, prefix=prefixes, quarter=st.integers(2, 4))
+@few
+def test_sincos_2d_with_its_endpoint_equals_simple_vit(grid, prefix, quarter):
+    position = sincos_position_2d(grid, 4 * quarter, prefix=prefix, endpoint=True)
+    table = added(position, prefix + grid[0] * grid[1], 4 * quarter)
+    assert (table[:prefix] == 0).all()
+    torch.testing.assert_close(table[prefix:], posemb_sincos_2d(*grid, 4 * quarter))
+
+
+def test_with_its_endpoint_the_slowest_wave_has_a_rate_of_one_in_ten_thousand():
+    last_patch = sincos_position_2d((3, 2), 12, prefix=0, endpoint=True).embedding[-1]  # row 2, column 1
+    rates = [1, 1 / 100, 1 / 10_000]
+    by_hand = [f(p * rate) for p in (1, 2) for f in (math.sin, math.cos) for rate in rates]
+    torch.testing.assert_close(last_patch, torch.tensor(by_hand))
+
+
+def test_a_single_wave_is_the_same_with_and_without_its_endpoint():
+    one, other = (sincos_position_2d((2, 3), 4, prefix=0, endpoint=endpoint).embedding for endpoint in (True, False))
+    assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("grid", [(4, 4), (2, 5), (5, 2)])

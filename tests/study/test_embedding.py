@@ -29,9 +29,10 @@ def test_similarity_of_factorised_positions_is_the_cosine_of_row_and_column_side
     np.testing.assert_allclose(position_similarity(model).reshape(24, 24), cosine_similarity(table), atol=1e-6)
 
 
-def test_similarity_of_fixed_positions():
-    expected = cosine_similarity(sincos_2d((6, 4), 16))
-    np.testing.assert_allclose(position_similarity(tiny(position="sincos-2d")).reshape(24, 24), expected, atol=1e-6)
+@pytest.mark.parametrize(("position", "endpoint"), [("sincos-2d", False), ("sincos-2d-simple", True)])
+def test_similarity_of_fixed_positions(position, endpoint):
+    expected = cosine_similarity(sincos_2d((6, 4), 16, endpoint=endpoint))
+    np.testing.assert_allclose(position_similarity(tiny(position=position)).reshape(24, 24), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("position", ["learned-2d", "sincos-2d", "rotary"])

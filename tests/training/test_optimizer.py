@@ -11,7 +11,7 @@ from vitrail.training.optimizer import create_optimizers, freeze, layer_settings
 from vitrail.training.settings import OptimizerSettings
 
 BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
-POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"]
+POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
 POOLS = ["class", "mean", "attention"]
 EVERYTHING = {"registers": 2, "layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu", "head": "mlp"}
 

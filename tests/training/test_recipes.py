@@ -48,7 +48,7 @@ def test_the_lecture_recipe_is_that_of_the_notes():
 
 def test_the_imagenet_recipe_is_that_of_the_paper():
     settings = resolve(read_recipe("imagenet-s16"), {}, DATA)
-    assert settings.model.config == model_config("ViT-S/16", position="sincos-2d", pool="mean", head="mlp")
+    assert settings.model.config == model_config("ViT-S/16", position="sincos-2d-simple", pool="mean", head="mlp")
     augmentation, training = settings.augmentation, settings.training
     assert (augmentation.policy, augmentation.operations, augmentation.magnitude, augmentation.mixup) == (
         "randaugment",

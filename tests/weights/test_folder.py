@@ -17,7 +17,7 @@ from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import load_model
 from vitrail.weights.tensor_files import read_tensors
 
-POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"]
+POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
 VARIANTS = [
     *({"position": position} for position in POSITIONS),
     {"pool": "mean"},

@@ -81,7 +81,7 @@ def test_positions_are_resized_to_the_new_grid(size, fields, build):
     assert target(torch.randn(1, 1, *size)).shape == (1, 3)
 
 
-@pytest.mark.parametrize("position", ["none", "sincos-1d", "sincos-2d", "rotary"])
+@pytest.mark.parametrize("position", ["none", "sincos-1d", "sincos-2d", "sincos-2d-simple", "rotary"])
 def test_positions_without_weights_fit_any_size(position, build):
     source, target = build(0, position=position), build(1, position=position, image_size=(24, 40))
     transfer(source, target, keep_head=True)

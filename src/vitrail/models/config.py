@@ -58,7 +58,9 @@ class ViTConfig(Settings):
     """Channels of the ResNet's root."""
     resnet_root: Literal["imagenet", "cifar"] = "imagenet"
     """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
-    position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"] = "learned-1d"
+    position: Literal["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"] = (
+        "learned-1d"
+    )
     """How a token knows where it stands."""
     embedding_norm: Literal["none", "tokens", "patches"] = "none"
     """LayerNorm before the blocks: none, on all tokens with their positions, or on each patch before and after projection."""
@@ -103,7 +105,7 @@ class ViTConfig(Settings):
 
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
-        factor = {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "rotary": 4}.get(self.position, 1)
+        factor = {"sincos-1d": 2, "learned-2d": 2, "sincos-2d": 4, "sincos-2d-simple": 4, "rotary": 4}.get(self.position, 1)
         per_head = self.position == "rotary"
         if self.head_dim is None:
             require_width(self.dim, self.heads, factor, f"the position {self.position}", per_head=per_head)

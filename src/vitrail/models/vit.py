@@ -1,7 +1,9 @@
 """The Vision Transformer (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -196,11 +198,12 @@ def _embedding(c: ViTConfig) -> nn.Module:
 
 def _position(c: ViTConfig) -> nn.Module:
     """What is added to class token and patches; the identity where positions enter elsewhere or not at all."""
-    added = {
+    added: dict[str, Callable[..., nn.Module]] = {
         "learned-1d": parts.LearnedPosition1d,
         "learned-2d": parts.LearnedPosition2d,
         "sincos-1d": parts.sincos_position_1d,
         "sincos-2d": parts.sincos_position_2d,
+        "sincos-2d-simple": partial(parts.sincos_position_2d, endpoint=True),
     }
     if c.position not in added:
         return nn.Identity()

@@ -41,17 +41,23 @@ def sincos_1d(positions: np.ndarray, dim: int) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(len(positions), dim)
 
 
-def sincos_2d(grid: Grid, dim: int) -> np.ndarray:
-    """Chen et al. 2021 (MoCo v3): ``[sin x; cos x; sin y; cos y]``, a quarter of D each; (N, D)."""
+def sincos_2d(grid: Grid, dim: int, *, endpoint: bool = False) -> np.ndarray:
+    """``[sin x; cos x; sin y; cos y]``, a quarter of D each; (N, D).
+
+    The rates of the waves fall from 1 to 1/10000, which the slowest wave has (``endpoint``: Beyer et al. 2022, big_vision and
+    SimpleViT, https://arxiv.org/abs/2205.01580) or would have if there were one more (Chen et al. 2021, MoCo v3,
+    https://arxiv.org/abs/2104.02057; MAE).
+    """
     require_multiple("dim", dim, 4, "the 2-D sin-cos position")
     y, x = _coordinates(grid)
-    angles_x, angles_y = _angles(x, dim // 4), _angles(y, dim // 4)
+    angles_x, angles_y = _angles(x, dim // 4, endpoint=endpoint), _angles(y, dim // 4, endpoint=endpoint)
     return np.concatenate([np.sin(angles_x), np.cos(angles_x), np.sin(angles_y), np.cos(angles_y)], axis=1)
 
 
-def _angles(positions: np.ndarray, count: int, base: float = 10_000.0) -> np.ndarray:
-    """``p · base^(-i/count)`` for i below ``count``: (N,) to (N, count)."""
-    return positions[:, None] * base ** (-np.arange(count) / count)
+def _angles(positions: np.ndarray, count: int, base: float = 10_000.0, *, endpoint: bool = False) -> np.ndarray:
+    """``p · base^(-i/count)`` for i below ``count``: (N,) to (N, count); with ``endpoint`` ``p · base^(-i/(count - 1))``."""
+    last = count - 1 if endpoint else count
+    return positions[:, None] * base ** (-np.arange(count) / max(1, last))
 
 
 def _coordinates(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
@@ -153,9 +159,9 @@ def sincos_position_1d(grid: Grid, dim: int, *, prefix: int) -> FixedPosition:
     return FixedPosition(_with_prefix(sincos_1d(np.arange(count, dtype=np.float64), dim), 0, 0.0))
 
 
-def sincos_position_2d(grid: Grid, dim: int, *, prefix: int) -> FixedPosition:
-    """2-D sin-cos positions of the patches; prefix tokens get zero."""
-    return FixedPosition(_with_prefix(sincos_2d(grid, dim), prefix, 0.0))
+def sincos_position_2d(grid: Grid, dim: int, *, prefix: int, endpoint: bool = False) -> FixedPosition:
+    """2-D sin-cos positions of the patches, see `sincos_2d`; prefix tokens get zero."""
+    return FixedPosition(_with_prefix(sincos_2d(grid, dim, endpoint=endpoint), prefix, 0.0))
 
 
 class LearnedPosition1d(nn.Module):
