@@ -54,6 +54,20 @@ def test_two_processes_train_as_one_does_with_every_optimizer(results, kind, opt
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_what_batch_norm_remembers_is_the_same_in_both_processes_and_in_their_average(results, kind):
+    """Else they would evaluate different models, each a part of the images."""
+    found = results[f"{kind} batch norm"]
+    assert found["processes"] == 0
+    assert found["batches"][0] == found["batches"][1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_remember_the_mean_of_the_whole_batch_however_unequal_their_parts(results, kind):
+    found = results[f"{kind} batch norm"]
+    assert found["moved"] > 0.01 and found["one"] <= 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_signal_to_one_of_two_processes_stops_both_and_the_resumed_run_is_the_unbroken_one_to_the_bit(results, kind):
     found = results[f"{kind} resumed by 2"]
     assert (found["code"], found["at"], found["weights"]) == (143, 5, 0.0)

@@ -6,8 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from vitrail.errors import ConfigError
+from vitrail.training.adapters import load_adapter, merge
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.training.settings import nested, resolve
+from vitrail.weights.reference import load_model
 
 PROBE = {"training.tune": "head"}
 NOISY = {"model.dropout": 0.5, "model.stochastic_depth": 0.5, "model.attention_dropout": 0.5, "model.patch_dropout": 0.5}
@@ -59,6 +61,41 @@ def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(
     trainer.run()
     for name, value in layer.state_dict().items():
         torch.testing.assert_close(trainer.learner.model.head.linear.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+BATCH_NORM = {"model.embedding": "pooled-stem"}
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_adapters_on_the_model_they_began_with_answer_as_the_model_that_was_kept(make_trainer, ema):
+    trainer = make_trainer(**BATCH_NORM, **{"training.tune": "lora", "training.ema": ema})
+    base, images = merge(trainer.learner.model).eval(), torch.randn(9, 1, 8, 8)
+    before = base(images)
+    trainer.run()
+    load_adapter(base, trainer.folder.path / "last/adapter")
+    torch.testing.assert_close(base(images), load_model(trainer.folder.path / "last").model(images), rtol=0, atol=1e-6)
+    assert (base(images) - before).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"training.ema": 0.9}, {"training.accumulate": 2}, {"schedule.first_image_size": 4}], ids=str
+)
+def test_a_frozen_part_keeps_what_its_batch_norm_remembers(make_trainer, more):
+    trainer = make_trainer(**BATCH_NORM, **more, **{"optimizer.layers": {"embedding": {"lr": 0}}})
+    before = state(trainer.learner.model)
+    trainer.run()
+    for model in (trainer.learner.model, trainer.learner.evaluated):
+        after = model.state_dict()
+        assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("embedding."))
+
+
+def test_batch_norm_beside_a_frozen_part_goes_on(make_trainer):
+    trainer = make_trainer(**BATCH_NORM, **{"optimizer.layers": {"embedding.first": {"lr": 0}}})
+    before = state(trainer.learner.model)
+    trainer.run()
+    statistics = {name for name in before if name.endswith(("running_mean", "running_var"))}
+    kept = {name for name in statistics if torch.equal(trainer.learner.model.state_dict()[name], before[name])}
+    assert kept == {name for name in statistics if name.startswith("embedding.first.")} != statistics
 
 
 def test_dropout_in_the_head_of_a_probe_is_at_work(make_trainer):

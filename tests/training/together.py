@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
 """The gradient of the keys' bias is 0, a softmax being what it is, and Adam makes whole steps of what rounding leaves of it."""
+BATCH_NORM = {"model.embedding": "pooled-stem", "training.batch_size": 5, "training.ema": 0.9}
 RANDOM = {"model.dropout": 0.1, "model.patch_dropout": 0.25, "model.stochastic_depth": 0.2, "training.ema": 0.9}
 
 
@@ -85,6 +86,34 @@ def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict
     together.run()
     metrics = max(abs(a[k] - b[k]) for a, b in zip(rows(alone), rows(together), strict=True) for k in a)
     return {"weights": difference(expected, weights(together)), "metrics": metrics, "steps": together.done}
+
+
+def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]:
+    """After seven epochs of batches of five, of which one process has two images: how far the processes are from each other, and from one alone.
+
+    One alone is comparable where nothing learns: then the first BatchNorm sees the same in both.
+    """
+    settings = {**TWENTY_STEPS, **BATCH_NORM, "training.parallel": kind}
+    trainer = make(folder / "learning", group, **settings)
+    trainer.run()
+    state = {name: tensor for part in ("model", "average") for name, tensor in trainer._state()[0][part].items()}
+    trainer.learner.evaluated.eval()
+    images = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    state["logits"] = trainer.learner.evaluated(images).detach()
+    states = group.gathered(state)
+
+    means = []
+    for place, processes in (("still", group), (f"alone-{group.rank}", ALONE)):
+        still = make(folder / place, processes, **settings, **{"optimizer.lr": 1e-30})
+        still.run()
+        means.append(weights(still)["embedding.first.1.running_mean"])
+    batches = weights(trainer)["embedding.first.1.num_batches_tracked"].item()
+    return {
+        "processes": difference(*states),
+        "one": (means[0] - means[1]).abs().max().item(),
+        "moved": means[0].abs().max().item(),
+        "batches": [batches, trainer.done],
+    }
 
 
 def interrupted(folder: Path, group: Processes, kind: str, count: int) -> dict[str, Any]:
@@ -138,6 +167,7 @@ def main(folder: Path) -> None:
             for name in ("adamw", "muon"):
                 settings = {**TWENTY_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
+            results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             for count in (2, 1):
                 results[f"{kind} resumed by {count}"] = interrupted(folder / f"{kind} {count}", group, kind, count)
                 group.most(0)

@@ -50,7 +50,9 @@ def embed_at(model: ViT, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
     target = model.config.changed(image_size=size)
     own = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if not name.startswith(_BEHIND)}
     tensors = resized_positions(own, model.config, target)
-    embedding = _embedding_alone(target, images.device).train(model.training)
+    embedding = _embedding_alone(target, images.device)
+    for name, module in embedding.model.named_modules():
+        module.training = model.get_submodule(name).training  # frozen BatchNorm stays in evaluation while the rest is trained
     result: tuple[Tensor, dict[str, Any]] = functional_call(embedding, {f"model.{k}": v for k, v in tensors.items()}, (images,))
     return result
 

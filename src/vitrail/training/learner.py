@@ -74,7 +74,7 @@ class Learner:
         self.model = model.to(self.device)
         choose_parts(self.model, settings)
         freeze(self.model, settings.optimizer)  # before DDP, which waits for the gradient of all that has one
-        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema)) if t.ema else None
+        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
         self.statistics = [table for m in self.model.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
@@ -155,18 +155,25 @@ class Learner:
                 self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
             sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
         loss_sum, right, images = self.group.total(sums).tolist()
+        self._share_statistics(own / size)
         failure = self._apply_gradient(loss_sum / images)
-        self._remember(remembered if failure else None)
+        if failure:
+            for statistic, old in zip(self.statistics, remembered, strict=True):
+                statistic.copy_(old)
         return Step(loss_sum, int(right), int(images), failure)
 
-    def _remember(self, before: list[Tensor] | None) -> None:
-        """What BatchNorm knows of the batches: as it was before, or of several processes, which see a part each, the mean."""
-        if before is not None:
-            for statistic, old in zip(self.statistics, before, strict=True):
-                statistic.copy_(old)
-        elif self.group.count > 1:
-            for statistic in self.statistics:
-                statistic.copy_(self.group.total(statistic) / self.group.count)
+    def _share_statistics(self, weight: float) -> None:
+        """What BatchNorm remembers, averaged over the processes, each of which saw ``weight`` of the batch.
+
+        It comes before the model's average takes it up: every process evaluates and keeps the same model. The count of
+        batches is the same everywhere.
+        """
+        statistics = [statistic for statistic in self.statistics if statistic.is_floating_point()]
+        if self.group.count == 1 or not statistics:
+            return
+        mean = self.group.total(torch.cat(statistics) * weight)
+        for statistic, part in zip(statistics, mean.split([len(s) for s in statistics]), strict=True):
+            statistic.copy_(part)
 
     def _apply_gradient(self, loss: float) -> str | None:
         """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
@@ -223,10 +230,18 @@ class Learner:
 
 
 def _moving_average(decay: float) -> Any:
-    """Exponential moving average whose decay grows with the steps made, so that the start weighs little."""
+    """Exponential moving average whose decay grows with the steps made, so that the start weighs little.
+
+    Of parameters, and of the running means and variances of BatchNorm, as timm's ModelEmaV3 has it: they belong to the
+    weights of the same steps. Whole numbers, the count of batches among them, are those of the last step.
+    """
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
         weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
-        torch._foreach_lerp_(averages, current, weight)
+        averages, current = parallel.local(averages), parallel.local(current)  # FSDP deals parameters out, but no buffers
+        if averages[0].is_floating_point():
+            torch._foreach_lerp_(averages, current, weight)
+        else:
+            torch._foreach_copy_(averages, current)
 
     return torch.no_grad()(update)

@@ -46,6 +46,11 @@ def one_number(norm: Tensor) -> Tensor:
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
+def local(tensors: list[Tensor]) -> list[Tensor]:
+    """What is here of each tensor: all of it, or this process's share; no copies."""
+    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
     """Every tensor in one piece in this process's memory; the others must ask for it, too."""
     return {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}

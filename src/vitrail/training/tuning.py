@@ -23,11 +23,16 @@ def start_training(model: ViT, settings: RunSettings) -> None:
     """Training mode for what is trained.
 
     A linear probe reads what the model says of an image, so all but the head stays as it is in evaluation: no dropout, no
-    patch left out.
+    patch left out. BatchNorm whose parameters are frozen stays in evaluation, too: were its running mean and variance to
+    move, a part that is not trained would answer otherwise after training, and adapters would not fit the model they were
+    trained on.
     """
     model.train(settings.training.tune != "head")
     for head in heads(model).values():
         head.train()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d) and not any(p.requires_grad for p in module.parameters()):
+            module.eval()
 
 
 def heads(model: ViT) -> dict[str, nn.Module]:
