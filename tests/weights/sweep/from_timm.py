@@ -31,7 +31,7 @@ VARIANTS = [
     {"num_classes": 0}, {"num_classes": 0, "global_pool": "avg"}, {"act_layer": "relu"}, {"act_layer": "quick_gelu"},
     {"act_layer": "gelu_tanh"}, {"norm_layer": "layernorm"}, {"norm_layer": "rmsnorm"}, {"mlp_layer": "swiglu"},
     {"proj_bias": False}, {"scale_attn_norm": True}, {"scale_mlp_norm": True}, {"pos_embed": "none"}, {"mlp_ratio": 3},
-    {"img_size": (32, 48), "patch_size": (8, 16)}, {"num_heads": 4}, {"weight_init": "skip"}, {"drop_path_rate": 0.1},
+    {"img_size": (32, 48), "patch_size": (8, 16)}, {"img_size": 36}, {"num_heads": 4}, {"drop_path_rate": 0.1},
     {"dynamic_img_size": True}, {"dynamic_img_pad": True}, {"block_fn": "parallel"}, {"attn_layer": "diff"},
 ]  # fmt: skip
 """Combinations of a constructor's arguments, on a small ViT."""
@@ -70,6 +70,8 @@ def build(name: str) -> tuple[nn.Module, tuple[int, int], int]:
     changes: dict = {"depth": 1 if re.search(r"gigant|giant|enormous|_[1357]b_", name) else 2}
     if (size // patch) ** 2 > 260 or re.search(r"large|huge|gigant|giant|enormous|so400m|so150m|_[1357]b_", name):
         changes["img_size"] = 4 * patch
+    if "sapiens2" in name:  # one number for each block; the outer blocks, and there are no others here, have all heads
+        changes["num_kv_heads"] = (timm.create_model(name, device="meta").blocks[0].attn.num_heads,) * changes["depth"]
     for left_out in ((), ("depth",), ("img_size",), ("depth", "img_size")):  # not every constructor takes both
         tried = {field: value for field, value in changes.items() if field not in left_out}
         with suppress(TypeError):
@@ -90,7 +92,7 @@ def judge(name: str, folder: Path) -> Findings:
     file = folder / "weights.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, file)
     ours = result.read("folder", folder / "theirs", asked)
-    result.read_bare(file, asked, ours and dict(ours.config), **({} if size[0] == size[1] else {"image_size": size}))
+    result.read_bare(file, asked, result.truth(ours), **({} if size[0] == size[1] else {"image_size": size}))
     if ours is not None:
         for layout in (None, *TIMM_FOLDERS):
             write(result, ours, layout, folder, asked)

@@ -40,8 +40,8 @@ CHANGES = (
     ("layer_scale_init_value", 0), ("use_swiglu_ffn", True), ("use_gated_mlp", True), ("num_register_tokens", 3),
     ("num_register_tokens", 0), ("rope_theta", 10.0), ("pos_embed_rescale", None), ("vision_use_head", False),
     ("use_head", False), ("is_native", True), ("image_size", 48), ("image_size", [32, 48]), ("patch_size", 16),
-    ("pooler_act", "relu"), ("apply_layernorm", False), ("num_key_value_groups", 2), ("use_mid_position_embeddings", False),
-    ("qv_bias", False), ("projection_dim", 16), ("num_patches", 36),
+    ("patch_size", 10), ("pooler_act", "relu"), ("apply_layernorm", False), ("num_key_value_groups", 2),
+    ("use_mid_position_embeddings", False), ("qv_bias", False), ("projection_dim", 16), ("num_patches", 36),
 )  # fmt: skip
 """A field and its value, tried on every class whose configuration has it with another value."""
 
@@ -93,7 +93,7 @@ def judge(name: str, folder: Path) -> Findings:
     file = folder / "weights.safetensors"
     save_file(load_file(folder / "theirs" / "model.safetensors"), file)
     ours = result.read("folder", folder / "theirs", asked)
-    result.read_bare(file, asked, ours and dict(ours.config), **({} if size[0] == size[1] else {"image_size": size}))
+    result.read_bare(file, asked, result.truth(ours), **({} if size[0] == size[1] else {"image_size": size}))
     if ours is not None:
         for layout in (None, *TIMM_FOLDERS):
             write(result, ours, layout, folder, asked)

@@ -64,8 +64,10 @@ def judge(name: str, folder: Path) -> Findings:
     file = folder / "weights.safetensors"
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in theirs.state_dict().items()}, file)
     layout = next((layout for layout, version in VERSIONS.items() if kind == version), None)
+    if layout is None:
+        result.read_bare(file, asked, None)
+        return result
     pool = {"pool": "mean"} if "pool" in change else {}
-    if layout:
-        result.read("file, told what it is", file, asked, layout=layout, **pool)
-    result.read_bare(file, asked, pool if layout else None)
+    result.read("file, told what it is", file, asked, layout=layout, **pool)
+    result.read_bare(file, asked, {**pool, "layout": layout} if kind == "0.5.1" else pool)  # 0.6 has the same keys
     return result

@@ -15,7 +15,7 @@ from timm.models.vision_transformer_hybrid import HybridEmbed
 from torch import Tensor, nn
 from torchvision.models import vision_transformer as torchvision_transformer
 
-from sweep.judging import Asked, Findings, Wrong, quietly, read_back
+from sweep.judging import Asked, Findings, WrongError, quietly, read_back
 from sweep.vit_pytorch_versions import VERSIONS, vit_pytorch_class
 from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
@@ -40,7 +40,7 @@ def write(result: Findings, ours: TrainedModel, layout: str | None, folder: Path
         try:
             theirs = _load(out, layout, ours.config)
         except Exception as error:
-            raise Wrong(f"its library cannot load it: {type(error).__name__}: {error}".replace("\n", " ")[:300]) from None
+            raise WrongError(f"its library cannot load it: {type(error).__name__}: {error}".replace("\n", " ")[:300]) from None
         if theirs is not None:
             asked.hold(theirs)
         read_back(out, asked, **_told(layout, ours.config))
@@ -203,6 +203,8 @@ def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module:
         fields["class_token"] = config.pool == "class"
         if config.embedding == "resnet":
             fields["embed_layer"] = partial(HybridEmbed, backbone=_resnet(config))
+            stride = 4 * 2 ** max(0, len(config.resnet_depths) - 1)
+            fields["patch_size"] = tuple(side // stride for side in config.patch_size)  # of the ResNet's map
         model = VisionTransformer(**fields, fc_norm=False).eval()
         model.load_pretrained(str(file))
         return model

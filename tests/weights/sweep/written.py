@@ -28,7 +28,7 @@ KINDS: dict[str, dict] = {
     "SigLIP": {"num_classes": 0, "pool": "attention", "mlp": "gelu-tanh"},
     "vit-pytorch": {"norm_eps": 1e-5, "embedding_norm": "patches", "qkv_bias": False, "head_dim": 64},
     "vit-pytorch, early": {"norm_eps": 1e-5, "qkv_bias": False, "head_dim": 64},
-    "hybrid": {"embedding": "resnet", "resnet_depths": (1, 1), "resnet_width": 16, "patch_size": 8},
+    "hybrid": {"embedding": "resnet", "resnet_depths": (1, 1), "resnet_width": 32},
 }
 """What the layouts are for; a configuration far from all of them would be refused by each at once."""
 CHOICES: dict[str, list] = {
@@ -43,6 +43,7 @@ CHOICES: dict[str, list] = {
     "mlp_dim": [128, 96, 100],
     "embedding": ["conv", "linear", "stem", "pooled-stem", "resnet"],
     "resnet_depths": [(), (1,), (1, 1)],
+    "resnet_width": [32, 64],
     "resnet_root": ["imagenet", "cifar"],
     "position": ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"],
     "embedding_norm": ["none", "tokens", "patches"],
@@ -58,6 +59,9 @@ CHOICES: dict[str, list] = {
     "qk_norm": [False, True],
     "layer_scale": [None, 1e-4, 1.0],
     "dropout": [0.0, 0.1],
+    "attention_dropout": [0.0, 0.1],
+    "head_dropout": [0.0, 0.1],
+    "patch_dropout": [0.0, 0.1],
     "stochastic_depth": [0.0, 0.1],
     "token_merging": [0, 2],
     "norm_eps": [1e-6, 1e-5, 1e-12, 1e-3],
