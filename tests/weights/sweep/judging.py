@@ -169,7 +169,8 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
         elif value.ndim <= 1:
             value.normal_(0, 0.1, generator=chance)
         else:
-            entrance = "embed" in name or "token" in name or (value.ndim >= 4 and value.shape[1] in (1, 3))
+            first = value.ndim >= 4 and value.shape[1] == 3
+            entrance = "backbone" not in name and ("embed" in name or "token" in name or first)
             deep = leaf.endswith("weight") or leaf == "proj"
             value.normal_(0, 0.05 if entrance and not deep else 0.2 if not deep else 1, generator=chance)
             if deep:
