@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,13 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make layouts", description=__doc__)
     parser.add_argument("--only", default="", metavar="PATTERN", help="only the cases whose names hold this regular expression")
     parser.add_argument("--random", type=int, default=500, metavar="N", help="random configurations to write")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of every step of every case")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write what came of every step, a line of JSON each, as it comes"
+    )
     arguments = parser.parse_args()
-    with Progress(console=Console(stderr=True)) as progress:
-        found = list(findings(arguments.only, arguments.random, progress))
+    found = []
+    with Progress(console=Console(stderr=True)) as progress, open(arguments.json or os.devnull, "w", encoding="utf-8") as lines:
+        for finding in findings(arguments.only, arguments.random, progress):
+            found.append(finding)
+            print(json.dumps(finding), file=lines, flush=True)
     found.sort(key=lambda finding: (finding["library"], finding["name"]))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
     counts = Counter((finding["library"], finding["step"], finding["status"]) for finding in found)
     table = Table("library", "step", *STATUSES)
     for library, step in dict.fromkeys((finding["library"], finding["step"]) for finding in found):

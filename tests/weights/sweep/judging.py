@@ -57,9 +57,7 @@ class Findings:
         except refusals as error:
             finding.status, finding.reason = "refused", str(error).splitlines()[0]
         except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            finding.status = "crashed"
-            finding.reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})".replace("\n", " ")
+            finding.status, finding.reason = "crashed", where(error)
 
     def skipped(self, error: Exception) -> "Findings":
         """Note that the library itself can make no model of this, or none that answers."""
@@ -100,6 +98,12 @@ class Findings:
                 if any(name not in guesses for name in differing):
                     raise
                 finding.status, finding.reason = "guessed", ", ".join(differing) or guesses
+
+
+def where(error: Exception) -> str:
+    """An exception in one line, and where it was raised."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})".replace("\n", " ")
 
 
 def quietly(call: Callable, *args, **kwargs):
@@ -170,7 +174,8 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
             value.normal_(0, 0.1, generator=chance)
         else:
             first = value.ndim >= 4 and value.shape[1] == 3
-            entrance = "backbone" not in name and ("embed" in name or "token" in name or first)
+            behind = any(net in name for net in ("backbone", "stem", "resnet"))  # convolutions that lead to the projection
+            entrance = not behind and ("embed" in name or "token" in name or first)
             deep = leaf.endswith("weight") or leaf == "proj"
             value.normal_(0, 0.05 if entrance and not deep else 0.2 if not deep else 1, generator=chance)
             if deep:

@@ -37,10 +37,15 @@ def names_of(source: str, count: int) -> list[str]:
 
 
 def judge(source: str, name: str) -> list[dict]:
-    """Everything about one case."""
-    module = import_module(f"sweep.{source}")
+    """Everything about one case; whatever is raised belongs to it, and the others go on."""
+    from sweep.judging import Finding, where
+
     with TemporaryDirectory() as folder:
-        return [asdict(finding) for finding in module.judge(name, Path(folder)).found]
+        try:
+            found = import_module(f"sweep.{source}").judge(name, Path(folder)).found
+        except Exception as error:
+            found = [Finding(source, name, "judged", "crashed", where(error))]
+    return [asdict(finding) for finding in found]
 
 
 def findings(pattern: str, count: int, progress: Progress) -> Iterator[dict]:
