@@ -1,12 +1,8 @@
 """vit-pytorch's ViT with random weights: today's, and earlier versions installed beside it."""
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
-import vit_pytorch
 from safetensors.torch import load_file
+from sweep.vit_pytorch_versions import vit_pytorch_class
 from torch import nn
 
 from vitrail.weights.convert import convert
@@ -24,15 +20,8 @@ every_version = pytest.mark.parametrize("layout", VERSIONS)
 
 
 def build(version: str | None, **fields) -> nn.Module:
-    """A ViT of some version; the Makefile installs the earlier ones each into a folder of its own."""
-    if version is None:
-        return vit_pytorch.ViT(**{**SMALL, **fields})
-    package = Path(sys.prefix, "vit-pytorch", version, "vit_pytorch")
-    file = next(package / name for name in ("vit.py", "vit_pytorch.py") if (package / name).exists())
-    spec = spec_from_file_location(f"vit_pytorch_{version.replace('.', '_')}", file)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ViT(**{**SMALL, **fields})
+    """A ViT of some version."""
+    return vit_pytorch_class(version)(**{**SMALL, **fields})
 
 
 @every_version

@@ -1,0 +1,102 @@
+"""timm: every name of its Vision Transformers, and every combination of what its users may set."""
+
+import itertools
+import logging
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import timm
+from safetensors.torch import save_file
+from timm.models import save_for_hf
+from torch import nn
+
+from sweep.judging import Asked, Findings, randomized
+from sweep.writing import TIMM_FOLDERS, load_timm, write
+
+logging.getLogger("timm").setLevel(logging.ERROR)
+MODULES = (
+    "vision_transformer", "vision_transformer_hybrid", "deit", "eva", "beit", "vision_transformer_relpos", "naflexvit",
+    "vision_transformer_sam", "vitamin",
+)  # fmt: skip
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
+VARIANTS = [
+    {"global_pool": pool, "class_token": token, "reg_tokens": registers, "no_embed_class": bare, "fc_norm": norm}
+    for pool, token, registers, bare, norm in itertools.product(
+        ("token", "avg", "avgmax", "max", "map", ""), (True, False), (0, 2), (True, False), (None, True, False)
+    )
+    if token or pool != "token"
+] + [
+    {"qkv_bias": False}, {"qk_norm": True}, {"init_values": 1.0}, {"pre_norm": True}, {"final_norm": False}, {"in_chans": 1},
+    {"num_classes": 0}, {"num_classes": 0, "global_pool": "avg"}, {"act_layer": "relu"}, {"act_layer": "quick_gelu"},
+    {"act_layer": "gelu_tanh"}, {"norm_layer": "layernorm"}, {"norm_layer": "rmsnorm"}, {"mlp_layer": "swiglu"},
+    {"proj_bias": False}, {"scale_attn_norm": True}, {"scale_mlp_norm": True}, {"pos_embed": "none"}, {"mlp_ratio": 3},
+    {"img_size": (32, 48), "patch_size": (8, 16)}, {"img_size": 36}, {"num_heads": 4}, {"drop_path_rate": 0.1},
+    {"dynamic_img_size": True}, {"dynamic_img_pad": True}, {"block_fn": "parallel"}, {"attn_layer": "diff"},
+]  # fmt: skip
+"""Combinations of a constructor's arguments, on a small ViT."""
+
+
+def names() -> list[str]:
+    """Every name of the modules above, and one for every variant."""
+    return [name for module in MODULES for name in timm.list_models(module=module)] + list(_variants())
+
+
+def _variants() -> dict[str, dict]:
+    return {
+        "vit_tiny_patch16_224 " + " ".join(f"{field}={value}" for field, value in variant.items()).replace(" ", ","): variant
+        for variant in VARIANTS
+    }
+
+
+def module_of(name: str) -> str:
+    """The file of timm's that a name is from."""
+    entry = timm.model_entrypoint(name.split()[0]).__module__.rpartition(".")[2]
+    return f"{entry} (variants)" if " " in name else entry
+
+
+def build(name: str) -> tuple[nn.Module, tuple[int, int], int]:
+    """The model of a name with random weights, the size of its images and their channels.
+
+    It is made as timm makes it but for fewer blocks, and fewer patches where they are many.
+    """
+    if " " in name:
+        fields = {**SMALL, **_variants()[name]}
+        size = fields["img_size"]
+        model = timm.create_model(name.split()[0], **fields)
+        return randomized(model), size if isinstance(size, tuple) else (size, size), fields.get("in_chans", 3)
+    size = timm.get_pretrained_cfg(name).input_size[-1]
+    patch = int((re.findall(r"patch(\d+)", name) or [16])[0])
+    changes: dict = {"depth": 1 if re.search(r"gigant|giant|enormous|_[1357]b_", name) else 2}
+    if (size // patch) ** 2 > 260 or re.search(r"large|huge|gigant|giant|enormous|so400m|so150m|_[1357]b_", name):
+        changes["img_size"] = 4 * patch
+    if "sapiens2" in name:  # one number for each block; the outer blocks, and there are no others here, have all heads
+        changes["num_kv_heads"] = (timm.create_model(name, device="meta").blocks[0].attn.num_heads,) * changes["depth"]
+    for left_out in ((), ("depth",), ("img_size",), ("depth", "img_size")):  # not every constructor takes both
+        tried = {field: value for field, value in changes.items() if field not in left_out}
+        with suppress(TypeError):
+            side = tried.get("img_size", size)
+            return randomized(timm.create_model(name, **tried)), (side, side), 3
+    raise ValueError("timm cannot build it")
+
+
+def judge(name: str, folder: Path) -> Findings:
+    """Read a model from timm's folder and from its tensors alone, and write what was read right."""
+    result = Findings(f"timm {module_of(name)}", name)
+    try:
+        theirs, size, channels = build(name)
+        asked = Asked(theirs, size, channels)
+    except Exception as error:
+        return result.skipped(error)
+    save_for_hf(theirs, folder / "theirs", safe_serialization=True)
+    file = folder / "weights.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, file)
+    ours = result.read("folder", folder / "theirs", asked)
+    result.read_bare(file, asked, result.truth(ours), **({} if size[0] == size[1] else {"image_size": size}))
+    if ours is not None:
+        for layout in (None, *TIMM_FOLDERS):
+            write(result, ours, layout, folder, asked)
+    elif result.found[0].status == "wrong":
+        with result.step("told by the folder"):  # else it is not our fault
+            asked.hold(load_timm(folder / "theirs"))
+    return result

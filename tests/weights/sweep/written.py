@@ -1,0 +1,106 @@
+"""Random configurations of our own through every writer."""
+
+import random
+from pathlib import Path
+
+import torch
+
+from sweep.judging import Asked, Findings, randomized
+from sweep.writing import write
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.folder import FORMAT, TrainedModel
+from vitrail.weights.layouts import LAYOUTS
+
+SMALL = {"image_size": 40, "patch_size": 8, "num_classes": 5, "dim": 64, "depth": 2, "heads": 2, "mlp_dim": 128}
+KINDS: dict[str, dict] = {
+    "ViT": {},
+    "ViT of transformers": {"norm_eps": 1e-12},
+    "DeiT": {"distillation_token": True},
+    "mean": {"pool": "mean"},
+    "mean before the norm": {"pool": "mean", "final_norm": "pooled"},
+    "DINO": {"num_classes": 0},
+    "DINOv2": {"num_classes": 0, "layer_scale": 1.0},
+    "DINOv2 with registers and SwiGLU": {"num_classes": 0, "layer_scale": 1.0, "registers": 4, "mlp": "swiglu", "mlp_dim": 176},
+    "CLIP": {"norm_eps": 1e-5, "embedding_norm": "tokens", "mlp": "quick-gelu", "head": "projection"},
+    "SigLIP": {"num_classes": 0, "pool": "attention", "mlp": "gelu-tanh"},
+    "vit-pytorch": {"norm_eps": 1e-5, "embedding_norm": "patches", "qkv_bias": False, "head_dim": 64},
+    "vit-pytorch, early": {"norm_eps": 1e-5, "qkv_bias": False, "head_dim": 64},
+    "hybrid": {"embedding": "resnet", "resnet_depths": (1, 1), "resnet_width": 32},
+}
+"""What the layouts are for; a configuration far from all of them would be refused by each at once."""
+CHOICES: dict[str, list] = {
+    "image_size": [(40, 48), 48],
+    "patch_size": [4, (8, 4)],
+    "channels": [1, 3],
+    "num_classes": [0, 5],
+    "dim": [64, 96],
+    "depth": [1, 2],
+    "heads": [1, 2, 4],
+    "head_dim": [None, 16, 64],
+    "mlp_dim": [128, 96, 100],
+    "embedding": ["conv", "linear", "stem", "pooled-stem", "resnet"],
+    "resnet_depths": [(), (1,), (1, 1)],
+    "resnet_width": [32, 64],
+    "resnet_root": ["imagenet", "cifar"],
+    "position": ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "relative", "rotary"],
+    "embedding_norm": ["none", "tokens", "patches"],
+    "pool": ["class", "mean", "attention", "class+mean"],
+    "class_token": [False, True],
+    "distillation_token": [False, True],
+    "final_norm": ["tokens", "pooled"],
+    "head": ["linear", "mlp", "lecture", "projection"],
+    "mlp": ["gelu", "gelu-tanh", "quick-gelu", "swiglu"],
+    "block": ["sequential", "parallel"],
+    "registers": [0, 1, 3],
+    "qkv_bias": [True, False],
+    "qk_norm": [False, True],
+    "layer_scale": [None, 1e-4, 1.0],
+    "dropout": [0.0, 0.1],
+    "attention_dropout": [0.0, 0.1],
+    "head_dropout": [0.0, 0.1],
+    "patch_dropout": [0.0, 0.1],
+    "stochastic_depth": [0.0, 0.1],
+    "token_merging": [0, 2],
+    "norm_eps": [1e-6, 1e-5, 1e-12, 1e-3],
+}
+
+
+def names(count: int) -> list[str]:
+    """So many configurations."""
+    return [f"{number} {kind}" for number, kind in zip(range(count), list(KINDS) * (count // len(KINDS) + 1), strict=False)]
+
+
+def drawn(name: str) -> ViTConfig:
+    """A valid configuration: a kind that a layout is for, with up to four fields drawn anew."""
+    chance = random.Random(name)
+    while True:
+        fields = {**SMALL, **KINDS[name.partition(" ")[2]]}
+        for field in chance.sample(list(CHOICES), chance.randrange(5)):
+            fields[field] = chance.choice(CHOICES[field])
+        try:
+            config = ViTConfig(**fields)
+            with torch.device("meta"):
+                ViT(config)
+            return config
+        except (ValueError, ConfigError):  # a combination that there is not
+            continue
+
+
+def judge(name: str, folder: Path) -> Findings:
+    """Write a random model in every layout."""
+    config = drawn(name)
+    fields = config.model_dump(exclude_defaults=True)
+    told = " ".join(f"{field}={value}".replace(" ", "") for field, value in fields.items() if SMALL.get(field) != value)
+    result = Findings("written", f"{name}: {told}")
+    ours = TrainedModel(
+        randomized(ViT(config)),
+        [str(i) for i in range(config.num_classes)] if config.head != "projection" else [],
+        Preparation.standard(config.image_size, config.channels),
+    ).eval()
+    asked = Asked(ours, config.image_size, config.channels)
+    for layout in (None, FORMAT, *LAYOUTS):
+        write(result, ours, layout, folder, asked)
+    return result
