@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types soak bench install clean
+.PHONY: help demo test lint types mutants soak bench install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
+	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
@@ -24,6 +25,9 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	@$(BIN)/mypy
+
+mutants: .venv/.dev
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 soak: .venv/.dev
 	@$(BIN)/python tests/training/reliability.py
