@@ -126,7 +126,7 @@ def _copy_project(target: Path) -> None:
 
 
 def _tried(clean: Path, trials: Sequence[tuple[Mutant | None, tuple[str, ...]]], jobs: int) -> Iterator[tuple[int, int, str]]:
-    """The number of each trial as it ends, the exit status of its tests (below 0 the signal that ended them), and their output."""
+    """The number of each trial as it ends, the exit status of its tests (below 0 their signal), and their output."""
     waiting, running = list(enumerate(trials))[::-1], {}
     ended = 0
     while waiting or running:
