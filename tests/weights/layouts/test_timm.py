@@ -75,6 +75,19 @@ def test_without_a_head_and_a_description_these_are_the_originals_of_dino(random
     assert ours.labels == []
 
 
+def test_the_encoder_of_a_pretrained_mae_is_read_without_its_decoder(randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, "num_classes": 0}))
+    block = {name.removeprefix("blocks.0."): t for name, t in theirs.state_dict().items() if name.startswith("blocks.0.")}
+    decoder = {
+        "mask_token": torch.zeros(1, 1, 128), "decoder_pos_embed": torch.zeros(1, 17, 128),
+        "decoder_embed.weight": torch.ones(128, 128), "decoder_embed.bias": torch.ones(128),
+        "decoder_norm.weight": torch.ones(128), "decoder_norm.bias": torch.ones(128),
+        "decoder_pred.weight": torch.ones(192, 128), "decoder_pred.bias": torch.ones(192),
+        **{f"decoder_blocks.0.{name}": tensor for name, tensor in block.items()},
+    }  # fmt: skip
+    agree(recognised(kept({**theirs.state_dict(), **decoder}), "the encoder of the original MAE"), theirs)
+
+
 @pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224"])
 def test_hybrids_are_timms(name, kept, recognised, agree):
     theirs = timm.create_model(name, img_size=64, num_classes=5, depth=1).eval()
