@@ -151,8 +151,9 @@ def _mutated(clean: Path, place: Path, mutant: Mutant) -> Path:
     """A copy of the project, what Python has compiled of it included, with a mutant in it."""
     shutil.copytree(clean, place, symlinks=True, copy_function=os.link)
     file = place / SOURCES / mutant.file
+    source = file.read_text(encoding="utf-8")
     file.unlink()  # the same file as the clean one, until now
-    file.write_text(mutant.source().replace(mutant.old, mutant.new), encoding="utf-8")
+    file.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
     return place
 
 
