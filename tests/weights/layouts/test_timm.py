@@ -124,11 +124,16 @@ def test_distilled_models_are_written_for_timm(randomized, kept, tmp_path, agree
     agree(again, theirs)
 
 
-def test_a_folder_that_is_written_is_a_model_of_timms(randomized, kept, tmp_path, agree):
-    theirs = randomized(VisionTransformer(**{**SMALL, "reg_tokens": 2, "init_values": 1.0}))
+@pytest.mark.parametrize(
+    ("variant", "layout"),
+    [({"reg_tokens": 2, "init_values": 1.0}, "timm"), (VARIANTS["SwiGLU in one"], "timm"), (CLIP, "timm-clip")],
+    ids=["registers", "SwiGLU", "CLIP"],
+)
+def test_a_folder_that_is_written_is_a_model_of_timms(variant, layout, randomized, kept, tmp_path, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
     ours = from_pretrained(kept(theirs.state_dict()))
     ours.labels = ["ant", "bee", "cat", "dog", "eel"]
-    convert(ours, tmp_path / "out", layout="timm")
+    convert(ours, tmp_path / "out", layout=layout)
     again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     agree(again, theirs)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label_names"] == ours.labels
