@@ -635,8 +635,10 @@ def test_the_last_norm_may_stand_behind_the_mean():
     assert not torch.allclose(after(images), before(images))
 
 
-def test_of_the_class_token_alone_the_last_norm_may_stand_on_either_side():
-    before, after = randomized(small()), small(final_norm="pooled").double().eval()
+@pytest.mark.parametrize("distillation_token", [False, True])
+def test_of_single_tokens_the_last_norm_may_stand_on_either_side(distillation_token):
+    before = randomized(small(distillation_token=distillation_token))
+    after = small(distillation_token=distillation_token, final_norm="pooled").double().eval()
     after.load_state_dict(before.state_dict())
     images = images_for(before, 2, torch.float64)
     torch.testing.assert_close(after(images), before(images))
