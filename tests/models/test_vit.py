@@ -521,6 +521,14 @@ def test_stochastic_depth_grows_linearly_from_zero_to_its_value():
     torch.testing.assert_close(torch.tensor(rates), torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])[:, None].expand(5, 2))
 
 
+def test_every_matrix_starts_with_the_variance_of_one_over_its_inputs_but_that_of_the_classes():
+    model = small(dim=64, heads=4, mlp_dim=256, num_classes=100)
+    starts = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    assert starts.pop("head.linear").std().item() == pytest.approx(0.02, rel=0.05)
+    for name, weight in starts.items():
+        assert weight.square().mean().item() * weight[0].numel() == pytest.approx(1, rel=0.1), name
+
+
 def test_norm_eps_reaches_every_norm_of_the_encoder():
     model = small(norm_eps=0.01, qk_norm=True, pool="attention")
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
