@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import tomllib
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,22 +130,31 @@ def _tried(clean: Path, trials: Sequence[tuple[Mutant | None, tuple[str, ...]]],
     """The number of each trial as it ends, the exit status of its tests (below 0 their signal), and their output."""
     waiting, running = list(enumerate(trials))[::-1], {}
     ended = 0
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            number, (mutant, tests) = waiting.pop()
-            place = clean if mutant is None else _mutated(clean, clean.with_name(f"mutant-{number}"), mutant)
-            output = clean.with_name(f"output-{number}")
-            running[_started(place, tests, output)] = number, place, output
-        process, status = os.wait()
-        with suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)  # what its tests have left running
-        number, place, output = running.pop(process)
-        if place != clean:
-            shutil.rmtree(place, ignore_errors=True)
-        ended += 1
-        mutant, tests = trials[number]
-        print(f"{ended}/{len(trials)}  {mutant or ' '.join(tests)}", file=sys.stderr, flush=True)
-        yield number, os.waitstatus_to_exitcode(status), output.read_text(errors="replace")
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                number, (mutant, tests) = waiting.pop()
+                place = clean if mutant is None else _mutated(clean, clean.with_name(f"mutant-{number}"), mutant)
+                output = clean.with_name(f"output-{number}")
+                running[_started(place, tests, output)] = number, place, output
+            process, status = os.wait()
+            _end(process)
+            number, place, output = running.pop(process)
+            if place != clean:
+                shutil.rmtree(place, ignore_errors=True)
+            ended += 1
+            mutant, tests = trials[number]
+            print(f"{ended}/{len(trials)}  {mutant or ' '.join(tests)}", file=sys.stderr, flush=True)
+            yield number, os.waitstatus_to_exitcode(status), output.read_text(errors="replace")
+    finally:
+        for process in running:
+            _end(process)
+
+
+def _end(process: int) -> None:
+    """End a process, if it has not ended, and what its tests have left running."""
+    with suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
 
 
 def _mutated(clean: Path, place: Path, mutant: Mutant) -> Path:
@@ -167,6 +177,8 @@ def _started(place: Path, tests: Sequence[str], output: Path) -> int:
         os.setsid()
         signal.alarm(TIMEOUT)
         code = _run(place, tests, output)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
