@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layouts soak bench install clean
+.PHONY: help demo test lint types layouts mutants soak bench install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
+	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
@@ -28,6 +29,9 @@ types: .venv/.dev
 
 layouts: .venv/.dev
 	@PYTHONPATH=tests:tests/weights OMP_NUM_THREADS=1 $(BIN)/python -m sweep $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
+
+mutants: .venv/.dev
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 soak: .venv/.dev
 	@$(BIN)/python tests/training/reliability.py

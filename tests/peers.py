@@ -5,12 +5,14 @@ cannot load, its import stops at registering what they would look like; declarin
 """
 
 import re
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 
+@cache
 def declare_operators() -> torch.library.Library | None:
     """Declare the operators that torchvision registers shapes for; what is returned must be kept as long as they are needed."""
     spec = find_spec("torchvision")

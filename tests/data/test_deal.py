@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitrail.data.deal import deal, share_of
-from vitrail.data.items import Item
+from vitrail.data.deal import deal, share_of, with_splits
+from vitrail.data.items import Contents, Item
 
 SHARES = {"test": 0.2, "val": 0.1}
 
@@ -101,3 +101,11 @@ def test_a_share_of_images_with_several_labels_is_that_share():
     sets = [tuple(sorted(random.choice(20, 4, replace=False).tolist())) for _ in range(1000)]
     items = [Item(str(i), Image.new("L", (1, 1)), labels) for i, labels in enumerate(sets)]
     assert len(share_of(items, 0.1, seed=0)) == pytest.approx(100, abs=5)
+
+
+def test_data_without_splits_gives_a_fifth_to_test_and_a_tenth_to_validation():
+    items = [Item(f"{i}", np.zeros((2, 2), np.uint8), i % 2) for i in range(100)]
+    dealt = with_splits(Contents("source", ["a", "b"], {"all": items}), 0, None).splits
+    assert {split: len(found) for split, found in dealt.items()} == {"train": 70, "val": 10, "test": 20}
+    only_training = with_splits(Contents("source", ["a", "b"], {"train": items}), 0, None).splits
+    assert {split: len(found) for split, found in only_training.items()} == {"train": 90, "val": 10, "test": 0}

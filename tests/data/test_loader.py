@@ -323,3 +323,17 @@ def test_workers_share_the_limit(monkeypatch):
     monkeypatch.setattr(module, "get_worker_info", lambda: type("Info", (), {"num_workers": 2}))
     digest(EpochLoader(data, 4, shuffle=True))
     assert data._kept == {}
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_the_parts_of_a_batch_are_the_batch_in_its_order(parts):
+    whole = list(EpochLoader(dataset(11), 4, shuffle=True).epoch(1))
+    split = [list(EpochLoader(dataset(11), 4, shuffle=True, part=(part, parts)).epoch(1)) for part in range(parts)]
+    loaders = [EpochLoader(dataset(11), 4, shuffle=True, part=(part, parts)) for part in range(parts)]
+    for number, (pixels, labels) in enumerate(whole):
+        own = [
+            [tensor[: len(loader.places(number))] for tensor in found[number]]
+            for loader, found in zip(loaders, split, strict=True)
+        ]
+        assert torch.equal(torch.cat([part for part, _ in own]), pixels)
+        assert torch.equal(torch.cat([part for _, part in own]), labels)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torchvision.transforms.autoaugment import RandAugment, TrivialAugmentWide
 
 from vitrail.data import operations
 from vitrail.data.operations import BOTH_WAYS, POLICY, randaugment_limits, trivial_limits
@@ -192,6 +193,34 @@ def test_the_policies_choose_from_fourteen_operations():
         assert limits.keys() == POLICY.keys() - WITHOUT_AMOUNT
 
 
+THEIRS = {
+    "Color": "saturation",
+    "ShearX": "shear_x",
+    "ShearY": "shear_y",
+    "TranslateX": "translate_x",
+    "TranslateY": "translate_y",
+}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (randaugment_limits(60, 40), RandAugment()._augmentation_space(31, (40, 60))),
+        (trivial_limits(60, 40), TrivialAugmentWide()._augmentation_space(31)),
+    ],
+    ids=["randaugment", "trivial"],
+)
+def test_the_limits_are_torchvisions(ours, theirs):
+    found = {THEIRS.get(name, name.lower()): (amounts, signed) for name, (amounts, signed) in theirs.items()}
+    for name, limit in ours.items():
+        amounts, signed = found[name]
+        if name == "posterize":  # theirs are the bits that stay, ours those that go
+            amounts = 8 - amounts
+        if name == "solarize":  # theirs are thresholds of 0…255, ours the share of the scale above
+            amounts = 1 - amounts / 255
+        assert limit == pytest.approx(amounts.max().item()) and signed == (name in BOTH_WAYS), name
+
+
 def test_the_wide_space_is_wider():
     narrow, wide = randaugment_limits(32, 32), trivial_limits(32, 32)
     assert all(wide[name] >= narrow[name] for name in wide)
@@ -201,3 +230,4 @@ def test_translation_follows_the_size_in_one_policy_and_stays_inside_in_the_othe
     assert randaugment_limits(331, 662)["translate_x"] == pytest.approx(150)
     assert randaugment_limits(331, 662)["translate_y"] == pytest.approx(300)
     assert [trivial_limits(side, 224)["translate_x"] for side in (8, 32, 224)] == [8, 32, 32]
+    assert [trivial_limits(224, side)["translate_y"] for side in (8, 32, 224)] == [8, 32, 32]

@@ -10,7 +10,7 @@ from vitrail.models.vit import ViT
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
-SIZES = [(32, 32), (16, 40), (32, 32), (48, 24), (16, 40), (8, 8)]
+SIZES = [(32, 32), (16, 40), (48, 24), (32, 32), (16, 40), (8, 8)]
 KINDS = [
     {},
     {"position": "none"},

@@ -521,6 +521,14 @@ def test_stochastic_depth_grows_linearly_from_zero_to_its_value():
     torch.testing.assert_close(torch.tensor(rates), torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])[:, None].expand(5, 2))
 
 
+def test_every_matrix_starts_with_the_variance_of_one_over_its_inputs_but_that_of_the_classes():
+    model = small(dim=64, heads=4, mlp_dim=256, num_classes=100)
+    starts = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    assert starts.pop("head.linear").std().item() == pytest.approx(0.02, rel=0.05)
+    for name, weight in starts.items():
+        assert weight.square().mean().item() * weight[0].numel() == pytest.approx(1, rel=0.1), name
+
+
 def test_norm_eps_reaches_every_norm_of_the_encoder():
     model = small(norm_eps=0.01, qk_norm=True, pool="attention")
     norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
@@ -635,8 +643,10 @@ def test_the_last_norm_may_stand_behind_the_mean():
     assert not torch.allclose(after(images), before(images))
 
 
-def test_of_the_class_token_alone_the_last_norm_may_stand_on_either_side():
-    before, after = randomized(small()), small(final_norm="pooled").double().eval()
+@pytest.mark.parametrize("distillation_token", [False, True])
+def test_of_single_tokens_the_last_norm_may_stand_on_either_side(distillation_token):
+    before = randomized(small(distillation_token=distillation_token))
+    after = small(distillation_token=distillation_token, final_norm="pooled").double().eval()
     after.load_state_dict(before.state_dict())
     images = images_for(before, 2, torch.float64)
     torch.testing.assert_close(after(images), before(images))

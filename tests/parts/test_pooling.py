@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitrail.parts import AttentionPooling, ClassTokenPooling, MeanPooling
+from vitrail.parts import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 
 
 def test_class_token_pooling_takes_the_first_token():
@@ -21,6 +21,11 @@ def test_mean_pooling_leaves_the_prefix_out(prefix):
     changed = x.clone()
     changed[:, :prefix] = 99
     torch.testing.assert_close(MeanPooling(prefix)(changed), expected)
+
+
+def test_the_class_token_stands_before_the_mean():
+    x = torch.randn(2, 7, 4)
+    torch.testing.assert_close(ClassAndMeanPooling(2)(x), torch.cat([x[:, 0], x[:, 2:].mean(dim=1)], dim=1))
 
 
 def test_attention_pooling_equals_torch_attention_of_a_learned_query_and_an_mlp_branch():

@@ -56,5 +56,13 @@ def test_the_verdict_needs_more_than_chance(by_map, said):
     assert said in verdict(by_map, [0.5] * 5)
 
 
+@pytest.mark.parametrize(
+    ("gain", "said"), [(0.07, "the map points at"), (-0.07, "points away"), (0.05, "100 images cannot tell")]
+)
+def test_two_standard_errors_of_the_mean_decide(gain, said):
+    gains = gain + 0.3 * torch.tensor([-1.0, 1.0]).repeat(50)  # their mean has a standard error of 0.03
+    assert said in verdict((0.5 - gains).tolist(), [0.5] * 100)
+
+
 def test_one_image_cannot_tell():
     assert "1 image cannot tell" in verdict([0.1], [0.9])

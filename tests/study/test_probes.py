@@ -65,6 +65,12 @@ def test_probes_tell_clouds_apart_that_are_and_guess_at_those_that_are_not():
         assert probe(blind[:200], y[:200], blind[200:], y[200:]) < 0.4
 
 
+def test_neighbours_are_near_in_direction_and_count_the_more_the_nearer():
+    degrees, lengths, labels = np.array([1.0, 40.0, 41.0, 80.0]), np.array([9.0, 1.0, 1.0, 1.0]), np.array([0, 1, 1, 1])
+    train = lengths[:, None] * np.stack([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))], axis=1)
+    assert nearest_neighbours(train, labels, np.array([[1.0, 0.0]]), np.array([0]), count=3) == 1
+
+
 @pytest.mark.parametrize("fields", KINDS, ids=str)
 def test_features_are_what_the_head_reads_and_the_class_token_or_mean_of_every_layer(fields):
     model = vitrail.create_model("ViT-Ti/4", **{**TINY, **fields}).eval()

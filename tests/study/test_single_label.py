@@ -69,6 +69,14 @@ def test_the_captions_count_what_is_shown(tmp_path):
     assert "1 of 1 hit, the least sure first" in text
 
 
+def test_a_hit_is_shown_with_its_second_guess_and_a_mistake_with_the_truth(tmp_path, monkeypatch):
+    drawn, save = [], Answers.save_sheet
+    monkeypatch.setattr(Answers, "save_sheet", lambda *args, **kwargs: (drawn.append(args[2]), save(*args, **kwargs)))
+    probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
+    list(SingleLabel(answers([1, 2], probabilities)).sections(tmp_path))
+    assert drawn == [{1: "class 0 (60 %)\nis class 2 (10 %)"}, {0: "class 1 (50 %)\nor class 2 (30 %)"}]
+
+
 @pytest.mark.parametrize("classes", [20, 21])
 def test_a_matrix_without_numbers_is_helped_by_a_table_of_pairs(tmp_path, classes):
     text = text_of([0, 0, 0, 1], [2, 2, 0, 1], classes, tmp_path)

@@ -109,6 +109,12 @@ def test_batches_of_either_kind_come_out_in_their_order_and_the_model_goes_on_as
     assert (sizes, model.training) == ([2, 2, 1], True)
 
 
+def test_a_model_that_was_in_evaluation_stays_there():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 5)).eval()
+    looked_at(model, several=False)
+    assert not model.training
+
+
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_the_parts_of_several_processes_add_up_to_the_whole(several, parts):

@@ -47,6 +47,21 @@ def closest(one: dict, other: dict, tolerance: float) -> None:
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
+def test_a_row_tells_the_learning_rate_of_the_last_step(make_trainer):
+    trainer = make_trainer.finished("run", **{"schedule.name": "linear", "schedule.final": 0.0, "schedule.warmup_epochs": 0})
+    steps = [row["step"] for row in trainer.folder.rows]
+    expected = [0.01 * (1 - (step - 1) / trainer.total) for step in steps]
+    assert [row["lr"] for row in trainer.folder.rows] == pytest.approx(expected)
+
+
+def test_weights_of_classes_are_those_of_the_training_images(make_trainer, shades, monkeypatch):
+    train = [item for item in shades.splits["train"] if item.label or item.name in ("shade-0", "shade-3")]
+    monkeypatch.setitem(shades.splits, "train", train)
+    weights = make_trainer("run", **{"data.balance": "loss"}).learner.task.weights
+    counts = [sum(item.label == label for item in train) for label in range(3)]
+    assert counts[0] == 2 and weights.tolist() == pytest.approx([len(train) / (3 * count) for count in counts])
+
+
 def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float = 0.0):
     """The same steps written out with torch alone; yields the model and the loss after each of them."""
     settings, model = trainer.settings, copy.deepcopy(trainer.learner.model)

@@ -120,6 +120,18 @@ def test_adamw_shrinks_a_matrix_without_a_gradient_and_nothing_else():
         torch.testing.assert_close(parameter.detach(), expected)
 
 
+def test_what_muon_leaves_over_shrinks_as_adamw_has_it():
+    model = vit()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    _, adamw = create_optimizers(model, OptimizerSettings(name="muon", lr=0.1, weight_decay=0.5))
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    adamw.step()
+    for name, parameter in model.named_parameters():
+        shrunk = name in ("embedding.projection.weight", "head.linear.weight")
+        torch.testing.assert_close(parameter.detach(), before[name] * (0.95 if shrunk else 1))
+
+
 def rates(model: nn.Module, settings: OptimizerSettings) -> dict[str, float]:
     """The learning rate of every parameter, by name."""
     rate = {id(p): group["lr"] for group in parameter_groups(model, settings) for p in group["params"]}

@@ -81,6 +81,13 @@ def test_with_several_labels_positives_weigh_as_much_as_negatives():
     torch.testing.assert_close(sides[0].sum(0), sides[1].sum(0))
 
 
+def test_with_several_labels_a_weight_is_on_what_positives_cost():
+    targets, weights = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]), torch.tensor([3.0, 0.5, 2.0])
+    yes, no = -LOGITS.sigmoid().log(), -(-LOGITS).sigmoid().log()
+    expected = (weights * targets * yes + (1 - targets) * no).mean()
+    torch.testing.assert_close(Task(multi_label=True, weights=weights).loss(LOGITS, targets), expected)
+
+
 def test_a_class_without_images_has_a_finite_weight():
     assert class_weights([4, 0], 4).isfinite().all() and class_weights([4, 0], 4, multi_label=True).isfinite().all()
 
@@ -155,6 +162,6 @@ def test_the_weight_shares_the_loss_out():
 
 
 def test_two_heads_answer_with_their_mean():
-    one, other = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 1.0], [0.0, 1.0]])
-    assert Task().right((one, other), torch.tensor([0, 0])) == 1
-    assert Task().right((one, other), torch.tensor([0, 1])) == 2
+    one, other = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 3.0], [1.0, 0.0]])
+    assert Task().right((one, other), torch.tensor([0, 0])) == 0
+    assert Task().right((one, other), torch.tensor([1, 1])) == 2

@@ -71,6 +71,15 @@ def test_a_loaded_model_is_ready_to_answer_and_to_be_trained_on(folder):
     model(torch.zeros(1, 1, 16, 16)).sum().backward()
 
 
+@pytest.mark.parametrize("fields", [{}, {"registers": 1}], ids=["transformers", "our own"])
+@pytest.mark.parametrize("several", [False, True])
+def test_whether_an_image_may_have_several_labels_comes_back(several, fields, tmp_path, trained):
+    before = trained(**fields)
+    before.multi_label = several
+    save_model(tmp_path / "model", before, card="")
+    assert load_model(tmp_path / "model").multi_label == several
+
+
 def test_labels_come_back_in_order_even_when_there_are_many(tmp_path, trained):
     labels = [f"label {12 - i}" for i in range(12)]
     before = trained(num_classes=12)

@@ -133,6 +133,14 @@ def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
     assert one.preparation.channels == 1
 
 
+def test_one_channel_is_normalised_by_the_mean_of_all(tmp_path, trained):
+    model = trained(channels=3, registers=1)
+    model.preparation = model.preparation.changed(mean=(0.1, 0.2, 0.6), std=(0.2, 0.3, 0.4))
+    model.save_pretrained(tmp_path / "model")
+    preparation = from_pretrained(tmp_path / "model", channels=1).preparation
+    assert preparation.mean == pytest.approx((0.3,)) and preparation.std == pytest.approx((0.3,))
+
+
 def test_a_larger_patch_sees_an_enlarged_image_nearly_as_the_smaller_did_the_small(file):
     small, large = from_pretrained(file), from_pretrained(file, patch_size=8, image_size=32)
     images = torch.randn(2, 3, 16, 16)

@@ -207,6 +207,19 @@ def test_without_a_head_and_a_description_these_are_the_originals_of_dino(random
     assert ours.labels == []
 
 
+def test_the_encoder_of_a_pretrained_mae_is_read_without_its_decoder(randomized, kept, recognised, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, "num_classes": 0}))
+    block = {name.removeprefix("blocks.0."): t for name, t in theirs.state_dict().items() if name.startswith("blocks.0.")}
+    decoder = {
+        "mask_token": torch.zeros(1, 1, 128), "decoder_pos_embed": torch.zeros(1, 17, 128),
+        "decoder_embed.weight": torch.ones(128, 128), "decoder_embed.bias": torch.ones(128),
+        "decoder_norm.weight": torch.ones(128), "decoder_norm.bias": torch.ones(128),
+        "decoder_pred.weight": torch.ones(192, 128), "decoder_pred.bias": torch.ones(192),
+        **{f"decoder_blocks.0.{name}": tensor for name, tensor in block.items()},
+    }  # fmt: skip
+    agree(recognised(kept({**theirs.state_dict(), **decoder}), "the encoder of the original MAE"), theirs)
+
+
 @pytest.mark.parametrize("name", ["vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224"])
 def test_hybrids_are_timms(name, kept, recognised, agree):
     theirs = timm.create_model(name, img_size=64, num_classes=5, depth=1).eval()
@@ -243,11 +256,16 @@ def test_distilled_models_are_written_for_timm(randomized, kept, tmp_path, agree
     agree(again, theirs)
 
 
-def test_a_folder_that_is_written_is_a_model_of_timms(randomized, kept, tmp_path, agree):
-    theirs = randomized(VisionTransformer(**{**SMALL, "reg_tokens": 2, "init_values": 1.0}))
+@pytest.mark.parametrize(
+    ("variant", "layout"),
+    [({"reg_tokens": 2, "init_values": 1.0}, "timm"), (VARIANTS["SwiGLU in one"], "timm"), (CLIP, "timm-clip")],
+    ids=["registers", "SwiGLU", "CLIP"],
+)
+def test_a_folder_that_is_written_is_a_model_of_timms(variant, layout, randomized, kept, tmp_path, agree):
+    theirs = randomized(VisionTransformer(**{**SMALL, **variant}))
     ours = from_pretrained(kept(theirs.state_dict()))
     ours.labels = ["ant", "bee", "cat", "dog", "eel"]
-    convert(ours, tmp_path / "out", layout="timm")
+    convert(ours, tmp_path / "out", layout=layout)
     again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     agree(again, theirs)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label_names"] == ours.labels
