@@ -4,6 +4,7 @@ Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and 
 same counted from one.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -126,6 +127,81 @@ class Transposed(Key):
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
         return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
+
+
+@dataclass(frozen=True)
+class Turned(Joined):
+    """Queries, keys and values of heads whose rotary planes stand in another order; norms of queries and keys, too.
+
+    Ours are ``[rows; columns]``, and the two numbers of a plane are half a head apart. Scores are the same in any order that
+    queries and keys have in common.
+    """
+
+    interleaved: bool = True
+    """Whether the two numbers of a plane stand side by side."""
+    columns_first: bool = False
+    """Whether the planes of the columns come first."""
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return self._reordered(torch.cat(tensors), config, self._order(config))
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
+
+    def _order(self, config: ViTConfig) -> Tensor:
+        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
+        width = config.head_dim or config.dim // config.heads
+        planes = torch.arange(width // 2)
+        if self.columns_first:
+            planes = planes.roll(width // 4)
+        pairs = (2 * planes, 2 * planes + 1) if self.interleaved else (planes, planes + width // 2)
+        return torch.cat(pairs)
+
+    def _reordered(self, tensor: Tensor, config: ViTConfig, order: Tensor) -> Tensor:
+        if not config.is_rotary:
+            return tensor
+        if len(tensor) == len(order):  # of one head
+            return tensor[order]
+        *turned, values = (part.unflatten(0, (config.heads, -1)) for part in tensor.chunk(3))
+        return torch.cat([*(part[:, order] for part in turned), values]).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class WithoutKeyBias(Turned):
+    """The biases of queries and values, where keys have none."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0] * 3,)
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        query, value = tensors
+        return super().read([query, torch.zeros_like(query), value], config)
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        query, key, value = tensor.chunk(3)
+        if (config.is_rotary or config.qk_norm) and not key.is_meta and key.any():  # else it moves all scores of a query alike
+            raise KeyError("a bias of the keys")
+        return [query, value]
+
+
+@dataclass(frozen=True)
+class Flat(Key):
+    """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0], *_patch_of(shapes[0][1]))
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.permute(0, 2, 3, 1).flatten(1)]
+
+
+def _patch_of(values: int) -> Shape:
+    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
+    return channels, math.isqrt(values // channels), math.isqrt(values // channels)
 
 
 def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
