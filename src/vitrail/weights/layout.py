@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vitrail.data.preparation import Preparation
+from vitrail.errors import ModelFileError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import ANTIALIASED, Interpolation
 
@@ -246,6 +247,7 @@ class Layout:
         ignored: regular expressions of their keys that the model does not need.
         needs: our parameters without which a model is none of this layout.
         fields: what the configuration is where neither shapes nor a description tell.
+        defaults: what a ``config.json`` of one of the ``model_types`` means where it leaves something out.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
         harmless: what else ``config.json`` may say, which does not change what a model answers.
         fixed: what else it may say only with one of these values, as others would change the answer.
@@ -277,6 +279,7 @@ class Layout:
     ignored: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("position.embedding",)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -334,7 +337,11 @@ class Layout:
             key, names = place
             for name, part in zip(names, key.write(tensor, config), strict=True):
                 result[name] = torch.cat([result[name], part]) if name in result else part  # parts come in their order
-        return result | {name: torch.zeros(0, config.dim) for ours, name in self.empty.items() if ours not in tensors}
+        for ours, name in self.empty.items():
+            if ours not in tensors:
+                ndim = next(key.ndim for parameter, key in self._places() if parameter == ours) or 2
+                result[name] = torch.zeros((1,) * (ndim - 2) + (0, config.dim))
+        return result
 
     def _bare(self, name: str) -> str:
         """One of their keys without the prefix, in the spelling of the tables."""
@@ -405,8 +412,16 @@ class Match:
         return sum(name is not None for _, names in self.found.values() for name in names)
 
     def shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Our parameters' shapes, as far as theirs tell."""
-        return {ours: key.shape([shapes[n] for n in names if n]) for ours, (key, names) in self.found.items()}
+        """Our parameters' shapes, as far as theirs tell; raises `ModelFileError` with one that cannot be."""
+        result = {}
+        for ours, (key, names) in self.found.items():
+            theirs = {name: shapes[name] for name in names if name}
+            try:
+                result[ours] = key.shape(list(theirs.values()))
+            except (IndexError, ValueError):  # of fewer dimensions than it must have
+                what = ", ".join(f"{name} {shape}" for name, shape in theirs.items())
+                raise ModelFileError(f"a shape that cannot be: {what}", where="weights", hint=None) from None
+        return result
 
     def facts(self, shapes: Mapping[str, Shape]) -> dict[str, Any]:
         """Fields of the configuration that only their shapes tell."""

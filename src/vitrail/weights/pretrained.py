@@ -207,7 +207,11 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
-    guessed = "" if checkpoint.config else guesses(model, told)
+    guessed = (
+        ""
+        if checkpoint.config
+        else guesses(model, {**told, **({"image_size": changes.image_size} if changes.image_size else {})})
+    )
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     return Source(
@@ -299,7 +303,10 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
         usual |= {"mean": colours.mean, "std": colours.std}
     preparation = Preparation.standard(own.image_size, own.channels, colours.crop_ratio, **usual)
     if checkpoint.preprocessor is not None:
-        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, otherwise=preparation, where=where)
+        values = checkpoint.preprocessor
+        if "max_num_patches" in values:  # images of any shape: ours have that of the positions
+            values = {"size": dict(zip(("height", "width"), own.image_size, strict=True)), **values}
+        preparation = Preparation.from_hugging_face(values, otherwise=preparation, where=where)
     elif timm := _section(checkpoint.config, "pretrained_cfg"):
         preparation = _from_timm(timm, own, preparation, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
