@@ -12,6 +12,19 @@ Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
           "blocks.0.mlp.layer.contract.weight")  # fmt: skip
 """Without these nothing can be said."""
+DIMENSIONS = {
+    **dict.fromkeys(("embedding.projection.weight", "embedding.resnet.root.0.weight"), (4, 4)),
+    **dict.fromkeys(("blocks.0.attention.norm.weight", "blocks.0.attention.layer.query_norm.weight"), (1, 1)),
+    **dict.fromkeys(("position.embedding", "registers"), (2, 4)),
+    **dict.fromkeys(
+        (
+            "blocks.0.attention.layer.qkv.weight", "blocks.0.mlp.layer.expand.weight", "blocks.0.mlp.layer.contract.weight",
+            "head.linear.weight", "pool.mlp.layer.expand.weight", "relative.table", "relative.tables.0",
+        ),
+        (2, 2),
+    ),
+}  # fmt: skip
+"""The least and the most dimensions of the shapes that are looked at; tokens may have leading ones."""
 
 
 def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
@@ -28,6 +41,10 @@ def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[
     missing = [name for name in NEEDED if name not in shapes]
     if missing:
         raise ModelFileError(f"no {missing[0]}", where="weights", hint="give the weights of a Vision Transformer")
+    for name, (least, most) in DIMENSIONS.items():
+        if name in shapes and not (least <= len(shapes[name]) <= most and all(shapes[name])):
+            what = f"{name} has the shape {shapes[name]}"
+            raise ModelFileError(what, where="weights", hint="give the weights of a Vision Transformer")
     dim = shapes["blocks.0.attention.norm.weight"][0]
     fields: dict[str, Any] = {
         "dim": dim,
@@ -140,12 +157,14 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
     """The position scheme and the size of the images that its rows are for."""
     embedding = shapes.get("position.embedding")
     patch = fields["patch_size"]
-    rotary = fields.get("position", "").endswith("rotary")
+    told = fields.get("position", "")
+    rotary = told.endswith("rotary")
     sizes = [size for size in (fields.get("image_size"), image_size) if size is not None]
     if embedding is None:
         tables = {"relative.tables.0": "relative-per-block", "relative.table": "relative"}
         table = next((name for name in tables if name in shapes), None)
-        position = tables[table] if table else "rotary" if rotary else "none"
+        computed = "rotary" if rotary else told if told.startswith("sincos") else "none"
+        position = tables[table] if table else computed
         side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
         size = sizes[0] if sizes else (side * patch[0], side * patch[1]) if table else (224, 224)
         return {"position": position, "image_size": size, **_remainder(size, patch)}

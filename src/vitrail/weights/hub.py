@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.weights.tensor_files import CARD, CONFIG, PICKLES, PREPROCESSOR, WEIGHTS, some
+from vitrail.weights.tensor_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, some
 
 USUAL = "model.safetensors"
-MODEL_FILES = (CONFIG, PREPROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
+MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
 """What is uploaded of a model folder."""
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
@@ -142,7 +142,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
     """The files to download of all that a repository has; raises `ModelFileError` where they make no model."""
     weights = _weights(names)
     if len(weights) == 1:
-        return [*(name for name in (CONFIG, PREPROCESSOR, CARD) if name in names), *weights]
+        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, CARD) if name in names), *weights]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
     shards = sorted(name for name in names if _SHARD.fullmatch(name))
     download = f"hf download {repository}"
@@ -164,7 +164,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
 def _cached(repository: str, revision: str | None, unreachable: Exception) -> Path:
     """The folder of the cache that an earlier `fetch` filled; raises ``unreachable`` where there is none."""
     hub = _library()
-    complete = [CONFIG, PREPROCESSOR, USUAL]  # of those that the repository has
+    complete = [CONFIG, PREPROCESSOR, PROCESSOR, USUAL]  # of those that the repository has
     try:
         folder = hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True)
     except hub.errors.LocalEntryNotFoundError:

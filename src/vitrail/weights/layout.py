@@ -4,6 +4,7 @@ Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and 
 same counted from one.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vitrail.data.preparation import Preparation
+from vitrail.errors import ModelFileError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import ANTIALIASED, Interpolation
 
@@ -128,6 +130,81 @@ class Transposed(Key):
         return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
 
 
+@dataclass(frozen=True)
+class Turned(Joined):
+    """Queries, keys and values of heads whose rotary planes stand in another order; norms of queries and keys, too.
+
+    Ours are ``[rows; columns]``, and the two numbers of a plane are half a head apart. Scores are the same in any order that
+    queries and keys have in common.
+    """
+
+    interleaved: bool = True
+    """Whether the two numbers of a plane stand side by side."""
+    columns_first: bool = False
+    """Whether the planes of the columns come first."""
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return self._reordered(torch.cat(tensors), config, self._order(config))
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
+
+    def _order(self, config: ViTConfig) -> Tensor:
+        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
+        width = config.head_dim or config.dim // config.heads
+        planes = torch.arange(width // 2)
+        if self.columns_first:
+            planes = planes.roll(width // 4)
+        pairs = (2 * planes, 2 * planes + 1) if self.interleaved else (planes, planes + width // 2)
+        return torch.cat(pairs)
+
+    def _reordered(self, tensor: Tensor, config: ViTConfig, order: Tensor) -> Tensor:
+        if not config.is_rotary:
+            return tensor
+        if len(tensor) == len(order):  # of one head
+            return tensor[order]
+        *turned, values = (part.unflatten(0, (config.heads, -1)) for part in tensor.chunk(3))
+        return torch.cat([*(part[:, order] for part in turned), values]).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class WithoutKeyBias(Turned):
+    """The biases of queries and values, where keys have none."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0] * 3,)
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        query, value = tensors
+        return super().read([query, torch.zeros_like(query), value], config)
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        query, key, value = tensor.chunk(3)
+        if (config.is_rotary or config.qk_norm) and not key.is_meta and key.any():  # else it moves all scores of a query alike
+            raise KeyError("a bias of the keys")
+        return [query, value]
+
+
+@dataclass(frozen=True)
+class Flat(Key):
+    """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0], *_patch_of(shapes[0][1]))
+
+    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+        return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()
+
+    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+        return [tensor.permute(0, 2, 3, 1).flatten(1)]
+
+
+def _patch_of(values: int) -> Shape:
+    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
+    channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
+    return channels, math.isqrt(values // channels), math.isqrt(values // channels)
+
+
 def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
     """The rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
     keys: dict[str, Key] = {}
@@ -170,6 +247,7 @@ class Layout:
         ignored: regular expressions of their keys that the model does not need.
         needs: our parameters without which a model is none of this layout.
         fields: what the configuration is where neither shapes nor a description tell.
+        defaults: what a ``config.json`` of one of the ``model_types`` means where it leaves something out.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
         harmless: what else ``config.json`` may say, which does not change what a model answers.
         fixed: what else it may say only with one of these values, as others would change the answer.
@@ -201,6 +279,7 @@ class Layout:
     ignored: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("position.embedding",)
     fields: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -258,7 +337,11 @@ class Layout:
             key, names = place
             for name, part in zip(names, key.write(tensor, config), strict=True):
                 result[name] = torch.cat([result[name], part]) if name in result else part  # parts come in their order
-        return result | {name: torch.zeros(0, config.dim) for ours, name in self.empty.items() if ours not in tensors}
+        for ours, name in self.empty.items():
+            if ours not in tensors:
+                ndim = next(key.ndim for parameter, key in self._places() if parameter == ours) or 2
+                result[name] = torch.zeros((1,) * (ndim - 2) + (0, config.dim))
+        return result
 
     def _bare(self, name: str) -> str:
         """One of their keys without the prefix, in the spelling of the tables."""
@@ -329,8 +412,16 @@ class Match:
         return sum(name is not None for _, names in self.found.values() for name in names)
 
     def shapes(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Our parameters' shapes, as far as theirs tell."""
-        return {ours: key.shape([shapes[n] for n in names if n]) for ours, (key, names) in self.found.items()}
+        """Our parameters' shapes, as far as theirs tell; raises `ModelFileError` with one that cannot be."""
+        result = {}
+        for ours, (key, names) in self.found.items():
+            theirs = {name: shapes[name] for name in names if name}
+            try:
+                result[ours] = key.shape(list(theirs.values()))
+            except (IndexError, ValueError):  # of fewer dimensions than it must have
+                what = ", ".join(f"{name} {shape}" for name, shape in theirs.items())
+                raise ModelFileError(f"a shape that cannot be: {what}", where="weights", hint=None) from None
+        return result
 
     def facts(self, shapes: Mapping[str, Shape]) -> dict[str, Any]:
         """Fields of the configuration that only their shapes tell."""

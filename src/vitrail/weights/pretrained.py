@@ -22,6 +22,7 @@ from vitrail.weights.tensor_files import (
     CONFIG,
     PICKLES,
     PREPROCESSOR,
+    PROCESSOR,
     WEIGHTS,
     read_json,
     read_pickle,
@@ -74,6 +75,8 @@ class Checkpoint:
         file = _weights_in(folder, trust_pickle) if path.is_dir() else path
         config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
         preprocessor = read_json(folder / PREPROCESSOR) if (folder / PREPROCESSOR).exists() else None
+        if preprocessor is None and (folder / PROCESSOR).exists():  # of transformers from version 5 on
+            preprocessor = _section(read_json(folder / PROCESSOR), "image_processor") or None
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
         return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
@@ -215,7 +218,11 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
-    guessed = "" if checkpoint.config else guesses(model, told)
+    guessed = (
+        ""
+        if checkpoint.config
+        else guesses(model, {**told, **({"image_size": changes.image_size} if changes.image_size else {})})
+    )
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     return Source(
@@ -307,8 +314,11 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
         usual |= {"mean": colours.mean, "std": colours.std}
     preparation = Preparation.standard(own.image_size, own.channels, colours.crop_ratio, **usual)
     if checkpoint.preprocessor is not None:
+        values = checkpoint.preprocessor
+        if "max_num_patches" in values:
+            values = _squashed(values, own)
         kind = checkpoint.config.get("model_type")
-        preparation = Preparation.from_hugging_face(checkpoint.preprocessor, model_type=kind, where=where)
+        preparation = Preparation.from_hugging_face(values, model_type=kind, where=where)
     elif timm := _section(checkpoint.config, "pretrained_cfg"):
         preparation = _from_timm(timm, own, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
@@ -320,6 +330,13 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
         colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
         preparation = preparation.changed(**colour)
     return preparation.at(config.image_size)
+
+
+def _squashed(values: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
+    """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
+    rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
+    size = dict(zip(("height", "width"), config.image_size, strict=True))
+    return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
 def _from_timm(values: Mapping[str, Any], config: ViTConfig, where: Path) -> Preparation:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 
-CONFIG, PREPROCESSOR, CARD = "config.json", "preprocessor_config.json", "README.md"
+CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
 """What stands in a model folder beside its weights."""
 WEIGHTS = (".safetensors", ".npz")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")

@@ -139,7 +139,8 @@ def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> s
             if name != "registers" or name in match.layout.needs:  # of which a distillation token can become one
                 missing += place[1] if place else [] if name.endswith(".bias") else [name]
         elif name in TOKENS:
-            if ours[name][-1] != config.dim:
+            rows = math.prod(ours[name][:-1]) if name in ("class_token", "distillation_token") else math.prod(ours[name][:-2])
+            if ours[name][-1:] != (config.dim,) or rows != 1:
                 wrong.append(f"{theirs[0]} {_text(shapes[theirs[0]])}, expected (…, {config.dim})")
         elif name not in expected:
             unexpected += theirs
@@ -226,10 +227,12 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
 
 def first_that_holds(model: ViT, layouts: Sequence[Layout]) -> Layout:
     """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
-    state = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+    shapes = {name: tensor.to("meta") for name, tensor in state.items()}
     errors = []
     for layout in layouts:
         try:
+            write(shapes, model.config, layout)  # which is quick, and decides almost always
             write(state, model.config, layout)
             return layout
         except ConfigError as error:
@@ -299,13 +302,19 @@ def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
     return {**values, **layout.extra(config)}
 
 
-GUESSED = ("heads", "mlp", "norm", "norm_eps", "pool")
+GUESSED = ("image_size", "heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
 """What weights do not tell, and a model answers otherwise by."""
+
+
+WITHOUT_A_SIZE = ("none", "rotary", "sincos-2d", "sincos-2d-simple")
+"""Positions without a parameter, which do not tell the size of the images."""
 
 
 def guesses(config: ViTConfig, told: Mapping[str, Any]) -> str:
     """What of a configuration nobody has told, in one line; nothing where all of it was."""
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
+    sure |= set() if config.position in WITHOUT_A_SIZE else {"image_size"}
+    sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
     open_ = [name for name in GUESSED if name not in {*told, *sure}]
@@ -351,6 +360,8 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         ModelFileError: something that may change the answer and is not understood.
     """
     _require_understood(values, layout)
+    if values.get("model_type") in layout.model_types:
+        values = {**layout.defaults, **values}
     fields = {
         ours: ViTConfig.read_field(ours, values[theirs], where="config")
         for ours, theirs in layout.described.items()

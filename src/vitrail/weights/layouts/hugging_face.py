@@ -5,7 +5,19 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import ANTIALIASED, Interpolation
-from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Key, Layout, thirds, weight_and_bias, words
+from vitrail.weights.layout import (
+    CLIP_COLOURS,
+    IMAGENET,
+    Colours,
+    Flat,
+    Joined,
+    Key,
+    Layout,
+    WithoutKeyBias,
+    thirds,
+    weight_and_bias,
+    words,
+)
 
 BICUBIC = Interpolation(antialias=False)
 """How transformers resizes positions."""
@@ -20,6 +32,8 @@ DESCRIBED = {
     "heads": "num_attention_heads",
     "norm_eps": "layer_norm_eps",
 }
+DEFAULTS = {"image_size": 224, "num_attention_heads": 12}
+"""What most of transformers' configurations mean where a ``config.json`` leaves it out and the weights do not tell."""
 WITH_DROPOUT = {**DESCRIBED, "dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}
 EMBEDDINGS = {
     "class_token": Key("embeddings.cls_token", ndim=3),
@@ -65,6 +79,7 @@ VIT = Layout(
     },
     ignored=(r"(vit\.)?pooler\..*", r"(vit\.)?embeddings\.mask_token"),
     fields={"norm_eps": 1e-12, "pool": "class"},
+    defaults=DEFAULTS,
     described={**WITH_DROPOUT, "mlp_dim": "intermediate_size", "qkv_bias": "qkv_bias"},
     harmless=words("pooler_act pooler_output_size"),
     pools=("class",),
@@ -108,6 +123,117 @@ DEIT = replace(
     colours=IMAGENET,
 )
 
+MSN = replace(
+    VIT,
+    name="vit-msn",
+    about="transformers' ViTMSN",
+    prefix="",
+    aliases={r"^vit\.": "", **VIT.aliases},  # transformers 5 writes some keys with it and some without
+    ignored=(r"embeddings\.mask_token",),
+    fields={"norm_eps": 1e-6, "pool": "class"},
+    harmless=frozenset(),
+    model_types=("vit_msn",),
+    classes=("", ""),
+)
+
+IJEPA = replace(
+    VIT,
+    name="ijepa",
+    about="transformers' I-JEPA",
+    prefix="ijepa.",
+    keys={ours: key for ours, key in VIT.keys.items() if ours != "class_token"},
+    ignored=(r"(ijepa\.)?embeddings\.mask_token",),
+    fields={"norm_eps": 1e-12, "pool": "mean"},
+    pools=("mean",),
+    model_types=("ijepa",),
+    classes=("IJepaForImageClassification", "IJepaModel"),
+)
+
+SHARED = "encoder.relative_position_bias"
+OWN = f"{BLOCK}.attention.attention.relative_position_bias"
+
+
+def _beit(config: ViTConfig) -> dict[str, object]:
+    """Which positions there are, and what is read; the width of a patch is one number to transformers.
+
+    Relative positions are what a BEiT is written for; without them its images would be resized in another way than ours.
+    """
+    if config.patch_size[0] != config.patch_size[1] or not config.is_relative:
+        what = "transformers' BEiT is written with square patches and relative positions alone"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    return {
+        "use_mean_pooling": config.final_norm == "pooled",
+        "use_relative_position_bias": config.position == "relative-per-block",
+        "use_shared_relative_position_bias": config.position == "relative",
+        "use_absolute_position_embeddings": False,
+        "layer_scale_init_value": config.layer_scale or 0.0,
+    }
+
+
+BEIT = replace(
+    VIT,
+    name="beit",
+    about="transformers' BEiT",
+    prefix="beit.",
+    keys={
+        **{ours: key for ours, key in VIT.keys.items() if not ours.startswith("norm.")},
+        "blocks.{i}.attention.layer.qkv.bias": WithoutKeyBias(
+            f"{BLOCK}.attention.attention.query.bias", rest=(f"{BLOCK}.attention.attention.value.bias",)
+        ),
+        "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.lambda_1"),
+        "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.lambda_2"),
+        "relative.table": Key(f"{SHARED}.relative_position_bias_table"),
+        "relative.tables.{i}": Key(f"{OWN}.relative_position_bias_table"),
+        **{
+            f"norm.{part}": (
+                Key(
+                    f"layernorm.{part}",
+                    when=lambda config: config.final_norm == "tokens",
+                    tells={"final_norm": "tokens", "pool": "class"},
+                ),
+                Key(
+                    f"pooler.layernorm.{part}",
+                    when=lambda config: config.final_norm == "pooled",
+                    tells={"final_norm": "pooled", "pool": "mean"},
+                ),
+            )
+            for part in ("weight", "bias")
+        },
+    },
+    aliases={
+        r"^shared_position_bias\.": f"{SHARED}.",
+        r"^layers\.(\d+)\.relative_position_bias\.": OWN.replace("{i}", r"\1") + ".",
+        **VIT.aliases,
+    },
+    needs=("class_token",),
+    ignored=(r"(beit\.)?embeddings\.mask_token", r".*relative_position_index"),
+    fields={"norm_eps": 1e-12, "class_token": True},
+    described={**WITH_DROPOUT, "mlp_dim": "intermediate_size", "stochastic_depth": "drop_path_rate"},
+    harmless=words(
+        """
+        add_fpn auxiliary_channels auxiliary_concat_input auxiliary_loss_weight auxiliary_num_convs layer_scale_init_value
+        pool_scales reshape_hidden_states segmentation_indices use_absolute_position_embeddings use_auxiliary_head use_mask_token
+        use_mean_pooling use_relative_position_bias use_shared_relative_position_bias vocab_size
+        """
+    ),
+    pools=("class", "mean"),
+    extra=_beit,
+    model_types=("beit",),
+    classes=("BeitForImageClassification", "BeitModel"),
+    colours=Colours(),
+    interpolation=Interpolation("bilinear", antialias=False),
+)
+
+DATA2VEC = replace(
+    BEIT,
+    name="data2vec-vision",
+    about="transformers' data2vec",
+    prefix="data2vec_vision.",
+    ignored=(r"(data2vec_vision\.)?embeddings\.mask_token", r".*relative_position_index"),
+    model_types=("data2vec-vision",),
+    classes=("Data2VecVisionForImageClassification", "Data2VecVisionModel"),
+)
+
 
 def _dinov2(config: ViTConfig) -> dict[str, object]:
     """transformers computes the MLP's width from a whole ratio, and of SwiGLU two thirds of that in multiples of 8."""
@@ -147,6 +273,7 @@ DINOV2 = Layout(
     needs=(*VIT.needs, "blocks.0.attention.scale.gamma"),
     ignored=(r"(dinov2\.)?embeddings\.mask_token",),
     fields={"norm_eps": 1e-6},
+    defaults=DEFAULTS,
     described={**WITH_DROPOUT, "qkv_bias": "qkv_bias", "layer_scale": "layerscale_value", "stochastic_depth": "drop_path_rate"},
     harmless=words("apply_layernorm intermediate_size mlp_ratio reshape_hidden_states use_mask_token use_swiglu_ffn"),
     pools=("class+mean",),
@@ -196,6 +323,81 @@ DINOV2_REGISTERS_SWIGLU = replace(
     activations=DINOV2_SWIGLU.activations,
 )
 
+LAYER = "layer.{i}"
+DINOV3 = Layout(
+    name="dinov3",
+    about="transformers' DINOv3ViT",
+    keys={
+        "class_token": Key("embeddings.cls_token", ndim=3),
+        "registers": Key("embeddings.register_tokens", ndim=3),
+        "blocks.{i}.attention.layer.qkv.weight": Joined(
+            f"{LAYER}.attention.q_proj.weight", rest=(f"{LAYER}.attention.k_proj.weight", f"{LAYER}.attention.v_proj.weight")
+        ),
+        "blocks.{i}.attention.layer.qkv.bias": WithoutKeyBias(
+            f"{LAYER}.attention.q_proj.bias", rest=(f"{LAYER}.attention.v_proj.bias",), interleaved=False
+        ),
+        "blocks.{i}.attention.scale.gamma": Key(f"{LAYER}.layer_scale1.lambda1"),
+        "blocks.{i}.mlp.scale.gamma": Key(f"{LAYER}.layer_scale2.lambda1"),
+        **weight_and_bias(
+            {
+                "embedding.projection": "embeddings.patch_embeddings",
+                "blocks.{i}.attention.norm": f"{LAYER}.norm1",
+                "blocks.{i}.attention.layer.output": f"{LAYER}.attention.o_proj",
+                "blocks.{i}.mlp.norm": f"{LAYER}.norm2",
+                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.up_proj",
+                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.down_proj",
+                "norm": "norm",
+            }
+        ),
+    },
+    aliases={r"^model\.layer\.": "layer."},  # in memory
+    needs=("class_token", "blocks.0.attention.scale.gamma"),
+    ignored=(r"embeddings\.mask_token",),
+    fields={"norm_eps": 1e-5, "pool": "class", "position": "rotary", "rotary_coordinates": "unit"},
+    defaults={"image_size": 224, "num_attention_heads": 6},
+    described={
+        **DESCRIBED,
+        "mlp_dim": "intermediate_size",
+        "attention_dropout": "attention_dropout",
+        "stochastic_depth": "drop_path_rate",
+        "layer_scale": "layerscale_value",
+        "registers": "num_register_tokens",
+        "rotary_base": "rope_theta",
+    },
+    harmless=words(
+        """
+        apply_layernorm mlp_bias pos_embed_jitter pos_embed_rescale pos_embed_shift proj_bias query_bias reshape_hidden_states
+        return_class_token value_bias
+        """
+    ),
+    fixed={"use_gated_mlp": (False,), "key_bias": (False,)},
+    activations=ACTIVATIONS,
+    model_types=("dinov3_vit",),
+    extra=lambda config: {
+        "use_gated_mlp": config.mlp == "swiglu",
+        "query_bias": config.qkv_bias,
+        "value_bias": config.qkv_bias,
+        "key_bias": False,
+        "proj_bias": config.linear_bias,
+        "mlp_bias": config.linear_bias,
+    },
+    classes=("", "DINOv3ViTModel"),
+    colours=replace(IMAGENET, resampling="bilinear", fit="squash", crop_ratio=1.0),
+    empty={"registers": "embeddings.register_tokens"},
+)
+
+DINOV3_GATED = replace(
+    DINOV3,
+    name="dinov3-gated",
+    about="transformers' DINOv3ViT with a gated MLP",
+    keys={
+        **DINOV3.keys,
+        **weight_and_bias({"blocks.{i}.mlp.layer.expand": (f"{LAYER}.mlp.gate_proj", f"{LAYER}.mlp.up_proj")}),
+    },
+    fixed={**DINOV3.fixed, "use_gated_mlp": (True,)},
+    activations={"swiglu": "silu"},
+)
+
 TOWER = "encoder.layers.{i}"
 TOWER_BLOCK = weight_and_bias(
     {
@@ -210,7 +412,12 @@ TOWER_BLOCK = weight_and_bias(
 )
 TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vision_model\.)?embeddings\.position_ids")
 """What CLIP and SigLIP hold beside the model of images."""
-TOWERS = words("logit_scale_init_value projection_dim text_config text_config_dict vision_config vision_config_dict")
+TOWERS = words(
+    """
+    direct_kd dropout logit_scale_init_value num_layers projection_dim text_config text_config_dict text_model_name vision_config
+    vision_config_dict vision_model_name
+    """
+)
 """What ``config.json`` says of a model of images and texts together."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
@@ -236,6 +443,7 @@ SIGLIP = Layout(
     needs=(*VIT.needs, "pool.query"),
     ignored=TEXT,
     fields={"norm_eps": 1e-6, "mlp": "gelu-tanh"},
+    defaults=DEFAULTS,
     described=TOWER_DESCRIBED,
     harmless=TOWERS,
     fixed={"vision_use_head": (True,)},
@@ -261,12 +469,83 @@ CLIP = Layout(
     needs=(*VIT.needs, "embedding_norm.weight"),
     ignored=TEXT,
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
+    defaults=DEFAULTS,
     described=TOWER_DESCRIBED,
     harmless=TOWERS,
     activations=ACTIVATIONS,
-    model_types=("clip_vision_model", "clip"),
+    model_types=(
+        "clip_vision_model", "clip", "metaclip_2_vision_model", "metaclip_2", "altclip_vision_model", "altclip",
+        "chinese_clip_vision_model", "chinese_clip",
+    ),
     extra=lambda config: {"projection_dim": config.num_classes} if config.num_classes else {},
     classes=("CLIPVisionModelWithProjection", "CLIPVisionModel"),
     colours=CLIP_COLOURS,
+    interpolation=BICUBIC,
+)  # fmt: skip
+
+
+def _siglip2(config: ViTConfig) -> dict[str, object]:
+    """It knows the number of its positions, which form a square of square patches."""
+    if len(set(config.grid)) > 1 or len(set(config.patch_size)) > 1 or config.crop_remainder:
+        what = "transformers' Siglip2VisionModel has no positions and patches that are not square"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    return {"num_patches": config.grid[0] * config.grid[1]}
+
+
+SIGLIP2 = replace(
+    SIGLIP,
+    name="siglip2",
+    about="transformers' Siglip2VisionModel",
+    keys={**SIGLIP.keys, "embedding.projection.weight": Flat("embeddings.patch_embedding.weight")},
+    defaults={"num_attention_heads": 12},
+    described={ours: theirs for ours, theirs in TOWER_DESCRIBED.items() if ours != "image_size"},
+    harmless=TOWERS | {"num_patches"},
+    model_types=("siglip2_vision_model", "siglip2"),
+    extra=_siglip2,
+    classes=("", "Siglip2VisionModel"),
+    interpolation=Interpolation("bilinear"),
+)
+
+AIMV2 = Layout(
+    name="aimv2",
+    about="transformers' Aimv2VisionModel",
+    prefix="vision_model.",
+    keys={
+        "position.embedding": Key("embeddings.position_embedding.weight"),
+        **weight_and_bias(
+            {
+                "embedding.projection": "embeddings.patch_embed",
+                "blocks.{i}.attention.layer.qkv": tuple(f"{TOWER}.attention.{part}_proj" for part in "qkv"),
+                "blocks.{i}.attention.layer.output": f"{TOWER}.attention.out_proj",
+                "blocks.{i}.mlp.layer.expand": (f"{TOWER}.ffn.gate_proj", f"{TOWER}.ffn.up_proj"),
+                "blocks.{i}.mlp.layer.contract": f"{TOWER}.ffn.down_proj",
+            }
+        ),
+        "embedding.token_norm.weight": Key("embeddings.rms_norm.weight"),
+        "blocks.{i}.attention.norm.weight": Key(f"{TOWER}.rms_norm1.weight"),
+        "blocks.{i}.mlp.norm.weight": Key(f"{TOWER}.rms_norm2.weight"),
+        "norm.weight": Key("rms_norm.weight"),
+    },
+    needs=("embedding.token_norm.weight",),
+    ignored=(r"embeddings\.position_ids",),
+    fields={"norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d", "linear_bias": False},
+    defaults={"image_size": 224, "num_attention_heads": 8},
+    described={
+        **{ours: theirs for ours, theirs in DESCRIBED.items() if ours != "norm_eps"},
+        "mlp_dim": "intermediate_size",
+        "attention_dropout": "attention_dropout",
+        "norm_eps": "rms_norm_eps",
+    },
+    harmless=words("is_native mlp_bias qkv_bias use_head"),
+    activations={"swiglu": "silu"},
+    model_types=("aimv2_vision_model",),
+    extra=lambda config: {
+        "is_native": config.position == "sincos-2d",
+        "mlp_bias": config.linear_bias,
+        "qkv_bias": config.qkv_bias,
+        "use_head": False,
+    },
+    classes=("", "Aimv2VisionModel"),
+    colours=replace(CLIP_COLOURS, fit="squash"),
     interpolation=BICUBIC,
 )

@@ -1,17 +1,24 @@
 """timm's Vision Transformers (https://github.com/huggingface/pytorch-image-models), BEiT, EVA and DINOv3 among them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.config import ViTConfig
 from vitrail.settings import brief
-from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Joined, Key, Layout, Shape, weight_and_bias, words
+from vitrail.weights.layout import (
+    CLIP_COLOURS,
+    IMAGENET,
+    Colours,
+    Key,
+    Layout,
+    Turned,
+    WithoutKeyBias,
+    weight_and_bias,
+    words,
+)
 from vitrail.weights.layouts.timm_models import MODELS
 
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
@@ -460,61 +467,6 @@ TIMM_CLIP = replace(
     fields={"norm_eps": 1e-5},
     colours=CLIP_COLOURS,
 )
-
-
-@dataclass(frozen=True)
-class Turned(Joined):
-    """Queries, keys and values of heads whose rotary planes stand in another order; norms of queries and keys, too.
-
-    Ours are ``[rows; columns]``, and the two numbers of a plane are half a head apart. Scores are the same in any order that
-    queries and keys have in common.
-    """
-
-    interleaved: bool = True
-    """Whether the two numbers of a plane stand side by side."""
-    columns_first: bool = False
-    """Whether the planes of the columns come first."""
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        return self._reordered(torch.cat(tensors), config, self._order(config))
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
-
-    def _order(self, config: ViTConfig) -> Tensor:
-        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
-        width = config.head_dim or config.dim // config.heads
-        planes = torch.arange(width // 2)
-        if self.columns_first:
-            planes = planes.roll(width // 4)
-        pairs = (2 * planes, 2 * planes + 1) if self.interleaved else (planes, planes + width // 2)
-        return torch.cat(pairs)
-
-    def _reordered(self, tensor: Tensor, config: ViTConfig, order: Tensor) -> Tensor:
-        if not config.is_rotary:
-            return tensor
-        if len(tensor) == len(order):  # of one head
-            return tensor[order]
-        *turned, values = (part.unflatten(0, (config.heads, -1)) for part in tensor.chunk(3))
-        return torch.cat([*(part[:, order] for part in turned), values]).flatten(0, 1)
-
-
-@dataclass(frozen=True)
-class WithoutKeyBias(Turned):
-    """The biases of queries and values, where keys have none."""
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        return (shapes[0][0] * 3,)
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        query, value = tensors
-        return super().read([query, torch.zeros_like(query), value], config)
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        query, key, value = tensor.chunk(3)
-        if (config.is_rotary or config.qk_norm) and not key.is_meta and key.any():  # else it moves all scores of a query alike
-            raise _inexpressible("bias of the keys in such a model")
-        return [query, value]
 
 
 def _eva(name: str, about: str, *, interleaved: bool, columns_first: bool) -> Layout:

@@ -8,23 +8,9 @@ import torch
 from torch import Tensor
 
 from vitrail.models.config import ViTConfig
-from vitrail.weights.layout import Key, Layout, Shape, weight_and_bias
+from vitrail.weights.layout import Flat, Key, Layout, weight_and_bias
 
 BLOCK = "transformer.layers.{i}"
-
-
-@dataclass(frozen=True)
-class Flat(Key):
-    """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        return (shapes[0][0], *_patch(shapes[0][1]))
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        return [tensor.permute(0, 2, 3, 1).flatten(1)]
 
 
 @dataclass(frozen=True)
@@ -53,12 +39,6 @@ class QueriesOfTheirTime(Key):
 
 def _head_width(config: ViTConfig) -> int:
     return config.head_dim or config.dim // config.heads
-
-
-def _patch(values: int) -> Shape:
-    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
-    channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
-    return channels, math.isqrt(values // channels), math.isqrt(values // channels)
 
 
 TOKENS = {"class_token": Key("cls_token", ndim=3), "position.embedding": Key("pos_embedding", ndim=3)}
