@@ -12,6 +12,7 @@ from vitrail.weights.layout import (
     CLIP_COLOURS,
     IMAGENET,
     Colours,
+    Joined,
     Key,
     Layout,
     Turned,
