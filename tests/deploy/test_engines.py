@@ -11,6 +11,7 @@ import torch
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy.engines import answerer, description_in, quickest
 from vitrail.deploy.export import export_graph
+from vitrail.deploy.measure import Timing
 from vitrail.errors import ConfigError, ModelFileError
 
 
@@ -33,6 +34,15 @@ def test_the_quicker_of_the_engines_is_taken_and_told(graphs, capfd):
         atol=1e-4,
         rtol=0,
     )
+
+
+@pytest.mark.parametrize("quick", ["onnxruntime fp32", "openvino fp32"])
+def test_the_engine_of_more_images_per_second_is_the_quicker(quick, graphs, monkeypatch):
+    def timed(works, pixels, *, seconds):
+        return {name: Timing(8, (0.1 if name == quick else 0.2,)) for name in works}
+
+    monkeypatch.setattr("vitrail.deploy.engines.timed", timed)
+    assert quickest(graphs["onnx"]).name == quick
 
 
 def test_nothing_is_measured_for_a_few_images_or_where_there_is_one_engine(graphs, capfd):

@@ -22,6 +22,10 @@ STATUSES = ("right", "guessed", "refused", "wrong", "crashed", "skipped")
 FAULTS = ("wrong", "crashed")
 
 
+NETS = ("backbone", "stem", "resnet", ".first.", ".widen.", ".refine.")
+"""In the names of convolutions that lead to the projection of patches."""
+
+
 class WrongError(Exception):
     """Answers that are not theirs, or files that their library cannot load."""
 
@@ -120,7 +124,9 @@ class Asked:
     """
 
     def __init__(self, model: nn.Module, size: tuple[int, int], channels: int = 3):
-        self.images = torch.randn(2, channels, *size, generator=torch.Generator().manual_seed(1))
+        chance = torch.Generator().manual_seed(1)
+        colours = torch.randn(2, channels, 1, 1, generator=chance)  # by which even the means of the patches differ
+        self.images = colours + torch.randn(2, channels, *size, generator=chance)
         self.model, self.expected = model, answer(model, self.images)
         if not isinstance(self.expected, Tensor) or (self.expected[0] - self.expected[1]).abs().max() < 1e-3:
             raise TypeError("gives no answers that tell one image from another")
@@ -174,8 +180,7 @@ def randomized(model: nn.Module, seed: int = 0) -> nn.Module:
             value.normal_(0, 0.1, generator=chance)
         else:
             first = value.ndim >= 4 and value.shape[1] == 3
-            behind = any(net in name for net in ("backbone", "stem", "resnet"))  # convolutions that lead to the projection
-            entrance = not behind and ("embed" in name or "token" in name or first)
+            entrance = not any(net in name for net in NETS) and ("embed" in name or "token" in name or first)
             deep = leaf.endswith("weight") or leaf == "proj"
             value.normal_(0, 0.05 if entrance and not deep else 0.2 if not deep else 1, generator=chance)
             if deep:
