@@ -91,8 +91,8 @@ def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict
 def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]:
     """How far the processes are from each other, and from one alone, after seven epochs of batches of five images.
 
-    One process has two images of every batch. One alone is comparable where nothing learns: then the first BatchNorm sees the same
-    in both.
+    One process has two images of every batch. One alone is comparable where nothing learns: then the first BatchNorm sees the
+    same in both.
     """
     settings = {**TWENTY_STEPS, **BATCH_NORM, "training.parallel": kind}
     trainer = make(folder / "learning", group, **settings)

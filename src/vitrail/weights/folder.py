@@ -89,7 +89,7 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
         chosen = _usual_layout(trained.model)
     else:
         chosen = None if layout == FORMAT else first_that_holds(trained.model, family(layout))
-    if chosen is not None and not (chosen.describe or chosen.model_types):
+    if chosen is not None and not (chosen.describe or chosen.classes[0 if config.num_classes else 1]):
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
     tensors = state if chosen is None else write(state, config, chosen)

@@ -100,6 +100,16 @@ class Part(Key):
         return tensors[0][third * self.first : third * self.last]
 
 
+def own_heads(config: ViTConfig) -> str:
+    """Says so where the heads of a model are not as wide together as a token."""
+    return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
+
+
+def own_heads_or_no_bias(config: ViTConfig) -> str:
+    """Says so of such heads, and of queries, keys and values without a bias."""
+    return own_heads(config) or ("" if config.qkv_bias else "projections without a bias")
+
+
 def words(text: str) -> frozenset[str]:
     """The words of a text, for long tables of names."""
     return frozenset(text.split())
@@ -255,6 +265,7 @@ class Layout:
             it does not understand.
         undecided: fields that neither keys nor shapes tell and nothing is usual for, so that somebody must.
         pools: what a model with a head may read its answer from; empty where that does not matter.
+        lacks: what a model has that none of this layout can have, in a few words; nothing where it fits.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
         model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
@@ -286,6 +297,7 @@ class Layout:
     read: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     undecided: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
+    lacks: Callable[[ViTConfig], str] = lambda config: ""
     activations: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
     model_types: tuple[str, ...] = ()

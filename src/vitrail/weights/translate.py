@@ -105,6 +105,8 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
     config = ViTConfig.read(fields, where="config")
     if config.mlp == "swiglu" and "swiglu" not in layout.activations:
         raise ModelFileError(f"{layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
+    if lacking := layout.lacks(config):
+        raise ModelFileError(f"{layout.about} has no {lacking}", where="weights", hint="give what belongs together")
     if config.num_classes and layout.pools and config.pool not in layout.pools:
         what = f"a head of {layout.about} reads {' or '.join(layout.pools)}, not {config.pool}"
         raise ModelFileError(what, where="weights", hint="give what belongs together")

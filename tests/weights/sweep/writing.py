@@ -211,6 +211,8 @@ def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module:
     state = load_file(file)
     if layout == "clip-original":
         fields |= {"pre_norm": True, "norm_layer": partial(nn.LayerNorm, eps=1e-5), "act_layer": "quick_gelu"}
+    elif layout == "mae-original":
+        fields["global_pool"] = "avg" if config.final_norm == "pooled" else "token"
     elif layout != "dino":
         fields["init_values"] = 1.0
         state["mask_token"] = torch.zeros(1, config.dim)  # by which timm knows DINOv2; it drops it

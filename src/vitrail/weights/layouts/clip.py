@@ -1,7 +1,7 @@
 """The original CLIP's model of images (https://github.com/openai/CLIP)."""
 
 from vitrail.parts.positions import Interpolation
-from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, weight_and_bias
+from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, own_heads_or_no_bias, weight_and_bias
 
 BLOCK = "transformer.resblocks.{i}"
 
@@ -33,6 +33,7 @@ CLIP_ORIGINAL = Layout(
     ),  # its model of texts
     needs=("position.embedding", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
+    lacks=own_heads_or_no_bias,
     colours=CLIP_COLOURS,
     interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'
 )  # fmt: skip

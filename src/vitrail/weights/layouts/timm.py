@@ -17,6 +17,7 @@ from vitrail.weights.layout import (
     Layout,
     Turned,
     WithoutKeyBias,
+    own_heads_or_no_bias,
     weight_and_bias,
     words,
 )
@@ -531,11 +532,17 @@ BEIT = replace(
     describe=_describe_beit,
 )
 
+MAE_PARTS = ("class_token", "position.", "embedding.projection", "blocks.", "norm.", "head.")
 MAE_ORIGINAL = replace(
     TIMM,
     name="mae-original",
     about="the encoder of the original MAE",
     family="",
+    keys={name: key for name, key in TIMM.keys.items() if name.startswith(MAE_PARTS) and ".scale." not in name},
+    needs=(*TIMM.needs, "class_token"),
+    fields={"norm_eps": 1e-6},
+    activations={},
+    lacks=own_heads_or_no_bias,
     ignored=(r"decoder_.*", r"mask_token"),
     read=None,
     describe=None,

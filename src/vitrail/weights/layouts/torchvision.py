@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from vitrail.parts.positions import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
+from vitrail.weights.layout import IMAGENET, Key, Layout, own_heads_or_no_bias, weight_and_bias
 
 BLOCK = "encoder.layers.encoder_layer_{i}"
 
@@ -33,6 +33,9 @@ TORCHVISION = Layout(
     },
     aliases={r"\.mlp\.linear_1\.": ".mlp.0.", r"\.mlp\.linear_2\.": ".mlp.3."},  # before version 0.13
     fields={"norm_eps": 1e-6},
+    pools=("class",),
+    needs=("position.embedding", "class_token"),
+    lacks=own_heads_or_no_bias,
     colours=replace(IMAGENET, resampling="bilinear"),
     interpolation=Interpolation(antialias=False, align_corners=True),
 )

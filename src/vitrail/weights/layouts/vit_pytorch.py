@@ -72,6 +72,15 @@ RESIDUAL = {name: replace(key, name=re.sub(r"\.([01])\.(norm|fn)", r".\1.fn.\2",
 """The same with the residual sum wrapped around, too."""
 FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
+
+def _lacks(config: ViTConfig) -> str:
+    """One head as wide as a token has no projection behind it there."""
+    return (
+        "output projection behind one head as wide as a token" if config.heads == 1 and _head_width(config) == config.dim else ""
+    )
+
+
+NORMED = ("position.embedding", "embedding.patch_norm.weight")
 VIT_PYTORCH = Layout(
     name="vit-pytorch",
     about="vit-pytorch",
@@ -92,14 +101,21 @@ VIT_PYTORCH = Layout(
             }
         ),
     },
+    needs=NORMED,
     fields=FIELDS,
+    lacks=_lacks,
     empty={"class_token": "cls_token"},
 )
 VIT_PYTORCH_1_0 = Layout(
-    name="vit-pytorch-1.0", about="vit-pytorch 1.0", keys={**TOKENS, **NORMED_PATCHES, **WRAPPED}, fields=FIELDS
+    name="vit-pytorch-1.0",
+    about="vit-pytorch 1.0",
+    keys={**TOKENS, **NORMED_PATCHES, **WRAPPED},
+    needs=NORMED,
+    fields=FIELDS,
+    lacks=_lacks,
 )
 VIT_PYTORCH_0_16 = Layout(
-    name="vit-pytorch-0.16", about="vit-pytorch 0.16 to 0.40", keys={**TOKENS, **PATCHES, **WRAPPED}, fields=FIELDS
+    name="vit-pytorch-0.16", about="vit-pytorch 0.16 to 0.40", keys={**TOKENS, **PATCHES, **WRAPPED}, fields=FIELDS, lacks=_lacks
 )
 VIT_PYTORCH_EARLY = Layout(
     name="vit-pytorch-early",
@@ -111,6 +127,7 @@ VIT_PYTORCH_EARLY = Layout(
         **RESIDUAL,
     },
     fields=FIELDS,
+    lacks=_lacks,
 )
 VIT_PYTORCH_0_5 = replace(
     VIT_PYTORCH_EARLY,
