@@ -49,7 +49,7 @@ def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[
     fields: dict[str, Any] = {
         "dim": dim,
         "norm_kind": "layer" if "blocks.0.attention.norm.bias" in shapes else "rms",
-        "linear_bias": "blocks.0.attention.layer.output.bias" in shapes,
+        "linear_bias": any(f"blocks.0.{layer}.bias" in shapes for layer in ("attention.layer.output", "mlp.layer.contract")),
         "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
         **_embedding(shapes),
         **_attention(shapes, dim, known),
@@ -166,7 +166,10 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
         computed = "rotary" if rotary else told if told.startswith("sincos") else "none"
         position = tables[table] if table else computed
         side = (math.isqrt(shapes[table][0]) + 1) // 2 if table else 0  # of (2 · side − 1)² offsets
-        size = sizes[0] if sizes else (side * patch[0], side * patch[1]) if table else (224, 224)
+        if not sizes and not table:
+            what = "the weights do not tell the size of their images, as positions of no parameters are of any size"
+            raise ModelFileError(what, where="weights", hint="give it: image_size=(height, width)")
+        size = sizes[0] if sizes else (side * patch[0], side * patch[1])
         return {"position": position, "image_size": size, **_remainder(size, patch)}
     position = "learned-1d+rotary" if rotary else "learned-1d"
     rows = embedding[-2]

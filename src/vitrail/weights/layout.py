@@ -181,6 +181,9 @@ class Turned(Joined):
 class WithoutKeyBias(Turned):
     """The biases of queries and values, where keys have none."""
 
+    exact: bool = False
+    """Whether a bias of the keys is refused even where it moves all scores of a query alike, and so changes nothing."""
+
     def shape(self, shapes: list[Shape]) -> Shape:
         return (shapes[0][0] * 3,)
 
@@ -190,7 +193,8 @@ class WithoutKeyBias(Turned):
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
         query, key, value = tensor.chunk(3)
-        if (config.is_rotary or config.qk_norm) and not key.is_meta and key.any():  # else it moves all scores of a query alike
+        changes = self.exact or config.is_rotary or config.qk_norm
+        if changes and not key.is_meta and key.any():
             raise KeyError("a bias of the keys")
         return [query, value]
 

@@ -20,6 +20,7 @@ from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.tensor_files import (
     CARD,
     CONFIG,
+    OPEN_CLIP_CONFIG,
     PICKLES,
     PREPROCESSOR,
     PROCESSOR,
@@ -73,13 +74,34 @@ class Checkpoint:
         """
         folder = path if path.is_dir() else path.parent
         file = _weights_in(folder, trust_pickle) if path.is_dir() else path
-        config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
-        preprocessor = read_json(folder / PREPROCESSOR) if (folder / PREPROCESSOR).exists() else None
-        if preprocessor is None and (folder / PROCESSOR).exists():  # of transformers from version 5 on
-            preprocessor = _section(read_json(folder / PROCESSOR), "image_processor") or None
+        config = _description(file)
+        preprocessor = None if "pretrained_cfg" in config else _preprocessor(folder)
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
         return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
+
+
+def _description(file: Path) -> dict[str, Any]:
+    """The ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
+    usual, other = file.parent / CONFIG, file.parent / OPEN_CLIP_CONFIG
+    if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
+        return read_json(usual) if usual.exists() else {}
+    values = read_json(other)
+    prepared = _section(values, "preprocess_cfg")
+    modes = {"shortest": "center", "squash": "squash"}
+    mode = prepared.get("resize_mode", "shortest")
+    if mode not in modes:
+        raise ModelFileError(f"resize_mode {brief(mode)} is not known here", where=other, hint=f"known: {', '.join(modes)}")
+    names = ("mean", "std", "interpolation")
+    told = {name: prepared[name] for name in names if prepared.get(name) is not None}
+    return {**values, "pretrained_cfg": {**told, "crop_mode": modes[mode]}}
+
+
+def _preprocessor(folder: Path) -> dict[str, Any] | None:
+    """What a folder of transformers' says of images, which stands in another file from version 5 on."""
+    if (folder / PREPROCESSOR).exists():
+        return read_json(folder / PREPROCESSOR)
+    return (_section(read_json(folder / PROCESSOR), "image_processor") or None) if (folder / PROCESSOR).exists() else None
 
 
 def _weights_in(folder: Path, trust_pickle: bool) -> Path:
@@ -218,11 +240,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
-    guessed = (
-        ""
-        if checkpoint.config
-        else guesses(model, {**told, **({"image_size": changes.image_size} if changes.image_size else {})})
-    )
+    guessed = "" if checkpoint.config else guesses(model, told)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     return Source(

@@ -16,6 +16,7 @@ from torch import Tensor
 from vitrail.errors import ModelFileError
 
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
 WEIGHTS = (".safetensors", ".npz")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")

@@ -69,14 +69,14 @@ def recognise(
     Raises:
         ModelFileError: none fits; names the nearest, with everything missing, unexpected and wrongly shaped.
     """
-    matches = sorted((layout.match(shapes) for layout in layouts), key=lambda match: len(match.unexpected) - match.keys)
+    matches = sorted((layout.match(shapes) for layout in layouts), key=_distance)
     errors: list[tuple[Match, str, str]] = []
-    refusals: list[ModelFileError] = []
+    refusals: list[tuple[Match, ModelFileError]] = []
     for match in matches:
         try:
             told = known(match.layout)
         except ModelFileError as error:  # its description says something that is not understood
-            refusals.append(error)
+            refusals.append((match, error))
             continue
         try:
             config = _configure(match, shapes, told, image_size)
@@ -87,7 +87,14 @@ def recognise(
         if not problems:
             return Recognised(match, config)
         errors.append((match, problems, ""))
-    raise _misfit(*errors[0], where) if errors else refusals[0]
+    if refusals and (not errors or _distance(refusals[0][0]) < _distance(errors[0][0])):
+        raise refusals[0][1]
+    raise _misfit(*errors[0], where)
+
+
+def _distance(match: Match) -> int:
+    """How far a checkpoint is from a layout."""
+    return len(match.unexpected) - match.keys
 
 
 def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> ViTConfig:
@@ -304,18 +311,13 @@ def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
     return {**values, **layout.extra(config)}
 
 
-GUESSED = ("image_size", "heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
+GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
 """What weights do not tell, and a model answers otherwise by."""
-
-
-WITHOUT_A_SIZE = ("none", "rotary", "sincos-2d", "sincos-2d-simple")
-"""Positions without a parameter, which do not tell the size of the images."""
 
 
 def guesses(config: ViTConfig, told: Mapping[str, Any]) -> str:
     """What of a configuration nobody has told, in one line; nothing where all of it was."""
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
-    sure |= set() if config.position in WITHOUT_A_SIZE else {"image_size"}
     sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()

@@ -181,7 +181,7 @@ BEIT = replace(
     keys={
         **{ours: key for ours, key in VIT.keys.items() if not ours.startswith("norm.")},
         "blocks.{i}.attention.layer.qkv.bias": WithoutKeyBias(
-            f"{BLOCK}.attention.attention.query.bias", rest=(f"{BLOCK}.attention.attention.value.bias",)
+            f"{BLOCK}.attention.attention.query.bias", rest=(f"{BLOCK}.attention.attention.value.bias",), exact=True
         ),
         "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.lambda_1"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.lambda_2"),
