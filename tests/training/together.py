@@ -89,7 +89,7 @@ def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict
 
 
 def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]:
-    """After seven epochs of batches of five, of which one process has two images: how far the processes are from each other, and from one alone.
+    """After seven epochs of batches of five, of which one has two: how far the processes are from each other, and from one alone.
 
     One alone is comparable where nothing learns: then the first BatchNorm sees the same in both.
     """
