@@ -280,7 +280,8 @@ def test_images_are_prepared_as_for_the_model_to_start_from(foreign, pictures, t
     assert prepared() == source
     assert prepared(**{"data.crop_ratio": 0.5}) == source.changed(resize_size=(16, 16))
     assert prepared(**{"model.channels": 1}) == Preparation.standard((8, 8), 1, crop_rounding="down")
-    assert preparation_of(resolve_run("digits", None, {})[0]) == Preparation.standard((16, 16), 1, crop_rounding="down")
+    cifar10, _ = resolve_run("cifar10", None, nested({"data": "x"}))
+    assert preparation_of(cifar10) == Preparation.standard((32, 32), crop_rounding="down")
 
 
 def test_a_resumed_run_prepares_its_images_as_before(foreign, pictures, tmp_path):
