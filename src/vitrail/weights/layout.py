@@ -204,7 +204,8 @@ class Flat(Key):
     """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        return (shapes[0][0], *_patch_of(shapes[0][1]))
+        outputs, values = shapes[0]
+        return (outputs, *_patch_of(values))
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()

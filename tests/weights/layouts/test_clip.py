@@ -1,18 +1,24 @@
 """The original CLIP's model of images: transformers' with random weights, under the original's names by hand."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
+from vitrail.errors import ModelFileError
 from vitrail.weights.convert import convert
 from vitrail.weights.reference import from_pretrained
 
+OPENAI = {"input_resolution": torch.tensor(32), "context_length": torch.tensor(7), "vocab_size": torch.tensor(9)}
+"""What stands in OpenAI's files alone."""
 
-def build(randomized) -> CLIPVisionModelWithProjection:
+
+def build(randomized, **fields) -> CLIPVisionModelWithProjection:
     config = CLIPVisionConfig(
         image_size=32, patch_size=8, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
-        projection_dim=24,
+        projection_dim=24, **fields,
     )  # fmt: skip
     return randomized(CLIPVisionModelWithProjection(config))
 
@@ -35,7 +41,8 @@ def original(model: CLIPVisionModelWithProjection) -> dict[str, torch.Tensor]:
             result[f"{block}.attn.in_proj_{part}"] = torch.cat([state[f"{theirs}.self_attn.{x}_proj.{part}"] for x in "qkv"])
     for ours, theirs in pairs.items():
         result |= {f"{ours}.{part}": state[f"{theirs}.{part}"] for part in ("weight", "bias")}
-    return {f"visual.{name}": tensor for name, tensor in result.items()}
+    own = OPENAI if model.config.hidden_act == "quick_gelu" else {}
+    return {f"visual.{name}": tensor for name, tensor in result.items()} | own
 
 
 def answers(model):
@@ -61,8 +68,8 @@ def test_the_model_of_texts_beside_it_is_left_out(randomized, kept, recognised, 
 
 def test_the_model_of_images_alone_may_have_no_prefix(randomized, kept, recognised, agree):
     theirs = build(randomized)
-    bare = {name.removeprefix("visual."): tensor for name, tensor in original(theirs).items()}
-    agree(recognised(kept(bare), "the original CLIP"), answers(theirs))
+    bare = {name.removeprefix("visual."): tensor for name, tensor in original(theirs).items() if name not in OPENAI}
+    agree(recognised(kept(bare), "the original CLIP", layout="clip-original"), answers(theirs))
 
 
 @pytest.mark.parametrize("size", [(48, 48), (24, 24), (32, 64)], ids=str)
@@ -75,13 +82,62 @@ def test_what_is_written_is_the_original_again(randomized, kept, tmp_path):
     state = original(build(randomized))
     convert(from_pretrained(kept(state)), tmp_path / "out.safetensors", layout="clip-original")
     written = load_file(tmp_path / "out.safetensors")
-    assert written.keys() == state.keys()
-    for name, tensor in state.items():
-        torch.testing.assert_close(written[name], tensor, rtol=0, atol=0)
+    assert written.keys() == state.keys() - OPENAI.keys()
+    for name, tensor in written.items():
+        torch.testing.assert_close(tensor, state[name], rtol=0, atol=0)
 
 
 def test_a_bias_on_patches_goes_into_their_positions(randomized, kept, tmp_path, agree):
     ours = from_pretrained(kept(original(build(randomized))))
     torch.nn.init.normal_(ours.model.embedding.projection.bias)
     convert(ours, tmp_path / "out.safetensors", layout="clip-original")
-    agree(from_pretrained(tmp_path / "out.safetensors"), ours)
+    agree(from_pretrained(tmp_path / "out.safetensors", layout="clip-original"), ours)
+
+
+VISION = {"image_size": 32, "patch_size": 8, "width": 128, "layers": 2, "head_width": 64, "mlp_ratio": 0.75}
+PREPARED = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize_mode": "squash", "interpolation": "bilinear"}
+
+
+def open_clip(folder, *, quick: bool, **vision) -> None:
+    model = {"embed_dim": 24, "quick_gelu": quick, "vision_cfg": {**VISION, **vision}, "text_cfg": {"width": 16}}
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model, "preprocess_cfg": PREPARED}))
+    (folder / "weights.safetensors").rename(folder / "open_clip_model.safetensors")
+
+
+@pytest.mark.parametrize("act", ["gelu", "quick_gelu"])
+def test_a_folder_of_open_clip_tells_the_kind_of_gelu(act, randomized, kept, recognised, agree, tmp_path):
+    theirs = build(randomized, hidden_act=act)
+    kept({name: tensor for name, tensor in original(theirs).items() if name not in OPENAI})
+    open_clip(tmp_path, quick=act == "quick_gelu")
+    ours = recognised(tmp_path, "OpenCLIP")
+    agree(ours, answers(theirs))
+    assert ours.config.heads == 2 and ours.preparation.mean == (0.1, 0.2, 0.3) and ours.preparation.fit == "squash"
+
+
+def test_a_config_of_transformers_beside_an_open_clip_file_is_that_of_another_file(randomized, kept, recognised, agree, tmp_path):
+    theirs = build(randomized, hidden_act="gelu")
+    theirs.save_pretrained(tmp_path)
+    kept(original(theirs))
+    open_clip(tmp_path, quick=False)
+    agree(recognised(tmp_path / "open_clip_model.safetensors", "OpenCLIP"), answers(theirs))
+    agree(recognised(tmp_path, "transformers' CLIPVisionModel"), answers(theirs))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"attentional_pool": True}, {"no_ln_pre": True}, {"norm_kwargs": {"bias": False}}, {"pool_type": "none"}, {"new": 1}],
+    ids=str,
+)
+def test_what_is_not_understood_of_open_clip_is_refused_by_name(field, randomized, kept, tmp_path):
+    kept(original(build(randomized, hidden_act="gelu")))
+    open_clip(tmp_path, quick=False, **field)
+    with pytest.raises(ModelFileError, match=next(iter(field))):
+        from_pretrained(tmp_path)
+
+
+def test_a_file_alone_is_taken_for_open_clips_aloud(randomized, kept, agree, capsys):
+    theirs = build(randomized, hidden_act="gelu")
+    ours = from_pretrained(kept(original(theirs)))
+    told = capsys.readouterr().err
+    assert "recognised OpenCLIP:" in told and "guessed" in told and "mlp gelu" in told
+    agree(ours, answers(theirs))

@@ -52,6 +52,11 @@ from transformers import (
     ViTMSNForImageClassification,
 )
 
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ModelFileError
+from vitrail.models.config import ViTConfig as OurConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
 SMALL = {
@@ -274,3 +279,72 @@ def test_another_model_of_transformers_is_refused_by_name(tmp_path):
     with pytest.raises(Exception, match="bert") as error:
         from_pretrained(tmp_path)
     assert error.value.exit_code == 4
+
+
+def test_an_image_that_its_patches_do_not_divide_is_cut_at_the_edge(randomized, recognised, tmp_path, agree):
+    theirs = randomized(SiglipVisionModel(SiglipVisionConfig(**{**SMALL, "image_size": 22, "patch_size": 4})))
+    theirs.save_pretrained(tmp_path)
+    ours = recognised(tmp_path, ABOUT["SigLIP"])
+    assert ours.config.image_size == (22, 22) and ours.config.grid == (5, 5)
+    agree(ours, lambda images: theirs(images).pooler_output, size=(22, 22))
+
+
+def test_what_a_config_leaves_out_is_the_default_of_its_class(randomized, tmp_path, agree):
+    theirs = randomized(ViTForImageClassification(ViTConfig(**{**LABELLED, "hidden_size": 96, "num_attention_heads": 12})))
+    theirs.save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    for name in ("num_attention_heads", "hidden_act", "layer_norm_eps", "image_size", "qkv_bias"):
+        del values[name]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    ours = from_pretrained(tmp_path)
+    assert ours.config.heads == 12
+    agree(ours, answers(theirs))
+
+
+@pytest.mark.parametrize(
+    "name, field",
+    [
+        ("ViT", {"hidden_act": "relu"}),
+        ("ViT", {"rope_theta": 10.0}),
+        ("SigLIP", {"vision_use_head": False}),
+        ("DINOv3", {"key_bias": True}),
+        ("DINOv3", {"hidden_act": "silu"}),
+        ("DINOv3 with a gated MLP", {"hidden_act": "gelu"}),
+        ("AIMv2", {"hidden_act": "gelu"}),
+    ],
+    ids=str,
+)
+def test_what_changes_the_answer_and_is_not_understood_is_refused_by_name(name, field, tmp_path):
+    MODELS[name]().save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text()) | field
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelFileError, match=next(iter(field)) if field.get("hidden_act") is None else "activation"):
+        from_pretrained(tmp_path)
+
+
+WITHOUT_A_CLASS = {
+    "LayerScale and a class token": {"layer_scale": 0.1},
+    "class token and mean": {"pool": "class+mean"},
+    "the mean of the patches": {"pool": "mean"},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_CLASS)
+def test_a_head_that_no_class_of_transformers_has_is_kept_in_our_own_folder(name, tmp_path):
+    config = OurConfig(
+        image_size=16,
+        patch_size=8,
+        dim=16,
+        depth=1,
+        heads=2,
+        mlp_dim=64,
+        num_classes=3,
+        class_token=True,
+        **WITHOUT_A_CLASS[name],
+    )
+    preparation = Preparation.standard((16, 16), 3)
+    ours = TrainedModel(ViT(config).eval(), ["a", "b", "c"], preparation)
+    ours.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "vitrail"
+    images = torch.randn(1, 3, 16, 16)
+    torch.testing.assert_close(from_pretrained(tmp_path)(images), ours(images))

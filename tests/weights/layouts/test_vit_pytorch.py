@@ -5,6 +5,7 @@ from safetensors.torch import load_file
 from sweep.vit_pytorch_versions import vit_pytorch_class
 from torch import nn
 
+from vitrail.errors import ModelFileError
 from vitrail.weights.convert import convert
 from vitrail.weights.reference import from_pretrained
 
@@ -77,3 +78,20 @@ def test_the_mean_of_the_patches_is_written_too(randomized, kept, tmp_path, agre
     again = build(None, pool="mean").eval()
     again.load_state_dict(load_file(tmp_path / "out.safetensors"))
     agree(again, theirs, size=(40, 40))
+
+
+@pytest.mark.parametrize("size", [40, 56])
+def test_simple_vit_is_told_its_size_and_has_positions_for_each(size, randomized, kept, recognised, agree, tmp_path):
+    theirs = randomized(vit_pytorch.SimpleViT(**{**SMALL, "image_size": size}))
+    ours = recognised(kept(theirs.state_dict()), "vit-pytorch's SimpleViT", image_size=size)
+    agree(ours, theirs, size=(size, size))
+    convert(ours, tmp_path / "out.safetensors", layout="simple-vit")
+    again = vit_pytorch.SimpleViT(**{**SMALL, "image_size": size}).eval()
+    again.load_state_dict(load_file(tmp_path / "out.safetensors"))
+    agree(again, theirs, size=(size, size))
+
+
+def test_simple_vit_does_not_tell_the_size_of_its_images(randomized, kept):
+    with pytest.raises(ModelFileError, match="do not tell the size") as error:
+        from_pretrained(kept(randomized(vit_pytorch.SimpleViT(**SMALL)).state_dict()))
+    assert "image_size" in (error.value.hint or "")

@@ -1,7 +1,16 @@
-"""The original CLIP's model of images (https://github.com/openai/CLIP)."""
+"""The models of images of the original CLIP (https://github.com/openai/CLIP) and of OpenCLIP (…/mlfoundations/open_clip)."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vitrail.errors import ModelFileError
+from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import Interpolation
-from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, own_heads_or_no_bias, weight_and_bias
+from vitrail.settings import brief
+from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, own_heads_or_no_bias, weight_and_bias, words
+from vitrail.weights.tensor_files import OPEN_CLIP_CONFIG
+from vitrail.weights.translate import described
 
 BLOCK = "transformer.resblocks.{i}"
 
@@ -30,10 +39,97 @@ CLIP_ORIGINAL = Layout(
     ignored=(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
         r"input_resolution", r"context_length", r"vocab_size",
-    ),  # its model of texts
+    ),  # its model of texts, and three numbers that only OpenAI's own files have
     needs=("position.embedding", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     lacks=own_heads_or_no_bias,
     colours=CLIP_COLOURS,
     interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'
 )  # fmt: skip
+
+# What OpenCLIP's configuration of its model of images means, field by field. What stands in none of these is refused.
+
+SAME = {"image_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "width": "dim", "layers": "depth"}
+"""Fields of ours that mean the same."""
+MEANT = words("final_ln_after_pool head_width mlp_ratio norm_kwargs pool_type")
+"""What `_open_clip` understands."""
+HARMLESS = words(
+    """
+    attn_pooler_heads attn_pooler_queries ls_init_value n_queries output_tokens patch_dropout timm_drop timm_drop_path
+    timm_model_pretrained timm_pool timm_proj timm_proj_bias
+    """
+)
+"""They change nothing of what a trained model answers, show in the keys, or belong to parts that it does not have."""
+FIXED: dict[str, tuple[Any, ...]] = {
+    "act_kwargs": (None, {}), "attentional_pool": (False,), "attn_type": (None,), "block_type": (None, "default"),
+    "global_average_pool": (False,), "input_patchnorm": (False,), "no_ln_pre": (False,), "pos_embed_type": ("learnable",),
+    "qk_norm": (False,), "scale_attn_inner": (False,), "scale_fc": (False,), "scale_heads": (False,),
+    "scaled_cosine_attn": (False,), "timm_model_name": (None,), "scale_attn": (False,),
+}  # fmt: skip
+"""Others that are known with these values alone."""
+OF_TEXTS = words("custom_text embed_dim multimodal_cfg quick_gelu text_cfg vision_cfg init_logit_bias init_logit_scale")
+"""What stands beside the configuration of the model of images."""
+
+
+def _open_clip(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of our configuration that OpenCLIP's ``open_clip_config.json`` tells."""
+    if "model_cfg" not in values:
+        return described(values, CLIP_ORIGINAL) if values else {}
+    model = values["model_cfg"]
+    vision = model.get("vision_cfg") if isinstance(model, dict) else None
+    if not isinstance(vision, dict):
+        raise _refused("model_cfg without vision_cfg")
+    for name in model:
+        if name not in OF_TEXTS:
+            raise _refused(f"{name}={brief(model[name])}")
+    for name, value in vision.items():
+        if name not in MEANT | HARMLESS | SAME.keys() | FIXED.keys() or (name in FIXED and value not in FIXED[name]):
+            raise _refused(f"{name}={brief(value)}")
+    fields = {
+        ours: ViTConfig.read_field(ours, vision[theirs], where=OPEN_CLIP_CONFIG)
+        for theirs, ours in SAME.items()
+        if vision.get(theirs) is not None
+    }
+    norm = vision.get("norm_kwargs") or {}
+    if not isinstance(norm, dict) or norm.keys() - {"eps"}:
+        raise _refused(f"norm_kwargs={brief(norm)}")
+    pools = {"tok": "class", "avg": "mean"}
+    pool = vision.get("pool_type", "tok")
+    if pool not in pools:
+        raise _refused(f"pool_type={brief(pool)}")
+    return {
+        **fields,
+        "heads": ViTConfig.read_field("heads", fields.get("dim", 768) // _head_width(vision), where=OPEN_CLIP_CONFIG),
+        "mlp": "quick-gelu" if model.get("quick_gelu") else "gelu",
+        "norm_eps": ViTConfig.read_field("norm_eps", norm.get("eps", 1e-5), where=OPEN_CLIP_CONFIG),
+        "pool": pools[pool],
+        "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
+    }
+
+
+def _head_width(vision: Mapping[str, Any]) -> int:
+    width = vision.get("head_width", 64)
+    if not isinstance(width, int) or width < 1:
+        raise _refused(f"head_width={brief(width)}")
+    return width
+
+
+def _refused(what: str) -> ModelFileError:
+    return ModelFileError(f"{what} is not known here", where=OPEN_CLIP_CONFIG, hint="give a model whose parts are known")
+
+
+OPEN_CLIP = replace(
+    CLIP_ORIGINAL,
+    name="open-clip",
+    about="OpenCLIP",
+    keys={
+        **CLIP_ORIGINAL.keys,
+        "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.ls_1.gamma"),
+        "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.ls_2.gamma"),
+    },
+    ignored=(*CLIP_ORIGINAL.ignored[:-3], r"logit_bias", r"text\..*", r"attn_mask"),
+    fields={"norm_eps": 1e-5, "mlp": "gelu", "head": "projection", "class_token": True},
+    read=_open_clip,
+)
+"""Its keys are those of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
+file that tells neither is taken for OpenCLIP's, unless it has what only OpenAI's own files have."""

@@ -106,6 +106,27 @@ VIT_PYTORCH = Layout(
     lacks=_lacks,
     empty={"class_token": "cls_token"},
 )
+SIMPLE_VIT = Layout(
+    name="simple-vit",
+    about="vit-pytorch's SimpleViT",
+    keys={
+        **NORMED_PATCHES,
+        "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
+        "blocks.{i}.attention.layer.output.weight": Key(f"{BLOCK}.0.to_out.weight"),
+        **weight_and_bias(
+            {
+                "blocks.{i}.attention.norm": f"{BLOCK}.0.norm",
+                "blocks.{i}.mlp.norm": f"{BLOCK}.1.net.0",
+                "blocks.{i}.mlp.layer.expand": f"{BLOCK}.1.net.1",
+                "blocks.{i}.mlp.layer.contract": f"{BLOCK}.1.net.3",
+                "norm": "transformer.norm",
+                "head.linear": "linear_head",
+            }
+        ),
+    },
+    needs=("embedding.token_norm.weight", "head.linear.weight"),
+    fields={**FIELDS, "pool": "mean", "position": "sincos-2d-simple"},
+)
 VIT_PYTORCH_1_0 = Layout(
     name="vit-pytorch-1.0",
     about="vit-pytorch 1.0",

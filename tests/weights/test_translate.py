@@ -1,0 +1,93 @@
+"""Damaged weights: whatever is missing or of another shape, a file is read or refused, and never anything else."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.config import ViTConfig
+from vitrail.models.vit import ViT
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.translate import write
+
+PLAIN = {"image_size": 8, "patch_size": 4, "dim": 64, "depth": 2, "heads": 1, "mlp_dim": 128, "num_classes": 3}
+GATED = {"mlp": "swiglu", "mlp_dim": 176}
+LEARNED = ({}, {"num_classes": 0}, {"distillation_token": True}, {"pool": "mean"}, {"pool": "attention", "num_classes": 0})
+SCALED = {"pool": "class+mean", "layer_scale": 0.5}
+VECTOR = {"layer_scale": 0.5, "num_classes": 0}
+CLIP = {"embedding_norm": "tokens", "head": "projection", "norm_eps": 1e-5}
+TURNED = VECTOR | {"position": "rotary", "rotary_coordinates": "unit", "norm_eps": 1e-5}
+KINDS = (
+    *LEARNED,
+    *(kind | more | tokens for kind in (SCALED, VECTOR) for more in ({}, GATED) for tokens in ({}, {"registers": 2})),
+    CLIP | {"mlp": "quick-gelu"},
+    CLIP | {"mlp": "gelu"},
+    CLIP | {"head": "linear"},
+    {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5},
+    {"embedding_norm": "patches", "qkv_bias": False, "norm_eps": 1e-5, "pool": "mean", "position": "sincos-2d-simple"},
+    {"qkv_bias": False, "norm_eps": 1e-5},
+    {"position": "relative-per-block", "layer_scale": 0.5, "pool": "mean", "class_token": True, "final_norm": "pooled"},
+    TURNED,
+    TURNED | GATED,
+    {"position": "learned-1d+rotary", "rotary_base": 10_000.0, "pool": "mean", "final_norm": "pooled"},
+    {"embedding_norm": "projected", "norm_kind": "rms", "qkv_bias": False, "linear_bias": False, "pool": "mean", "norm_eps": 1e-5}
+    | GATED
+    | {"num_classes": 0},
+)
+"""Models of which every layout holds at least one."""
+
+
+def _states() -> dict[str, dict[str, torch.Tensor]]:
+    """Weights in every layout, by its name."""
+    states: dict[str, dict[str, torch.Tensor]] = {}
+    for kind in KINDS:
+        config = ViTConfig.read({**PLAIN, **kind})
+        state = {name: torch.zeros_like(tensor) for name, tensor in ViT(config).state_dict().items()}
+        for name, layout in LAYOUTS.items():
+            if name not in states:
+                try:
+                    states[name] = write(state, config, layout)
+                except ConfigError:
+                    continue
+    return states
+
+
+STATES = _states()
+
+
+def test_every_layout_is_among_the_examples():
+    assert STATES.keys() == LAYOUTS.keys()
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_damaged_weights_are_read_or_refused(data):
+    state = dict(STATES[data.draw(st.sampled_from(sorted(STATES)))])
+    names = sorted(state)
+    for name in data.draw(st.lists(st.sampled_from(names), max_size=3)):
+        state.pop(name, None)
+    shapes = st.lists(st.sampled_from([0, 1, 2, 3, 4, 64, 128]), max_size=5).filter(
+        lambda shape: torch.Size(shape).numel() < 2**20
+    )
+    for name in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2)):
+        state[name] = torch.zeros(data.draw(shapes))
+    if data.draw(st.booleans()):  # keys of another layout between them
+        state |= dict(list(STATES[data.draw(st.sampled_from(sorted(STATES)))].items())[: data.draw(st.integers(1, 5))])
+    changes = Changes(image_size=data.draw(st.sampled_from([None, (8, 8), (3, 64)])))
+    with suppress(ModelFileError, ConfigError):
+        build(Checkpoint(Path("weights.safetensors"), state), changes)
+
+
+@pytest.mark.parametrize("shape", [(), (64,), (64, 3, 4, 4, 1)], ids=str)
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_a_projection_of_another_rank_is_refused(name, shape):
+    state = dict(STATES[name])
+    key = next(key for key in state if state[key].shape.numel() == 64 * 48)
+    state[key] = torch.zeros(shape)
+    with pytest.raises(ModelFileError):
+        build(Checkpoint(Path("weights.safetensors"), state))
