@@ -105,9 +105,21 @@ def own_heads(config: ViTConfig) -> str:
     return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
 
 
-def own_heads_or_no_bias(config: ViTConfig) -> str:
-    """Says so of such heads, and of queries, keys and values without a bias."""
-    return own_heads(config) or ("" if config.qkv_bias else "projections without a bias")
+def unusual_parts(config: ViTConfig) -> str:
+    """Says what a model has that the plain ViT of most libraries has not."""
+    if config.norm_kind != "layer" or config.norm != "pre" or config.attention_norm or config.mlp_norm:
+        return "such norms"
+    return "" if config.linear_bias else "layers without a bias"
+
+
+def not_plain(config: ViTConfig) -> str:
+    """Says so of unusual parts, and of heads of a width of their own."""
+    return unusual_parts(config) or own_heads(config)
+
+
+def not_plain_or_no_bias(config: ViTConfig) -> str:
+    """Says so of these, and of queries, keys and values without a bias."""
+    return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
 
 
 def words(text: str) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """vit-pytorch's ViT with random weights: today's, and earlier versions installed beside it."""
 
 import pytest
+import vit_pytorch
 from safetensors.torch import load_file
 from sweep.vit_pytorch_versions import vit_pytorch_class
 from torch import nn

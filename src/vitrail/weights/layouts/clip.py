@@ -8,7 +8,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.config import ViTConfig
 from vitrail.parts.positions import Interpolation
 from vitrail.settings import brief
-from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, own_heads_or_no_bias, weight_and_bias, words
+from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, not_plain_or_no_bias, weight_and_bias, words
 from vitrail.weights.tensor_files import OPEN_CLIP_CONFIG
 from vitrail.weights.translate import described
 
@@ -42,7 +42,7 @@ CLIP_ORIGINAL = Layout(
     ),  # its model of texts, and three numbers that only OpenAI's own files have
     needs=("position.embedding", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
-    lacks=own_heads_or_no_bias,
+    lacks=not_plain_or_no_bias,
     colours=CLIP_COLOURS,
     interpolation=Interpolation(antialias=False),  # it has none of its own; this is transformers'
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from vitrail.parts.positions import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, own_heads_or_no_bias, weight_and_bias
+from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, weight_and_bias
 from vitrail.weights.layouts.timm import TIMM
 
 COLOURS = replace(IMAGENET, resampling="bicubic")
@@ -25,7 +25,7 @@ DINO = replace(
     aliases=WRAPPED,
     ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),
     fields={"norm_eps": 1e-6},
-    lacks=own_heads_or_no_bias,
+    lacks=not_plain_or_no_bias,
     colours=COLOURS,
 )
 
@@ -47,7 +47,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
         needs=(*TIMM.needs, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
         fields={"norm_eps": 1e-6},
-        lacks=own_heads_or_no_bias,
+        lacks=not_plain_or_no_bias,
         activations={"swiglu": "swiglu"} if swiglu else {},
         colours=COLOURS,
         interpolation=Interpolation(antialias=registers),

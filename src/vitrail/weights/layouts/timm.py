@@ -17,7 +17,7 @@ from vitrail.weights.layout import (
     Layout,
     Turned,
     WithoutKeyBias,
-    own_heads_or_no_bias,
+    not_plain_or_no_bias,
     weight_and_bias,
     words,
 )
@@ -542,7 +542,7 @@ MAE_ORIGINAL = replace(
     needs=(*TIMM.needs, "class_token"),
     fields={"norm_eps": 1e-6},
     activations={},
-    lacks=own_heads_or_no_bias,
+    lacks=not_plain_or_no_bias,
     ignored=(r"decoder_.*", r"mask_token"),
     read=None,
     describe=None,

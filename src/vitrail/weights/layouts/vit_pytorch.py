@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.config import ViTConfig
-from vitrail.weights.layout import Flat, Key, Layout, weight_and_bias
+from vitrail.weights.layout import Flat, Key, Layout, unusual_parts, weight_and_bias
 
 BLOCK = "transformer.layers.{i}"
 
@@ -75,9 +75,9 @@ FIELDS = {"norm_eps": 1e-5, "head_dim": 64}
 
 def _lacks(config: ViTConfig) -> str:
     """One head as wide as a token has no projection behind it there."""
-    return (
-        "output projection behind one head as wide as a token" if config.heads == 1 and _head_width(config) == config.dim else ""
-    )
+    if config.heads == 1 and _head_width(config) == config.dim:
+        return "output projection behind one head as wide as a token"
+    return unusual_parts(config)
 
 
 NORMED = ("position.embedding", "embedding.patch_norm.weight")
