@@ -127,6 +127,14 @@ def test_merging_that_is_searched_stays_within_the_drop(model, pictures, tmp_pat
     assert observer.notes[-1] == "no merging loses less than -100 points"
 
 
+@pytest.mark.parametrize(("lost", "kept"), [((0.4, 0.4), True), ((0.4, 0.6), False), ((0.6, 0.4), False)])
+def test_merging_may_lose_neither_accuracy_nor_certainty_beyond_the_drop(lost, kept, model, pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(shipping, "points_lost", lambda before, after: lost)
+    monkeypatch.setattr(shipping, "surely_lost", lambda *found: 0.0)
+    _, figures = shipping.export(model, tmp_path / "out", to="openvino", calibrate=pictures, merge=None, max_drop=0.5)
+    assert any(figures["token_merging"]) == kept
+
+
 def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(model, pictures, tmp_path, monkeypatch):
     lost = iter([3.0, 0.6, 0.4])
     monkeypatch.setattr(shipping, "strongest", lambda config, allowed: shipping.weaker(config, (4, 4))[0])
