@@ -273,6 +273,7 @@ class Layout:
         aliases: regular expressions of other spellings of their keys, to those in the tables.
         ignored: regular expressions of their keys that the model does not need.
         needs: our parameters without which a model is none of this layout.
+        twin: the name of another layout of the same keys, which nothing in a file tells from this one.
         fields: what the configuration is where neither shapes nor a description tell.
         defaults: what a ``config.json`` of one of the ``model_types`` means where it leaves something out.
         described: fields of our configuration by the name they have in the ``config.json`` of this layout.
@@ -306,6 +307,7 @@ class Layout:
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("position.embedding",)
+    twin: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     described: Mapping[str, str] = field(default_factory=dict)

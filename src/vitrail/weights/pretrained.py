@@ -240,7 +240,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
-    guessed = "" if checkpoint.config else guesses(model, told)
+    guessed = "" if checkpoint.config else guesses(model, told, None if name else layout)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     return Source(

@@ -108,6 +108,8 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
             hint=f"give the config.json that belongs to them, or say it: {untold[0]}=… in Python",
         )
     facts = {**layout.fields, **known, **match.facts(shapes)}
+    if "position.embedding" in layout.needs and "position.embedding" not in match.found:
+        image_size = image_size or (224, 224)  # any will do: what is missing is named later
     fields = architecture(match.shapes(shapes), facts, image_size=image_size)
     config = ViTConfig.read(fields, where="config")
     if config.mlp == "swiglu" and "swiglu" not in layout.activations:
@@ -315,14 +317,15 @@ GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
 """What weights do not tell, and a model answers otherwise by."""
 
 
-def guesses(config: ViTConfig, told: Mapping[str, Any]) -> str:
-    """What of a configuration nobody has told, in one line; nothing where all of it was."""
+def guesses(config: ViTConfig, told: Mapping[str, Any], layout: Layout | None = None) -> str:
+    """What of a configuration nobody has told, and of the layout if that was guessed; nothing where all of it was."""
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
     sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
     open_ = [name for name in GUESSED if name not in {*told, *sure}]
-    return ", ".join(f"{name} {getattr(config, name)}" for name in open_)
+    twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if layout and layout.twin else []
+    return ", ".join(twin + [f"{name} {getattr(config, name)}" for name in open_])
 
 
 EVERYWHERE = words(

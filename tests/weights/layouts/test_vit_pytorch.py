@@ -5,6 +5,7 @@ import vit_pytorch
 from safetensors.torch import load_file
 from sweep.vit_pytorch_versions import vit_pytorch_class
 from torch import nn
+from vit_pytorch.vit_detpool import ViTDetPool
 
 from vitrail.errors import ModelFileError
 from vitrail.weights.convert import convert
@@ -96,3 +97,21 @@ def test_simple_vit_does_not_tell_the_size_of_its_images(randomized, kept):
     with pytest.raises(ModelFileError, match="do not tell the size") as error:
         from_pretrained(kept(randomized(vit_pytorch.SimpleViT(**SMALL)).state_dict()))
     assert "image_size" in (error.value.hint or "")
+
+
+def test_two_versions_of_the_same_keys_are_told_apart_by_name_alone(randomized, kept, capsys):
+    file = kept(randomized(build("0.6.8")).state_dict())
+    from_pretrained(file)
+    assert "guessed, as the file does not say: layout vit-pytorch-early (vit-pytorch-0.5 has" in capsys.readouterr().err
+    from_pretrained(file, layout="vit-pytorch-early")
+    assert "layout" not in capsys.readouterr().err
+
+
+def test_a_mean_with_the_class_token_in_it_is_refused(randomized, kept):
+    with pytest.raises(ModelFileError, match="reads class, not mean"):
+        from_pretrained(kept(randomized(build("1.0.2")).state_dict()), pool="mean")
+
+
+def test_another_model_of_the_same_keys_is_refused(randomized, kept):
+    with pytest.raises(ModelFileError):
+        from_pretrained(kept(randomized(ViTDetPool(**SMALL)).state_dict()))

@@ -122,6 +122,7 @@ OPEN_CLIP = replace(
     CLIP_ORIGINAL,
     name="open-clip",
     about="OpenCLIP",
+    twin="clip-original",
     keys={
         **CLIP_ORIGINAL.keys,
         "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.ls_1.gamma"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.config import ViTConfig
-from vitrail.weights.layout import Flat, Key, Layout, unusual_parts, weight_and_bias
+from vitrail.weights.layout import Flat, Key, Layout, Shape, unusual_parts, weight_and_bias
 
 BLOCK = "transformer.layers.{i}"
 
@@ -22,6 +22,15 @@ class FlatVector(Key):
 
     def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
         return [tensor.reshape(config.channels, *config.patch_size).permute(1, 2, 0).flatten()]
+
+
+@dataclass(frozen=True)
+class Row(Key):
+    """A token as a table of one row; one without rows is of another of vit-pytorch's models, which has the same keys."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        rows, dim = shapes[0]
+        return rows, dim
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ VIT_PYTORCH = Layout(
     name="vit-pytorch",
     about="vit-pytorch",
     keys={
-        "class_token": Key("cls_token", ndim=2),
+        "class_token": Row("cls_token", ndim=2),
         "position.embedding": Key("pos_embedding"),
         **NORMED_PATCHES,
         "blocks.{i}.attention.layer.qkv.weight": Key(f"{BLOCK}.0.to_qkv.weight"),
@@ -133,14 +142,21 @@ VIT_PYTORCH_1_0 = Layout(
     keys={**TOKENS, **NORMED_PATCHES, **WRAPPED},
     needs=NORMED,
     fields=FIELDS,
+    pools=("class",),
     lacks=_lacks,
 )
 VIT_PYTORCH_0_16 = Layout(
-    name="vit-pytorch-0.16", about="vit-pytorch 0.16 to 0.40", keys={**TOKENS, **PATCHES, **WRAPPED}, fields=FIELDS, lacks=_lacks
+    name="vit-pytorch-0.16",
+    about="vit-pytorch 0.16 to 0.40",
+    keys={**TOKENS, **PATCHES, **WRAPPED},
+    fields=FIELDS,
+    pools=("class",),
+    lacks=_lacks,
 )
 VIT_PYTORCH_EARLY = Layout(
     name="vit-pytorch-early",
     about="vit-pytorch 0.6",
+    twin="vit-pytorch-0.5",
     keys={
         **TOKENS,
         "embedding.projection.weight": Flat("patch_to_embedding.weight"),
@@ -149,11 +165,13 @@ VIT_PYTORCH_EARLY = Layout(
     },
     fields=FIELDS,
     lacks=_lacks,
+    pools=("class",),  # the mean of these times has the class token in it
 )
 VIT_PYTORCH_0_5 = replace(
     VIT_PYTORCH_EARLY,
     name="vit-pytorch-0.5",
     about="vit-pytorch 0.5",
+    twin="",
     keys={
         **VIT_PYTORCH_EARLY.keys,
         "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
