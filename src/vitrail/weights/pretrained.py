@@ -66,7 +66,7 @@ class Checkpoint:
         folder = path if path.is_dir() else path.parent
         file = _weights_in(folder, trust_pickle) if path.is_dir() else path
         config = _description(file)
-        described_apart = (folder / PREPROCESSOR).exists() and "pretrained_cfg" not in config
+        described_apart = (folder / PREPROCESSOR).exists() and "model_cfg" not in config  # which OpenCLIP has in one file
         preprocessor = read_json(folder / PREPROCESSOR) if described_apart else None
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
