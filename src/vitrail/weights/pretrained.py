@@ -75,7 +75,7 @@ class Checkpoint:
         folder = path if path.is_dir() else path.parent
         file = _weights_in(folder, trust_pickle) if path.is_dir() else path
         config = _description(file)
-        preprocessor = None if "pretrained_cfg" in config else _preprocessor(folder)
+        preprocessor = None if "model_cfg" in config else _preprocessor(folder)  # which OpenCLIP has in one file
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
         return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
