@@ -3,6 +3,7 @@
 python benchmarks/digits_seeds.py
 """
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -39,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

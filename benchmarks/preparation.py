@@ -6,6 +6,7 @@ The model is timm's NAME (vit_tiny_patch16_224) with WEIGHTS, a file of safetens
 transform of that name. Prints for how many images the class is the same, and how far the pixels are apart, in levels of 256.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from peers import declare_operators
 OPERATORS = declare_operators()  # timm imports torchvision
 
 
-def main(data: str, weights: str, name: str = "vit_tiny_patch16_224") -> None:
+def main(data: str, weights: str, name: str) -> None:
     import timm
     from timm.data import create_transform, resolve_data_config
 
@@ -46,4 +47,8 @@ def main(data: str, weights: str, name: str = "vit_tiny_patch16_224") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="a folder or a table of images")
+    parser.add_argument("weights", help="a file of safetensors")
+    parser.add_argument("name", nargs="?", default="vit_tiny_patch16_224", help="a model of timm's")
+    main(**vars(parser.parse_args()))

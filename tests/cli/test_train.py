@@ -57,6 +57,8 @@ def at(settings, dotted):
 
 COMPANIONS = {
     ("model.embedding_norm", "patches"): ("--model.embedding", "conv"),
+    ("model.embedding_norm", "projected"): ("--model.embedding", "conv"),
+    ("model.crop_remainder", True): ("--model.embedding", "conv"),
     ("model.distillation_token", True): ("--model.pool", "class"),
     ("training.tune", "head"): ("--from", "RUN"),
     ("training.tune", "lora"): ("--from", "RUN"),

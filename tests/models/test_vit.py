@@ -155,8 +155,8 @@ def test_it_learns_one_batch_by_heart(case):
 
 
 SINGLE = [case for case in choices() if case not in TOGETHER]
-SAME = [{"embedding": "linear"}]
-"""What is another way to the same numbers."""
+SAME = [{"embedding": "linear"}, {"crop_remainder": True}]
+"""What is another way to the same numbers, or allows more."""
 
 
 def fingerprint(model: ViT) -> tuple[dict[str, torch.Size], list[float]]:
@@ -178,7 +178,15 @@ def test_every_field_changes_the_model():
             continue
         assert fingerprint(model) != fingerprint(plain), f"{case} changes nothing"
         seen |= case.keys()
-    assert seen == ViTConfig.model_fields.keys()
+    assert seen | {"crop_remainder"} == ViTConfig.model_fields.keys()  # which allows sizes, and changes no others
+
+
+def test_what_remains_behind_the_last_whole_patch_is_left_out():
+    model = randomized(small(image_size=(18, 19), patch_size=4, crop_remainder=True))
+    images = images_for(model, 2, torch.float64)
+    whole = randomized(small(image_size=16, patch_size=4))
+    whole.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(images), whole(images[..., :16, :16]))
 
 
 def test_a_model_without_qkv_bias_has_none():

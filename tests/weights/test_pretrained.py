@@ -233,7 +233,7 @@ def test_nothing_is_overwritten_and_a_file_says_what_it_is(file, tmp_path):
 def test_a_model_that_a_layout_cannot_hold_is_refused_with_the_reason(tmp_path, trained):
     for fields, layout, words in (
         ({"registers": 1}, "vit", "no place for registers"),
-        ({"position": "rotary"}, "timm", "not without position.embedding"),
+        ({"position": "learned-2d"}, "timm", "not without position.embedding"),
         ({"pool": "mean"}, "vit", "no place|pool"),
         ({"mlp": "gelu-tanh"}, "torchvision", "mlp is gelu-tanh, there gelu"),
         ({"mlp": "swiglu"}, "torchvision", "no SwiGLU"),

@@ -122,6 +122,12 @@ def not_plain_or_no_bias(config: ViTConfig) -> str:
     return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
 
 
+def not_square(config: ViTConfig) -> str:
+    """Says so where images or patches are no squares."""
+    sides = {len(set(config.image_size)), len(set(config.patch_size))}
+    return "images or patches that are not square" if 2 in sides else ""
+
+
 def words(text: str) -> frozenset[str]:
     """The words of a text, for long tables of names."""
     return frozenset(text.split())

@@ -38,7 +38,6 @@ OWN_CROP = {"crop_ratio": 224 / 256}
 """What the authors of DINO and MAE evaluate with; timm has another for its copies."""
 EXPECTED = {
     "timm": lambda: of_timm("vit_base_patch16_224.augreg_in21k_ft_in1k"),
-    "timm-pooled": lambda: of_timm("vit_base_patch16_224.augreg_in21k_ft_in1k"),
     "dino": lambda: replace(of_timm("vit_base_patch16_224.dino"), **OWN_CROP),
     "dinov2-original": lambda: replace(of_timm("vit_base_patch14_dinov2.lvd142m"), **OWN_CROP),
     "mae-original": lambda: replace(of_timm("vit_base_patch16_224.mae"), **OWN_CROP),

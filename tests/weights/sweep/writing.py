@@ -186,7 +186,7 @@ def _resnet(config: ViTConfig) -> nn.Module:
     return net if config.resnet_depths else net.stem
 
 
-def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module:
+def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module | None:
     """Files of a paper's authors, by timm, which reads them all; with what such files mean, whatever our model is."""
     fields: dict = {
         "img_size": config.image_size,
@@ -198,6 +198,8 @@ def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module:
         "num_heads": config.heads,
         "mlp_ratio": config.mlp_dim / config.dim,
     }
+    if layout == "google" and config.head == "mlp":
+        return None  # timm does not read the hidden layer of the head
     if layout == "google":
         fields["global_pool"] = {"class": "token", "mean": "avg", "attention": "map"}[config.pool]
         fields["class_token"] = config.pool == "class"

@@ -8,7 +8,11 @@ from vitrail.weights.layouts.timm import TIMM
 
 COLOURS = replace(IMAGENET, resampling="bicubic")
 PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
-PLAIN = {name: key for name, key in TIMM.keys.items() if name.startswith(PARTS)} | weight_and_bias({"norm": "norm"})
+UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
+"""What timm knows, and these do not."""
+PLAIN = {
+    name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
+} | weight_and_bias({"norm": "norm"})
 WRAPPED = {r"^(module\.)?(backbone\.)?": ""}
 
 DINO = replace(

@@ -16,6 +16,7 @@ from vitrail.weights.layout import (
     WithoutKeyBias,
     not_plain,
     not_plain_or_no_bias,
+    not_square,
     own_heads,
     thirds,
     weight_and_bias,
@@ -107,6 +108,7 @@ MAE = replace(
         norm_pix_loss
         """
     ),
+    lacks=lambda config: not_plain(config) or not_square(config),
     model_types=("vit_mae",),
     classes=("", "ViTMAEModel"),
     colours=replace(IMAGENET, resampling="bilinear", fit="squash", crop_ratio=1.0),

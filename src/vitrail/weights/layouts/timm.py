@@ -533,12 +533,17 @@ BEIT = replace(
 )
 
 MAE_PARTS = ("class_token", "position.", "embedding.projection", "blocks.", "norm.", "head.")
+NOT_OF_MAE = (".scale.", "query_norm", "key_norm", "output_norm", "layer.norm")
 MAE_ORIGINAL = replace(
     TIMM,
     name="mae-original",
     about="the encoder of the original MAE",
     family="",
-    keys={name: key for name, key in TIMM.keys.items() if name.startswith(MAE_PARTS) and ".scale." not in name},
+    keys={
+        name: key
+        for name, key in TIMM.keys.items()
+        if name.startswith(MAE_PARTS) and not any(part in name for part in NOT_OF_MAE)
+    },
     needs=(*TIMM.needs, "class_token"),
     fields={"norm_eps": 1e-6},
     activations={},

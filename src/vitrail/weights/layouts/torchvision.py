@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from vitrail.parts.positions import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, weight_and_bias
+from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, not_square, weight_and_bias
 
 BLOCK = "encoder.layers.encoder_layer_{i}"
 
@@ -35,7 +35,7 @@ TORCHVISION = Layout(
     fields={"norm_eps": 1e-6},
     pools=("class",),
     needs=("position.embedding", "class_token"),
-    lacks=not_plain_or_no_bias,
+    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     colours=replace(IMAGENET, resampling="bilinear"),
     interpolation=Interpolation(antialias=False, align_corners=True),
 )
