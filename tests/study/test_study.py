@@ -13,12 +13,16 @@ from PIL import Image
 
 import vitrail
 from vitrail.data.items import Item
+from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.study.subjects import labelled_subjects, plain_subjects
 from vitrail.training.observer import Observer
 
-DIGITS = {"training.epochs": 12, "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128}
+DIGITS = {
+    "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
+    "augmentation.rotation": 0, "preparation": Preparation.standard((16, 16), 1).model_dump(),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
