@@ -162,7 +162,7 @@ def _vit_pytorch(file: Path, version: str | None, config: ViTConfig) -> nn.Modul
         mlp_dim=config.mlp_dim,
         channels=config.channels,
         pool="cls" if config.pool == "class" else config.pool,
-        **({} if version in ("0.5.1", "0.6.8") else {"dim_head": config.head_dim or config.dim // config.heads}),
+        dim_head=config.head_dim or config.dim // config.heads,
     )
     if not config.num_classes:
         if isinstance(model.mlp_head, nn.Sequential):  # of the last norm and a linear layer
@@ -211,6 +211,8 @@ def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module | 
         model.load_pretrained(str(file))
         return model
     state = load_file(file)
+    if layout in ("clip-original", "open-clip") and not config.num_classes:
+        state = {f"visual.{name}": tensor for name, tensor in state.items()}  # by which timm knows them
     if layout == "clip-original":
         fields |= {"pre_norm": True, "norm_layer": partial(nn.LayerNorm, eps=1e-5), "act_layer": "quick_gelu"}
     elif layout == "mae-original":

@@ -40,7 +40,7 @@ CLIP_ORIGINAL = Layout(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
         r"input_resolution", r"context_length", r"vocab_size",
     ),  # its model of texts, and three numbers that only OpenAI's own files have
-    needs=("position.embedding", "embedding_norm.weight"),
+    needs=("position.embedding", "class_token", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     lacks=not_plain_or_no_bias,
     colours=CLIP_COLOURS,

@@ -15,6 +15,8 @@ PLAIN = {
 } | weight_and_bias({"norm": "norm"})
 WRAPPED = {r"^(module\.)?(backbone\.)?": ""}
 
+NEEDED = (*TIMM.needs, "class_token")
+
 DINO = replace(
     TIMM,
     name="dino",
@@ -29,6 +31,7 @@ DINO = replace(
     aliases=WRAPPED,
     ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),
     fields={"norm_eps": 1e-6},
+    needs=NEEDED,
     lacks=not_plain_or_no_bias,
     colours=COLOURS,
 )
@@ -49,7 +52,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         keys=keys,
         aliases={**WRAPPED, r"^blocks\.\d+\.(\d+)\.": r"blocks.\1."},  # blocks in chunks, as its training keeps them
         ignored=(r"mask_token", r"(dino_head|ibot_head)\..*"),
-        needs=(*TIMM.needs, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
+        needs=(*NEEDED, "blocks.0.attention.scale.gamma", *(("registers",) * registers)),
         fields={"norm_eps": 1e-6},
         lacks=not_plain_or_no_bias,
         activations={"swiglu": "swiglu"} if swiglu else {},

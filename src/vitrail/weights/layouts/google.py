@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.config import ViTConfig
-from vitrail.weights.layout import Colours, Joined, Key, Layout, Shape, Transposed, not_plain
+from vitrail.weights.layout import Colours, Joined, Key, Layout, Shape, Transposed, not_plain_or_no_bias
 
 BLOCK = "Transformer/encoderblock_{i}"
 ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
@@ -76,7 +76,7 @@ UNIT = "block{S}/unit{J}"
 GOOGLE = Layout(
     name="google",
     about="Google's Flax",
-    lacks=not_plain,
+    lacks=not_plain_or_no_bias,
     keys={
         "class_token": Key("cls", ndim=3),
         "position.embedding": Key("Transformer/posembed_input/pos_embedding", ndim=3),

@@ -88,6 +88,7 @@ VIT = Layout(
     harmless=words("pooler_act pooler_output_size"),
     pools=("class",),
     activations=ACTIVATIONS,
+    needs=("position.embedding", "class_token"),
     lacks=not_plain,
     model_types=("vit",),
     classes=("ViTForImageClassification", "ViTModel"),
@@ -144,6 +145,7 @@ MSN = replace(
 
 IJEPA = replace(
     VIT,
+    needs=("position.embedding",),
     name="ijepa",
     about="transformers' I-JEPA",
     prefix="ijepa.",
@@ -448,7 +450,7 @@ SIGLIP = Layout(
             }
         ),
     },
-    needs=(*VIT.needs, "pool.query"),
+    needs=("position.embedding", "pool.query"),
     ignored=TEXT,
     fields={"norm_eps": 1e-6, "mlp": "gelu-tanh"},
     defaults=DEFAULTS,
@@ -456,7 +458,7 @@ SIGLIP = Layout(
     harmless=TOWERS,
     fixed={"vision_use_head": (True,)},
     activations=ACTIVATIONS,
-    lacks=not_plain_or_no_bias,
+    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     model_types=("siglip_vision_model", "siglip"),
     classes=("", "SiglipVisionModel"),
     colours=Colours(fit="squash"),
@@ -482,7 +484,7 @@ CLIP = Layout(
     described=TOWER_DESCRIBED,
     harmless=TOWERS,
     activations=ACTIVATIONS,
-    lacks=not_plain_or_no_bias,
+    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     model_types=(
         "clip_vision_model", "clip", "metaclip_2_vision_model", "metaclip_2", "altclip_vision_model", "altclip",
         "chinese_clip_vision_model", "chinese_clip",
