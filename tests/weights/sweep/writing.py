@@ -213,8 +213,9 @@ def _original(file: Path, layout: str | None, config: ViTConfig) -> nn.Module | 
     state = load_file(file)
     if layout in ("clip-original", "open-clip") and not config.num_classes:
         state = {f"visual.{name}": tensor for name, tensor in state.items()}  # by which timm knows them
-    if layout == "clip-original":
-        fields |= {"pre_norm": True, "norm_layer": partial(nn.LayerNorm, eps=1e-5), "act_layer": "quick_gelu"}
+    if layout in ("clip-original", "open-clip"):
+        act = "quick_gelu" if layout == "clip-original" else "gelu"
+        fields |= {"pre_norm": True, "norm_layer": partial(nn.LayerNorm, eps=1e-5), "act_layer": act}
     elif layout == "mae-original":
         fields["global_pool"] = "avg" if config.final_norm == "pooled" else "token"
     elif layout != "dino":
