@@ -104,7 +104,7 @@ def test_a_share_of_images_with_several_labels_is_that_share():
 
 
 def test_data_without_splits_gives_a_fifth_to_test_and_a_tenth_to_validation():
-    items = [Item(f"{i}", np.zeros((2, 2), np.uint8), i % 2) for i in range(100)]
+    items = [Item(f"{i}", np.full((2, 2), i, np.uint8), i % 2) for i in range(100)]
     dealt = with_splits(Contents("source", ["a", "b"], {"all": items}), 0, None).splits
     assert {split: len(found) for split, found in dealt.items()} == {"train": 70, "val": 10, "test": 20}
     only_training = with_splits(Contents("source", ["a", "b"], {"train": items}), 0, None).splits
