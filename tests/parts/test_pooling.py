@@ -58,3 +58,13 @@ def test_attention_pooling_does_not_mind_the_order_of_the_tokens():
 def test_attention_pooling_starts_with_a_small_query():
     query = AttentionPooling(64, 2, 12).query
     assert 0.01 < query.std() < 0.03
+
+
+@pytest.mark.parametrize("left_out", [1, 3])
+def test_attention_pooling_that_leaves_tokens_out_is_that_of_the_others(left_out):
+    torch.manual_seed(0)
+    some = AttentionPooling(8, 2, 12, left_out=left_out).double()
+    whole = AttentionPooling(8, 2, 12).double()
+    whole.load_state_dict(some.state_dict())
+    tokens = torch.randn(2, 7, 8, dtype=torch.float64)
+    torch.testing.assert_close(some(tokens), whole(tokens[:, left_out:]))
