@@ -14,7 +14,7 @@ import sys
 import tempfile
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +89,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="vitrail-mutants-") as place:
         clean = Path(place, "clean")
         _copy_project(clean)
-        suites = sorted({mutant.tests for mutant in wanted})
+        suites = _by_file({test for mutant in wanted for test in mutant.tests})
         broken = [
             f"without any mutant the tests fail: {' '.join(suites[number])}\n{output}"
             for number, code, output in _tried(clean, [(None, suite) for suite in suites], options.jobs)
@@ -107,6 +107,14 @@ def main() -> int:
                     print(f"its tests neither passed nor failed ({code}):\n{output}", flush=True)
     print(f"{len(wanted) - lived} killed, {lived} lived")
     return int(lived > 0)
+
+
+def _by_file(tests: Iterable[str]) -> list[tuple[str, ...]]:
+    """The tests of each file, or the file itself where all of it is asked for."""
+    files: dict[str, list[str]] = {}
+    for test in sorted(tests):
+        files.setdefault(test.partition("::")[0], []).append(test)
+    return [(file,) if file in own else tuple(own) for file, own in files.items()]
 
 
 def _import_libraries() -> None:
