@@ -1,5 +1,6 @@
 """Folders become classes and splits."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from vitrail.errors import DataError
 
 
 def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
-    """A folder with ``count`` small images."""
+    """A folder with ``count`` small images, no two of them alike."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        Image.new("RGB", (2, 2)).save(folder / f"{number}{suffix}")
+        colour = hashlib.blake2b(f"{folder.name}/{number}".encode(), digest_size=12).digest()
+        Image.frombytes("RGB", (2, 2), colour).save(folder / f"{number}{suffix}")
     return folder
 
 

@@ -1,5 +1,6 @@
 """Folders and the digits become classes and splits, always the same ones."""
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from vitrail.errors import ConfigError, DataError
 
 
 def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
-    """A folder with ``count`` small images."""
+    """A folder with ``count`` small images, no two of them alike."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        Image.new("RGB", (2, 2)).save(folder / f"{number}{suffix}")
+        colour = hashlib.blake2b(f"{folder.name}/{number}".encode(), digest_size=12).digest()
+        Image.frombytes("RGB", (2, 2), colour).save(folder / f"{number}{suffix}")
     return folder
 
 

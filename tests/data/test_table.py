@@ -12,8 +12,8 @@ from vitrail.errors import DataError
 @pytest.fixture
 def table(tmp_path):
     """``table("image,label", "a.png,cat")`` writes a table beside ten images, a.png to j.png."""
-    for name in "abcdefghij":
-        Image.new("RGB", (2, 2)).save(tmp_path / f"{name}.png")
+    for number, name in enumerate("abcdefghij"):
+        Image.new("RGB", (2, 2), (number, 0, 0)).save(tmp_path / f"{name}.png")
 
     def write(*lines: str, name: str = "labels.csv", encoding: str = "utf-8") -> Path:
         (tmp_path / name).write_bytes("\n".join(lines).encode(encoding))
