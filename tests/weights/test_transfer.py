@@ -1,5 +1,7 @@
 """A model starts from another one's weights: what may differ is made to fit, all else is refused in one go."""
 
+from typing import get_args
+
 import pytest
 import torch
 
@@ -166,7 +168,14 @@ def test_an_enlarged_image_in_enlarged_patches_gives_the_same_answer(embedding, 
 @pytest.mark.parametrize(("old", "new"), [(3, 1), (1, 3), (2, 6)])
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"embedding": "linear"}, {"embedding": "stem"}, {"embedding": "stem", "patch_size": 7, "image_size": 14}],
+    [
+        {},
+        {"embedding": "linear"},
+        {"embedding": "stem"},
+        {"embedding": "stem", "patch_size": 7, "image_size": 14},
+        {"embedding": "pooled-stem"},
+        {"embedding": "pooled-stem", "patch_size": 7, "image_size": 14},
+    ],
     ids=str,
 )
 def test_equal_channels_give_the_same_answer_whatever_their_number(fields, old, new, build):
@@ -175,6 +184,14 @@ def test_equal_channels_give_the_same_answer_whatever_their_number(fields, old, 
     grey = torch.randn(2, 1, *source.config.image_size)
     answers = [model(grey.expand(-1, model.config.channels, -1, -1)) for model in (source, target)]
     torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("embedding", get_args(ViTConfig.model_fields["embedding"].annotation))
+def test_with_every_embedding_a_model_starts_from_one_like_it(embedding, build):
+    source, target = build(0, embedding=embedding, num_classes=3), build(1, embedding=embedding, num_classes=5)
+    transfer(source, target, keep_head=False)
+    images = torch.randn(2, 1, *source.config.image_size)
+    torch.testing.assert_close(target.eval().encode(images), source.eval().encode(images))
 
 
 def test_of_a_resnet_the_first_convolution_alone_is_adapted_to_other_channels(build):
@@ -190,6 +207,7 @@ def test_of_a_resnet_the_first_convolution_alone_is_adapted_to_other_channels(bu
     "fields",
     [
         {"embedding": "stem"},
+        {"embedding": "pooled-stem"},
         {"embedding": "resnet", "resnet_width": 4, "resnet_depths": (1,), "image_size": 32, "patch_size": 16},
         {"embedding_norm": "patches"},
     ],

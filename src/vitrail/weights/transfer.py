@@ -28,7 +28,12 @@ MAY_DIFFER = TRAINING_ONLY | {
 HEADS = ("head", "head_distillation")
 FLAT = {"conv", "linear"}
 """Embeddings in which one matrix makes a token of a patch."""
-FIRST = ("embedding.resnet.root.0.weight", "embedding.layers.0.weight", "embedding.projection.weight")
+FIRST = (
+    "embedding.resnet.root.0.weight",
+    "embedding.layers.0.weight",
+    "embedding.first.0.weight",
+    "embedding.projection.weight",
+)
 """Convolutions that may see the image; the first that a model has does."""
 
 
