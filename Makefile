@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layouts mutants soak bench install clean
+.PHONY: help demo test lint types golden layouts mutants soak bench install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
 	@echo "make test    lint, types and the whole test suite"
 	@echo "make lint    only the lint; make types: only the types"
+	@echo "make golden BEFORE=COMMIT  train by that commit and by the working tree: the same weights, to the bit? (five minutes)"
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
 	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
@@ -26,6 +27,9 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	@$(BIN)/mypy
+
+golden: .venv/.dev
+	@$(BIN)/python tests/golden.py $(BEFORE) $(if $(ONLY),--only '$(ONLY)')
 
 layouts: .venv/.dev
 	@PYTHONPATH=tests:tests/weights OMP_NUM_THREADS=1 $(BIN)/python -m sweep $(if $(ONLY),--only '$(ONLY)') $(if $(JSON),--json $(JSON))
