@@ -1,6 +1,7 @@
 """A graph answers as the model does, for any number of images, or it is not kept."""
 
 import sys
+import zipfile
 from functools import partial
 
 import numpy as np
@@ -113,6 +114,15 @@ def test_torchs_own_graph_is_that_of_the_model(trained, tmp_path):
     images = torch.randn(3, 3, 32, 32)
     torch.testing.assert_close(program.module()(images), trained.model(images), atol=1e-5, rtol=1e-5)
     assert Description.of(extra["vitrail"], where=tmp_path) == described(trained)
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino", "torch"])
+def test_nothing_written_names_the_folders_of_this_machine(trained, to, tmp_path):
+    export_graph(trained, described(trained), to, tmp_path)
+    (file,) = tmp_path.glob("model.pt2") if to == "torch" else [graph_of(tmp_path)]
+    contents = [file.read_bytes()] if to != "torch" else [zipfile.ZipFile(file).read(n) for n in zipfile.ZipFile(file).namelist()]
+    source = exporting.__file__.encode()
+    assert not any(source in content or torch.__file__.encode() in content for content in contents)
 
 
 def test_what_the_graph_says_of_itself_is_complete(tmp_path):

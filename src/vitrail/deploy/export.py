@@ -91,7 +91,10 @@ def trace(
         names = enumerate(("rows", "columns"), 2)
         unknown |= {i: steps[i - 2] * torch.export.Dim(name, min=2, max=MOST_PATCHES) for i, name in names}
     with explained("the model cannot be traced"), torch.no_grad():
-        return torch.export.export(network.eval(), (images,), dynamic_shapes=(unknown,), strict=False)
+        program = torch.export.export(network.eval(), (images,), dynamic_shapes=(unknown,), strict=False)
+    for node in program.graph.nodes:  # a graph goes to others, whom the folders of this machine do not concern
+        node.meta.pop("stack_trace", None)
+    return program
 
 
 def to_openvino(program: torch.export.ExportedProgram) -> Any:
