@@ -34,7 +34,7 @@ from vitrail.data.items import ImageData
 from vitrail.data.order import shuffled
 from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.merging import schedule
-from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import quickest_precision
 from vitrail.shipping import BATCH, export
 
 CROPS = (7 / 8, 3 / 4)

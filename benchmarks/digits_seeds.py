@@ -15,7 +15,8 @@ import side_by_side
 import torch
 
 import vitrail
-from vitrail.training.run_folder import RunFolder, processor_name
+from vitrail.runtime.environment import processor_name
+from vitrail.training.run_folder import RunFolder
 
 SEEDS = range(10)
 

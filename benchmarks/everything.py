@@ -21,7 +21,7 @@ import torch
 import training_step
 
 from vitrail.files import write_text
-from vitrail.training.run_folder import processor_name
+from vitrail.runtime.environment import processor_name
 
 PEERS = ("torch", "timm", "transformers", "torchvision", "vit-pytorch", "onnxruntime", "openvino")
 FILE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

@@ -13,7 +13,7 @@ import torch
 
 from vitrail.api import open_answerer, predict_each
 from vitrail.data.sources import image_files
-from vitrail.training.memory import kept_memory
+from vitrail.runtime.memory import kept_memory
 
 BATCH = 32
 

@@ -11,7 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import declare_operators
-from vitrail.training.memory import kept_memory
+from vitrail.runtime.memory import kept_memory
 
 OPERATORS = declare_operators()  # timm and vit-pytorch import torchvision
 

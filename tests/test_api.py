@@ -17,13 +17,13 @@ from vitrail.api import predict_each
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.deploy.answering import in_python
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import figures
 from vitrail.training import run_folder
-from vitrail.training.observer import Observer
 from vitrail.training.preparing import preparation_of, resolve_run
 from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.training.settings import nested
-from vitrail.training.signals import InterruptedRunError
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
 

@@ -25,7 +25,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): tree for path, tree in FILES.items()}
 every_module = pytest.mark.parametrize("name", MODULES)
 
-GROUND = {"errors", "checks", "settings", "files"}
+GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
@@ -35,6 +35,7 @@ ALLOWED = {
     "checks": {"errors"},
     "settings": {"errors"},
     "files": {"errors"},
+    "runtime": {"errors", "files"},
     "parts": {"errors", "checks"},
     "models": GROUND | {"parts"},
     "data": GROUND,

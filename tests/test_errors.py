@@ -6,7 +6,7 @@ import pytest
 
 import vitrail
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError, nearest, unknown
-from vitrail.training.signals import InterruptedRunError
+from vitrail.runtime.signals import InterruptedRunError
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from vitrail import api, benching, shipping
 from vitrail.deploy.answering import in_python
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.runtime.observer import Observer
 from vitrail.training.evaluation import Evaluation
-from vitrail.training.observer import Observer
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,9 +9,9 @@ import pytest
 
 from vitrail import api
 from vitrail.errors import ConfigError
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.signals import InterruptedRunError
 from vitrail.sweeping import sweep
-from vitrail.training.observer import Observer
-from vitrail.training.signals import InterruptedRunError
 
 OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
 

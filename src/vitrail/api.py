@@ -22,14 +22,18 @@ from vitrail.deploy.engines import answerer as engine_answerer
 from vitrail.deploy.engines import quickest
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder
-from vitrail.models.inference import Precision
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.runtime.environment import environment
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
+from vitrail.runtime.processes import ALONE, Processes, open_processes
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.study.cost import cost, totals
 from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.evaluation import Evaluation, evaluate_batches, pick_device
+from vitrail.training.evaluation import Evaluation, evaluate_batches
 from vitrail.training.loop import Trainer
-from vitrail.training.memory import kept_memory
-from vitrail.training.observer import Observer
 from vitrail.training.preparing import (
     check_images,
     complete,
@@ -41,11 +45,9 @@ from vitrail.training.preparing import (
     used,
     with_batch_size,
 )
-from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import RunFolder, default_folder, environment, free_folder, is_run, name_of, require_free
+from vitrail.training.run_folder import RunFolder, is_run
 from vitrail.training.settings import RunSettings, check_names, merge, nested
-from vitrail.training.signals import InterruptedRunError, remembered_signals
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
 
@@ -105,7 +107,7 @@ def train(
     observer = observer or Observer()
     with open_processes() as group:
         with group.together():
-            folder = group.told(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
+            folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
             teacher = open_teacher(resolved)
             source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
@@ -117,7 +119,7 @@ def train(
         source = used(source, bad, resolved)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
         with remembered_signals() as signals:
-            group.most(0)  # each hears signals before there is anything to lose
+            group.all_reduce_max(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
                 if group.first and (warning := leak_warning(source)):
@@ -202,7 +204,7 @@ def evaluate(
         precision, engine: as in `open_answerer`.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
-        group: the processes that do it together; see `vitrail.training.processes`.
+        group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     with group.together():
         answerer = open_answerer(model, precision, engine=engine)
@@ -475,13 +477,13 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
     group, source = trainer.group, trainer.data
-    group.most(0)  # the first process has written the model before any other reads it
+    group.all_reduce_max(0)  # the first process has written the model before any other reads it
     trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
     answerer = in_python(trained, device=trainer.device)
 
     def on_batch(images: int) -> None:
         observer.advance(images)
-        (number,) = group.most(trainer.signals.received)
+        (number,) = group.all_reduce_max(trainer.signals.received)
         if number:
             trainer.stop(number)
 
@@ -497,7 +499,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     if group.first:
         _report(trainer, trained, split, items, result, validation)
     trainer.finish(split=split, scores=result.scores())
-    (number,) = group.most(trainer.signals.received)
+    (number,) = group.all_reduce_max(trainer.signals.received)
     if number:
         what = "finished before it could be stopped"
         raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)

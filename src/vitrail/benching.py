@@ -17,14 +17,14 @@ from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import timed
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import path_of, whole_folder, write_json
-from vitrail.models.inference import Precision, quickest_precision
+from vitrail.runtime.device import Precision, quickest_precision
+from vitrail.runtime.memory import kept_memory, peak_memory
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import name_of, require_free
 from vitrail.shipping import SampleSets, certainty, samples_of, surely_lost
 from vitrail.study.figures import save
 from vitrail.study.pictures import frontier
 from vitrail.training.evaluation import Evaluation
-from vitrail.training.memory import kept_memory, peak_memory
-from vitrail.training.observer import Observer
-from vitrail.training.run_folder import name_of, require_free
 from vitrail.weights.folder import save_model
 from vitrail.weights.reference import open_model
 

@@ -15,9 +15,9 @@ from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.server.limits import Limits
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import path_of
-from vitrail.models.inference import Precision
+from vitrail.runtime.device import Precision
+from vitrail.runtime.output import name_of
 from vitrail.study.attention import head_maps
-from vitrail.training.run_folder import name_of
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 

@@ -22,11 +22,11 @@ from vitrail.deploy.merging import merging, strongest, weaker
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import whole_folder, write_json, write_text
-from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import quickest_precision
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.subjects import plain_subjects, unlabelled
 from vitrail.training.evaluation import Evaluation
-from vitrail.training.observer import Observer
-from vitrail.training.run_folder import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
 

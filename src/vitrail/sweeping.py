@@ -10,14 +10,15 @@ from typing import Any
 from vitrail import api
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.files import path_of, write_json
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import name_of, require_free
+from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
 from vitrail.study.comparison import Compared
 from vitrail.study.sweeps import OPERATIONS, SEED, write_sweep
-from vitrail.training.observer import Observer
 from vitrail.training.preparing import resolve_run
-from vitrail.training.run_folder import RunFolder, is_run, name_of, require_free
+from vitrail.training.run_folder import RunFolder, is_run
 from vitrail.training.settings import check_names, merge, nested
-from vitrail.training.signals import InterruptedRunError
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST = 1000

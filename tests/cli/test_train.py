@@ -257,7 +257,7 @@ def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags
 
 
 def test_resume_finishes_a_run(vitrail, pictures, tiny_flags, tmp_path):
-    from vitrail.training.observer import Observer
+    from vitrail.runtime.observer import Observer
 
     class Impatient(Observer):
         def step(self, epoch, sums):

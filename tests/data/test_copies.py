@@ -14,7 +14,7 @@ import vitrail
 from vitrail.data.copies import ENDING, leak_warning, same_files
 from vitrail.data.deal import deal
 from vitrail.data.sources import open_data
-from vitrail.training.observer import Observer
+from vitrail.runtime.observer import Observer
 
 SHARES = {"test": 0.2, "val": 0.1}
 

@@ -16,8 +16,8 @@ from vitrail.data.items import Item
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.observer import Observer
 from vitrail.study.subjects import labelled_subjects, plain_subjects
-from vitrail.training.observer import Observer
 
 DIGITS = {
     "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,

@@ -19,8 +19,8 @@ from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
+from vitrail.runtime.observer import Observer
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.observer import Observer
 
 
 class Told(Observer):

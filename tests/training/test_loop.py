@@ -14,9 +14,9 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.models.vit import last_linear
+from vitrail.runtime.observer import Observer, Sums
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
-from vitrail.training.observer import Observer, Sums
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.weights.reference import load_model
 

@@ -19,8 +19,8 @@ from together import CASES
 
 from vitrail import api
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.processes import Processes
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.processes import Processes
 
 KINDS = ("ddp", "fsdp")
 
@@ -172,8 +172,8 @@ def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, picture
 
 def test_alone_everything_is_ones_own():
     group = Processes()
-    assert group.first and group.part([1, 2, 3]) == [1, 2, 3] and group.most(1, 2) == [1, 2]
-    assert group.told("a") == "a" and group.gathered("a") == ["a"]
+    assert group.first and group.part([1, 2, 3]) == [1, 2, 3] and group.all_reduce_max(1, 2) == [1, 2]
+    assert group.broadcast("a") == "a" and group.all_gather("a") == ["a"]
     with pytest.raises(DataError, match="gone"), group.together():
         raise DataError("gone")
 

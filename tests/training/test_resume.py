@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.training import loop
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.observer import Observer
-from vitrail.training.signals import InterruptedRunError, remembered_signals
 
 CLOCK = ("seconds", "images_per_second")
 RICH = {
@@ -153,7 +153,7 @@ def test_signals_are_remembered_and_a_second_one_that_is_no_echo_stops_at_once(n
         assert signals.received == number
         os.kill(os.getpid(), number)  # from somebody else who passes it on
         time.sleep(0.01)
-        monkeypatch.setattr("vitrail.training.signals.ECHO", 0.0)
+        monkeypatch.setattr("vitrail.runtime.signals.ECHO", 0.0)
         os.kill(os.getpid(), number)
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 

@@ -13,8 +13,9 @@ import yaml
 from vitrail import api
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
-from vitrail.training.observer import Observer
-from vitrail.training.run_folder import RunFolder, name_of, require_free
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import name_of, require_free
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model
 

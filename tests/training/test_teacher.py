@@ -13,7 +13,7 @@ from vitrail.data.sources import ImageData
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.config import ViTConfig
 from vitrail.models.vit import ViT
-from vitrail.training.observer import Observer
+from vitrail.runtime.observer import Observer
 from vitrail.training.settings import nested, resolve
 from vitrail.training.teacher import Teacher
 from vitrail.weights.folder import TrainedModel

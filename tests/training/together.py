@@ -14,13 +14,13 @@ from shades import TINY, shades_data
 from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.models.vit import ViT
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import ALONE, Processes, open_processes
+from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
-from vitrail.training.observer import Observer
-from vitrail.training.processes import ALONE, Processes, open_processes
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings, merge, nested
-from vitrail.training.signals import InterruptedRunError
 
 SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
 TWENTY_STEPS = {"training.epochs": 7, "training.batch_size": 8}
@@ -57,7 +57,7 @@ def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -
     resolved = RunSettings.read(merge(TINY, nested(settings)))
     if new and group.first:
         RunFolder.create(folder, resolved, None)
-    group.most(0)
+    group.all_reduce_max(0)
     torch.manual_seed(resolved.training.seed)
     preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
     run = RunFolder(folder, writes=group.first)
@@ -101,7 +101,7 @@ def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]
     trainer.learner.evaluated.eval()
     images = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     state["logits"] = trainer.learner.evaluated(images).detach()
-    states = group.gathered(state)
+    states = group.all_gather(state)
 
     means = []
     for place, processes in (("still", group), (f"alone-{group.rank}", ALONE)):
@@ -171,8 +171,8 @@ def main(folder: Path) -> None:
             results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             for count in (2, 1):
                 results[f"{kind} resumed by {count}"] = interrupted(folder / f"{kind} {count}", group, kind, count)
-                group.most(0)
-        said = group.gathered(unreadable(folder, group))
+                group.all_reduce_max(0)
+        said = group.all_gather(unreadable(folder, group))
     if group.first:
         (folder / "results.json").write_text(json.dumps({**results, "unreadable": said}))
 

@@ -21,7 +21,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
 
     from vitrail.errors import VitrailError
     from vitrail.models.registry import create_model
-    from vitrail.training.run_folder import environment
+    from vitrail.runtime.environment import environment
 
     values = environment()
     del values["command"]

@@ -45,7 +45,7 @@ def evaluate(
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting
-    from vitrail.training.processes import open_processes
+    from vitrail.runtime.processes import open_processes
 
     require_positive(**{"--batch-size": batch_size})
     require_not_negative(**{"--workers": workers})

@@ -54,8 +54,8 @@ def models(
             rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
             if measure:
                 from vitrail.models.vit import ViT
+                from vitrail.runtime.device import pick_device
                 from vitrail.study.speed import measured
-                from vitrail.training.evaluation import pick_device
 
                 (found,) = measured(ViT(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
                 rows[-1] |= {"training_bytes": found.training_bytes, "images_per_second": found.images_per_second}

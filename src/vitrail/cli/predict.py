@@ -48,7 +48,7 @@ def predict(
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
-    from vitrail.training.processes import open_processes
+    from vitrail.runtime.processes import open_processes
     from vitrail.weights.reference import open_model
 
     require_positive(**{"--top": top, "--batch-size": batch_size})
@@ -63,7 +63,7 @@ def predict(
             for answers in api.predict_each(answerer, group.part(files), top=top, batch_size=batch_size):
                 labelled += answers
                 progress.advance(len(answers) * group.count)
-        answered = zip(files, (answer for share in group.gathered(labelled) for answer in share), strict=True)
+        answered = zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True)
     readable, unreadable = [], []
     for file, answer in answered:
         if isinstance(answer, DataError):

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitrail.cli.console import interactive, note
-from vitrail.training.observer import Observer, Row, Sums
+from vitrail.runtime.observer import Observer, Row, Sums
 
 
 class TrainingProgress(Observer):

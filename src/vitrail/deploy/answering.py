@@ -8,7 +8,8 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.inference import Precision, for_inference
+from vitrail.models.inference import for_inference
+from vitrail.runtime.device import Precision
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labelled
 

@@ -17,7 +17,7 @@ from vitrail.deploy.artefact import KEY, RUNS, Description, ExportPrecision
 from vitrail.deploy.measure import timed
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import quickest_precision
 
 PIECES = 4
 """Of a batch that are computed side by side, at most."""

@@ -1,14 +1,14 @@
 """A model that only answers, as fast as it can."""
 
 import copy
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.parts.packed import PackedLinear, can_pack
+from vitrail.runtime.device import Precision
 
-Precision = Literal["fp32", "bf16"]
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -22,14 +22,6 @@ class Answering(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         answers: Tensor = self.model(images.to(self.dtype))
         return answers.float()
-
-
-def quickest_precision(device: torch.device) -> Precision:
-    """bf16 where the device multiplies in it, else fp32."""
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return "bf16" if known.get("avx512_bf16") or known.get("amx_bf16") else "fp32"
 
 
 def sharing_copy(model: Model) -> Model:

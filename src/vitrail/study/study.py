@@ -13,8 +13,9 @@ from vitrail.data.items import Item
 from vitrail.data.order import spread
 from vitrail.errors import DataError
 from vitrail.files import write_json, write_text
-from vitrail.models.inference import for_inference, quickest_precision
+from vitrail.models.inference import for_inference
 from vitrail.models.vit import ViT
+from vitrail.runtime.device import quickest_precision
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.answers import Answers
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map

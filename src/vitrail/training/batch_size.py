@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from vitrail.errors import ConfigError
+from vitrail.runtime.memory import peak_memory
 from vitrail.training.loop import Trainer
-from vitrail.training.memory import peak_memory
 
 SHARE = 0.8
 """Of the memory that is free: the rest is for the images to come, and for whoever else works here."""

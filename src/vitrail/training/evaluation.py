@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
-from vitrail.errors import ConfigError
-from vitrail.training.processes import ALONE, Processes
+from vitrail.runtime.processes import ALONE, Processes
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def evaluate_batches(
         every_label.append(_at(places, labels, size))
         if on_batch:
             on_batch(size)
-    return Evaluation(group.total(torch.cat(every_logits)), group.total(torch.cat(every_label)))
+    return Evaluation(group.all_reduce(torch.cat(every_logits)), group.all_reduce(torch.cat(every_label)))
 
 
 def _at(places: range, part: Tensor, size: int) -> Tensor:
@@ -111,13 +110,3 @@ def _at(places: range, part: Tensor, size: int) -> Tensor:
     rows = part.new_zeros(size, *part.shape[1:])
     rows[places.start : places.stop] = part[: len(places)]
     return rows
-
-
-def pick_device(name: str = "auto") -> torch.device:
-    """``auto`` takes CUDA, else Apple's MPS, else the CPU."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name != "auto":
-        if not available[name]:
-            raise ConfigError(f"torch finds no {name} device", where="training.device", hint="leave it at auto")
-        return torch.device(name)
-    return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))

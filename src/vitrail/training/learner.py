@@ -15,11 +15,11 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.resizing import AnySize
 from vitrail.models.vit import ViT
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.processes import ALONE, Processes
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
-from vitrail.training.evaluation import pick_device
 from vitrail.training.optimizer import create_optimizers, freeze
-from vitrail.training.processes import ALONE, Processes
 from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.task import Task
@@ -154,7 +154,7 @@ class Learner:
                 loss = self.task.loss(answers, targets, told)
                 self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
             sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
-        loss_sum, right, images = self.group.total(sums).tolist()
+        loss_sum, right, images = self.group.all_reduce(sums).tolist()
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss_sum / images)
         if failure:
@@ -171,7 +171,7 @@ class Learner:
         statistics = [statistic for statistic in self.statistics if statistic.is_floating_point()]
         if self.group.count == 1 or not statistics:
             return
-        mean = self.group.total(torch.cat(statistics) * weight)
+        mean = self.group.all_reduce(torch.cat(statistics) * weight)
         for statistic, part in zip(statistics, mean.split([len(s) for s in statistics]), strict=True):
             statistic.copy_(part)
 

@@ -23,19 +23,21 @@ from vitrail.errors import DataError, DivergedError, ModelFileError, VitrailErro
 from vitrail.files import room_for, whole_folder
 from vitrail.models.empty import empty_model
 from vitrail.models.vit import ViT
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.output import name_of
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
-from vitrail.training.evaluation import Evaluation, answering, evaluate_batches, pick_device
+from vitrail.training.evaluation import Evaluation, answering, evaluate_batches
 from vitrail.training.learner import Learner
-from vitrail.training.memory import kept_memory
-from vitrail.training.observer import Observer, Row, Sums
-from vitrail.training.processes import ALONE, Processes
 from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
-from vitrail.training.run_folder import RunFolder, name_of
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings, differences
-from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.training.task import Task, class_weights
 from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
@@ -151,7 +153,7 @@ class Trainer:
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
-        if any(self.group.most(cheap, self._is_due(), len(self.rows) == self.epochs)):
+        if any(self.group.all_reduce_max(cheap, self._is_due(), len(self.rows) == self.epochs)):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
@@ -170,7 +172,7 @@ class Trainer:
 
     def _pause(self, failure: VitrailError | None = None) -> None:
         """Save where it is time to; stop, all processes together, where one was told to or cannot go on."""
-        number, failed, due = self.group.most(self.signals.received, failure is not None, self._is_due())
+        number, failed, due = self.group.all_reduce_max(self.signals.received, failure is not None, self._is_due())
         if (failed and self.done) or number or due:
             self.save()
         if failed:
@@ -252,7 +254,7 @@ class Trainer:
     def _looked_at(self, images: int) -> None:
         """So many more images are evaluated; one may stop in the middle of it."""
         self.observer.advance(images)
-        (number,) = self.group.most(self.signals.received)
+        (number,) = self.group.all_reduce_max(self.signals.received)
         if number:
             self.save()
             self.stop(number)
@@ -303,7 +305,7 @@ class Trainer:
 
     def _state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """Everything that decides how the run goes on: tensors, and what JSON can hold."""
-        everyone = enumerate(self.group.gathered(self._random_states()))
+        everyone = enumerate(self.group.all_gather(self._random_states()))
         random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
         state = {
             "done": self.done,
@@ -332,7 +334,7 @@ class Trainer:
             ModelFileError: no checkpoint is whole, or it is of another model.
             ConfigError, DataError: settings or images are not those that the run was begun with.
         """
-        found = self.group.told([folder.name for folder in checkpoints(self.folder.path)])
+        found = self.group.broadcast([folder.name for folder in checkpoints(self.folder.path)])
         for name in found:
             folder = self.folder.path / "checkpoints" / name
             try:

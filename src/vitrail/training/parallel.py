@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from vitrail.models.vit import ViT
-from vitrail.training.processes import Processes
+from vitrail.runtime.processes import Processes
 
 Tensors = dict[str, Tensor]
 

@@ -13,10 +13,10 @@ from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.vit import ViT
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
 from vitrail.training.batch_size import largest_batch_size
 from vitrail.training.loop import Trainer
-from vitrail.training.observer import Observer
-from vitrail.training.processes import Processes
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import BAD_IMAGES, RunFolder
 from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
@@ -138,7 +138,7 @@ def check_images(source: ImageData, settings: RunSettings, observer: Observer, g
         except DataError as error:
             damaged.append((item.name, error))
         observer.advance(group.count)
-    found = [one for part in group.gathered(damaged) for one in part]
+    found = [one for part in group.all_gather(damaged) for one in part]
     if not found:
         return {}
     first = found[0][1]
@@ -171,7 +171,7 @@ def with_batch_size(
 
     with group.together():
         share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
-    (smallest,) = group.most(-share)
+    (smallest,) = group.all_reduce_max(-share)
     observer.note(f"batch size {-smallest * group.count}")
     return with_batch(-smallest * group.count)
 

@@ -5,29 +5,25 @@ import errno
 import io
 import json
 import os
-import platform
-import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
+from vitrail.files import locked, recover_folder, whole_folder, write_json, write_text
+from vitrail.runtime.environment import environment, now
+from vitrail.runtime.output import taken
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.training.checkpoint import checkpoints, recover_checkpoints
-from vitrail.training.processes import Processes
 from vitrail.training.settings import RunSettings, read_yaml, to_yaml
-from vitrail.training.signals import InterruptedRunError, Signals
 from vitrail.weights.tensor_files import read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
-PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
 class RunFolder:
@@ -73,7 +69,7 @@ class RunFolder:
                 write_json(draft / STATUS, run.status("running", epoch=0))
         except BaseException as error:
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-                raise _taken(path) from None
+                raise taken(path) from None
             run.remove()
             if isinstance(error, OSError):
                 hint = "give a folder that can be written"
@@ -207,74 +203,3 @@ class RunFolder:
 def is_run(path: Path) -> bool:
     """Whether a folder was written by a run."""
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
-
-
-def require_free(path: Path) -> None:
-    """Refuse a run folder that exists, unless it is empty, and one below a file."""
-    above = next((p for p in path.parents if os.path.exists(p)), None)
-    if above is not None and not above.is_dir():
-        raise ConfigError(f"{str(above)!r} is a file", where="--out", hint="give a folder")
-    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise _taken(path)
-
-
-def _taken(path: Path) -> ConfigError:
-    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; nothing is ever overwritten")
-
-
-def name_of(source: str) -> str:
-    """Data or a model as it is called among people: of a whole path its last name, and what is none as it is."""
-    kind, colon, path = source.rpartition(":")
-    return f"{kind}{colon}{Path(path).name}" if os.path.isabs(path) else source
-
-
-def default_folder(results: str, source: str) -> Path:
-    """``results/NAME-DATE-TIME`` for a data set."""
-    name = re.sub(r"[^\w.-]+", "-", Path(source).resolve().name).strip("-") or "run"
-    return path_of(results) / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def free_folder(out: str | Path | None, results: str, source: str) -> Path:
-    """A folder to write that does not exist: ``out``, or the default one."""
-    folder = path_of(out) if out is not None else default_folder(results, source)
-    require_free(folder)
-    return folder
-
-
-def now() -> str:
-    """The local time to the second."""
-    return datetime.now().isoformat(sep=" ", timespec="seconds")
-
-
-def environment() -> dict[str, Any]:
-    """Versions, machine and command line, for whoever wants to repeat the run."""
-    import torch
-
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "command": shlex.join(sys.argv),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": processor_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": gpus,
-        "packages": {name: package_version(name) for name in PACKAGES},
-    }
-
-
-def processor_name() -> str:
-    """The processor's name, as the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def package_version(name: str) -> str | None:
-    """An installed package's version, or None."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

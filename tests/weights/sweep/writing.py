@@ -25,7 +25,7 @@ from vitrail.weights.layouts import LAYOUTS
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-TIMM_FOLDERS = ("timm", "timm-pooled", "timm-clip")
+TIMM_FOLDERS = ("timm", "timm-clip")
 
 
 def write(result: Findings, ours: TrainedModel, layout: str | None, folder: Path, asked: Asked) -> None:
@@ -92,7 +92,7 @@ def load_transformers(folder: Path) -> nn.Module:
 class Answering(nn.Module):
     """A model of transformers' that answers with its logits, its embedding, or the vector that stands for the image."""
 
-    FIRST = ("ViTModel", "DeiTModel", "ViTMSNModel", "YolosModel", "GitVisionModel")
+    FIRST = ("Data2VecVisionModel", "DeiTModel", "GitVisionModel", "ViTMSNModel", "ViTModel", "YolosModel")
     """That have no pooler, or one that belongs to no pre-training: the class token counts."""
 
     def __init__(self, model: nn.Module):

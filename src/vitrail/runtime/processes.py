@@ -31,13 +31,13 @@ class Processes:
         """This process's share of some things; all shares in order are all of them."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """The sum over all processes, in each of them."""
         if self.count > 1:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
-    def most(self, *values: int) -> list[int]:
+    def all_reduce_max(self, *values: int) -> list[int]:
         """The largest of each number over all processes."""
         if self.count == 1:
             return list(values)
@@ -45,14 +45,14 @@ class Processes:
         dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
         return numbers.tolist()
 
-    def told(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """What the first process has."""
         box = [value]
         if self.count > 1:
             dist.broadcast_object_list(box)
         return box[0]
 
-    def gathered(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """What each process has, in order."""
         values: list[Any] = [value]
         if self.count > 1:
@@ -62,8 +62,8 @@ class Processes:
 
     def raise_together(self, error: VitrailError | None) -> None:
         """Raise in every process what any of them has met, so that none is left waiting for another."""
-        if any(self.most(error is not None)):
-            raise next(error for error in self.gathered(error) if error is not None)
+        if any(self.all_reduce_max(error is not None)):
+            raise next(error for error in self.all_gather(error) if error is not None)
 
     @contextmanager
     def together(self) -> Iterator[None]:

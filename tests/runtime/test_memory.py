@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitrail.training.memory import kept_memory
+from vitrail.runtime.memory import kept_memory
 
 MEGABYTES = 64
 

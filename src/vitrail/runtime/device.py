@@ -1,0 +1,27 @@
+"""Where to compute, and in which precision."""
+
+from typing import Literal
+
+import torch
+
+from vitrail.errors import ConfigError
+
+Precision = Literal["fp32", "bf16"]
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """``auto`` takes CUDA, else Apple's MPS, else the CPU."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name != "auto":
+        if not available[name]:
+            raise ConfigError(f"torch finds no {name} device", where="training.device", hint="leave it at auto")
+        return torch.device(name)
+    return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
+
+
+def quickest_precision(device: torch.device) -> Precision:
+    """bf16 where the device multiplies in it, else fp32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return "bf16" if known.get("avx512_bf16") or known.get("amx_bf16") else "fp32"

@@ -1,0 +1,51 @@
+"""When, where and with what something was computed."""
+
+import os
+import platform
+import shlex
+import sys
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
+
+
+def now() -> str:
+    """The local time to the second."""
+    return datetime.now().isoformat(sep=" ", timespec="seconds")
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and command line, for whoever wants to repeat the run."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "command": shlex.join(sys.argv),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "packages": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def processor_name() -> str:
+    """The processor's name, as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def package_version(name: str) -> str | None:
+    """An installed package's version, or None."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

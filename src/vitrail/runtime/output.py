@@ -1,0 +1,42 @@
+"""The folders that commands write: none is ever overwritten."""
+
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+from vitrail.errors import ConfigError
+from vitrail.files import path_of
+
+
+def require_free(path: Path) -> None:
+    """Refuse a folder that exists, unless it is empty, and one below a file."""
+    above = next((p for p in path.parents if os.path.exists(p)), None)
+    if above is not None and not above.is_dir():
+        raise ConfigError(f"{str(above)!r} is a file", where="--out", hint="give a folder")
+    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise taken(path)
+
+
+def taken(path: Path) -> ConfigError:
+    """The error for a folder that exists."""
+    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; nothing is ever overwritten")
+
+
+def name_of(source: str) -> str:
+    """Data or a model as it is called among people: of a whole path its last name, and what is none as it is."""
+    kind, colon, path = source.rpartition(":")
+    return f"{kind}{colon}{Path(path).name}" if os.path.isabs(path) else source
+
+
+def default_folder(results: str, source: str) -> Path:
+    """``results/NAME-DATE-TIME`` for a data set."""
+    name = re.sub(r"[^\w.-]+", "-", Path(source).resolve().name).strip("-") or "run"
+    return path_of(results) / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def free_folder(out: str | Path | None, results: str, source: str) -> Path:
+    """A folder to write that does not exist: ``out``, or the default one."""
+    folder = path_of(out) if out is not None else default_folder(results, source)
+    require_free(folder)
+    return folder
