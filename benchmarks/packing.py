@@ -12,7 +12,7 @@ import side_by_side
 import torch
 import torch.nn.functional as F
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.packing import forward_packed
 from vitrail.models.vit import ViT
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 
 

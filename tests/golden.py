@@ -26,7 +26,7 @@ RUNS = {
     "plain": DIGITS,
     "mixing": f"{DIGITS} --augmentation.mixup 0.8 --augmentation.cutmix 1 --augmentation.repeats 2",
     "accumulation": f"{DIGITS} --training.accumulate 3 --optimizer.clip-norm 0.1",
-    "average": f"{DIGITS} --training.ema 0.9",
+    "average": f"{DIGITS} --training.ema 0.3",
     "drops": f"{DIGITS} --model.stochastic-depth 0.3 --model.patch-dropout 0.3 --model.attention-dropout 0.1 "
     "--schedule.patch-dropout falling",
     "layer-decay": f"{DIGITS} --optimizer.layer-decay 0.7 --optimizer.weight-decay 0.3",

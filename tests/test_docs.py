@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from cyclopts import App
 from PIL import Image
-from pydantic import BaseModel
 from sklearn.datasets import load_digits
 
 from vitrail.cli.app import app
-from vitrail.training.settings import RunSettings
+from vitrail.errors import ConfigError
+from vitrail.training.settings import check_names
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
@@ -196,11 +196,13 @@ def flags_of(command: App) -> set[str]:
 
 def is_setting(dotted: str) -> bool:
     """Whether ``model.patch-size`` leads through the sections of a run's settings to one of them."""
-    section: Any = RunSettings
-    for key in dotted.replace("-", "_").split("."):
-        if not (isinstance(section, type) and issubclass(section, BaseModel)) or key not in section.model_fields:
-            return False
-        section = section.model_fields[key].annotation
+    values: Any = True
+    for key in reversed(dotted.replace("-", "_").split(".")):
+        values = {key: values}
+    try:
+        check_names(values)
+    except ConfigError:
+        return False
     return True
 
 

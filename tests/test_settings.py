@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.training.settings import OptimizerSettings, RunSettings, read_yaml
 
 COMPLETE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "digits"}}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
-    from vitrail.models.config import ViTConfig
+    from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
@@ -35,7 +35,7 @@ _HOMES = {
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",
-    "ViTConfig": "models.config",
+    "ViTConfig": "models.configs.vit",
     "for_inference": "models.inference",
     "create_model": "models.registry",
     "model_config": "models.registry",

@@ -200,12 +200,12 @@ def test_summary_for_people_has_a_row_per_layer_and_the_totals(vitrail):
 
 def test_models_lists_every_name_with_parameters_and_multiply_adds(vitrail):
     rows = {row["model"]: row for row in parsed(vitrail("models", "--json"))}
-    assert rows.keys() == NAMES.keys()
+    assert list(rows) == NAMES
     assert rows["ViT-L/16"]["parameters"] == 304_326_632
     assert rows["ViT-B/16"]["macs"] == pytest.approx(17.56e9, rel=0.01)
     table = vitrail("models")
     assert table.err == ""
-    assert [line.split()[0] for line in table.out.splitlines()[1:]] == list(NAMES)
+    assert [line.split()[0] for line in table.out.splitlines()[1:]] == NAMES
     assert "304,326,632" in table.out
 
 

@@ -4,7 +4,7 @@ import torch
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.folder import TrainedModel
 

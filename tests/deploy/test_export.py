@@ -17,7 +17,7 @@ from vitrail.deploy.export import export_graph, require_possible, session_of, ve
 from vitrail.deploy.merging import merging
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
-from vitrail.models.resizing import AnySize
+from vitrail.models.any_size import AnySize
 
 MODELS = [
     {"position": "relative", "registers": 2, "layer_scale": 0.5, "qk_norm": True, "pool": "attention"},

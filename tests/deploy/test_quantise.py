@@ -68,7 +68,7 @@ def test_openvino_keeps_attention_in_floats(tmp_path):
 def test_the_head_and_the_last_product_of_all_tokens_are_found(fields, expected):
     trained = small_model(**fields)
     program = trace(Network(trained.model), 3, (32, 32))
-    kept, placed = last_products(program, 2), program.graph_signature.inputs_to_parameters
+    kept, placed = last_products(program, trained.model), program.graph_signature.inputs_to_parameters
     weights = {placed[node.args[1].name] for node in program.graph.nodes if node.name in kept}
     assert weights == {f"answering.model.{name}.weight" for name in expected}
 

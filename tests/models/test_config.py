@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 
 quick = settings(max_examples=60, deadline=None)
 sides, counts = st.integers(1, 64), st.integers(1, 12)

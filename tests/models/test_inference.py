@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
 from vitrail.models.vit import ViT
 from vitrail.parts.packed import PackedLinear

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.packing import forward_packed
 from vitrail.models.vit import ViT
 from vitrail.weights.transfer import transfer

@@ -10,7 +10,7 @@ from transformers import ViTConfig as TheirConfig
 from transformers import ViTForImageClassification
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import create_model
 from vitrail.models.vit import ViT
 from vitrail.parts import patchify, unpatchify
@@ -456,7 +456,7 @@ def test_rows_and_columns_are_told_apart(position):
 def test_the_last_block_answers_for_the_tokens_that_are_read_and_all_comes_out_the_same(case):
     model = randomized(small(**case)).eval()
     images = images_for(model, 2, torch.float64)
-    whole = model.read_out(model.encode(images))
+    whole = model.forward_head(model.encode(images))
     torch.testing.assert_close(model(images), whole)
     parameters = [p for p in model.parameters() if p.requires_grad]
     read, all_of_them = (torch.autograd.grad(logits.square().sum(), parameters) for logits in (model(images), whole))

@@ -44,7 +44,7 @@ from vitrail.parts import (
     sincos_position_1d,
     sincos_position_2d,
 )
-from vitrail.parts.positions import resize_grid, resizing_matrix
+from vitrail.parts.interpolation import resize_grid, resizing_matrix
 
 few = settings(max_examples=20, deadline=None)
 grids = st.tuples(st.integers(1, 4), st.integers(1, 4))

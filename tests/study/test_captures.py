@@ -183,8 +183,8 @@ def test_weights_hold_no_graph():
     assert {name for name, value in seen.items() if value.requires_grad} == {"blocks.0.output"}
 
 
-def test_nothing_to_capture_and_no_vit_are_refused():
+def test_nothing_to_capture_and_what_is_no_model_are_refused():
     with pytest.raises(ConfigError, match="nothing to capture"), capture(tiny()):
         pass
-    with pytest.raises(ConfigError, match="a Linear is no ViT"):
+    with pytest.raises(ConfigError, match="a Linear is no model of this library"):
         capture_names(torch.nn.Linear(1, 1))

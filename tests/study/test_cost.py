@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import torch
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import model_config
 from vitrail.models.vit import ViT
 from vitrail.study.cost import Cost, cost, totals

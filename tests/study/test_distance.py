@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import vitrail
+from vitrail.study import distance
 from vitrail.study.captures import capture
 from vitrail.study.distance import (
     attention_distances,
@@ -71,6 +72,12 @@ def test_a_field_that_reaches_over_the_edge_is_cut_off_there():
     apart = np.hypot(*(points - places).T)
     expected = np.average(apart[inside], weights=weights[inside])
     assert uniform_distance((100, 60), 80) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("field", [10, 80, math.inf])
+def test_what_is_seen_from_one_side_is_the_mirror_image_of_the_other(field):
+    offsets = distance._offsets(60, field)
+    torch.testing.assert_close(offsets, -offsets.flip(0, 1))
 
 
 def test_receptive_fields_of_a_resnet_50_are_those_that_are_published():

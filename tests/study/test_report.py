@@ -13,7 +13,7 @@ from sklearn.metrics import classification_report
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.study.answers import Answers
 from vitrail.study.cost import cost
 from vitrail.study.multi_label import THESE

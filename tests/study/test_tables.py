@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.study.cost import cost
 from vitrail.study.tables import Score, class_table, cost_table, count_table, duration, weakest
 

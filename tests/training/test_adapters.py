@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.training.adapters import LowRankLinear, adapters, add_adapters, load_adapter, merge, save_adapter
 from vitrail.training.settings import LoraSettings

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.errors import ConfigError, DivergedError
-from vitrail.models.vit import last_linear
+from vitrail.parts import last_layer
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
@@ -283,7 +283,7 @@ def test_a_step_that_is_left_out_leaves_what_batch_norm_remembers(make_trainer, 
 def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
     trainer = make_trainer()
     before = weights(trainer)
-    last_linear(trainer.learner.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
+    last_layer(trainer.learner.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(DivergedError, match="the gradient's norm is"):
         trainer.run()
     closest(weights(trainer), before, 0)
@@ -301,7 +301,7 @@ def test_fp16_steps_over_a_gradient_that_overflows(make_trainer, optimizer, clip
         return gradient * math.inf if len(calls) == 1 else gradient
 
     scale, before = trainer.learner.scaler.get_scale(), weights(trainer)
-    last_linear(trainer.learner.model.head).weight.register_hook(overflowing)
+    last_layer(trainer.learner.model.head).weight.register_hook(overflowing)
     pixels, labels = next(iter(trainer.train_loader.epoch(0)))
     trainer._step(pixels, labels)
     closest(weights(trainer), before, 0)  # no part of the model moves, whichever optimizer it belongs to

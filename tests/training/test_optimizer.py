@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.base import Model
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
@@ -16,6 +17,23 @@ BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim"
 POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
 POOLS = ["class", "mean", "attention"]
 EVERYTHING = {"registers": 2, "layer_scale": 0.1, "qk_norm": True, "mlp": "swiglu", "head": "mlp"}
+
+
+class Stack(Model):
+    """Layers of torch's, one behind the other."""
+
+    def __init__(self, *layers: nn.Module):
+        super().__init__()
+        self.stack = nn.Sequential(*layers)
+
+    def layers(self) -> list[nn.Module]:
+        return list(self.stack)
+
+    def forward(self, x):
+        return self.stack(x)
+
+    def __getitem__(self, number: int) -> nn.Module:
+        return self.stack[number]
 
 
 def vit(**fields) -> ViT:
@@ -88,8 +106,8 @@ TORCHS = {
 @pytest.mark.parametrize("name", TORCHS)
 def test_the_steps_are_those_of_torchs_optimizer(name):
     torch.manual_seed(0)
-    ours = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
-    theirs = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    ours = Stack(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    theirs = Stack(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
     theirs.load_state_dict(ours.state_dict())
     settings = OptimizerSettings(name=name, lr=0.02, weight_decay=0.3, betas=(0.8, 0.9), momentum=0.7)
     decayed = [theirs[0].weight, theirs[2].weight]
@@ -109,14 +127,14 @@ def test_the_steps_are_those_of_torchs_optimizer(name):
 
 
 def test_adamw_shrinks_a_matrix_without_a_gradient_and_nothing_else():
-    model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+    model = Stack(nn.Linear(3, 3), nn.LayerNorm(3))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     (optimizer,) = create_optimizers(model, OptimizerSettings(lr=0.1, weight_decay=0.5))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     for name, parameter in model.named_parameters():
-        expected = before[name] * (1 - 0.1 * 0.5) if name == "0.weight" else before[name]
+        expected = before[name] * (1 - 0.1 * 0.5) if name == "stack.0.weight" else before[name]
         torch.testing.assert_close(parameter.detach(), expected)
 
 

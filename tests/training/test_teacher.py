@@ -11,7 +11,7 @@ from PIL import Image
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.errors import ConfigError, DataError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.training.settings import nested, resolve

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitrail.data.preparation import Preparation
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.folder import TrainedModel, save_model
 

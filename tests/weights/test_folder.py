@@ -243,7 +243,7 @@ def test_absurd_sizes_are_refused_and_take_no_memory(absurd, folder):
     ids=str,
 )
 def test_absurd_sizes_are_refused_before_a_model_is_built(absurd, folder, monkeypatch):
-    monkeypatch.setattr("vitrail.models.empty.ViT", lambda config: pytest.fail("an absurd model would be built"))
+    monkeypatch.setattr("vitrail.models.empty.build", lambda config: pytest.fail("an absurd model would be built"))
     edit_json(folder / "config.json", **absurd)
     refused(folder)
 

@@ -10,7 +10,7 @@ from timm.data import create_transform, resolve_data_config
 from timm.models import PretrainedCfg
 
 from vitrail.errors import ModelFileError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.pretrained import _from_timm
 
 CONFIG = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=8, depth=1, heads=1)

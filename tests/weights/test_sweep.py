@@ -5,7 +5,7 @@ from sweep import written
 from sweep.judging import FAULTS
 from sweep.running import judge
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 
 READ = {
     "from_timm": (

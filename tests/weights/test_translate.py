@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.pretrained import Changes, Checkpoint, build
@@ -83,6 +83,12 @@ def test_damaged_weights_are_read_or_refused(data):
         build(Checkpoint(Path("weights.safetensors"), state), changes)
 
 
+def test_a_vector_of_two_rows_is_refused():
+    state = dict(STATES["google"]) | {"Transformer/encoder_norm/bias": torch.zeros(2, 64)}
+    with pytest.raises(ModelFileError, match=r"encoder_norm/bias \(2, 64\), expected \(64\)"):
+        build(Checkpoint(Path("weights.npz"), state))
+
+
 @pytest.mark.parametrize("shape", [(), (64,), (64, 3, 4, 4, 1)], ids=str)
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_a_projection_of_another_rank_is_refused(name, shape):
@@ -91,3 +97,18 @@ def test_a_projection_of_another_rank_is_refused(name, shape):
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))
+
+
+@pytest.mark.parametrize(
+    ("layout", "fields", "told"),
+    [
+        ("google", {"norm_eps": 1e-3}, "norm_eps is 0.001, there 1e-06"),
+        ("mae-original", {"norm_eps": 1e-5}, "norm_eps is 1e-05, there 1e-06"),
+        ("open-clip", CLIP | {"mlp": "quick-gelu"}, "mlp is quick-gelu, there gelu"),
+        ("google", {"norm": "post"}, "norm is post, there pre"),
+    ],
+)
+def test_a_model_that_would_be_read_otherwise_is_not_written(layout, fields, told):
+    model = ViT(ViTConfig(**PLAIN | fields))
+    with pytest.raises(ConfigError, match=told):
+        write(model.state_dict(), model.config, LAYOUTS[layout])

@@ -53,11 +53,11 @@ def models(
             fields = {field: getattr(config, field) for field in FIELDS}
             rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
             if measure:
-                from vitrail.models.vit import ViT
+                from vitrail.models.registry import build
                 from vitrail.runtime.device import pick_device
                 from vitrail.study.speed import measured
 
-                (found,) = measured(ViT(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
+                (found,) = measured(build(config).to(pick_device()).eval(), batch_size, sizes=[config.image_size])
                 rows[-1] |= {"training_bytes": found.training_bytes, "images_per_second": found.images_per_second}
             progress.advance(1)
     if json:

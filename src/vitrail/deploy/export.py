@@ -17,9 +17,8 @@ from vitrail.deploy.engines import ENGINES, Session, as_answerer, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
+from vitrail.models.base import Model
 from vitrail.models.inference import Answering, sharing_copy
-from vitrail.models.resizing import AnySize, AnySizeGraph
-from vitrail.models.vit import ViT
 from vitrail.parts.attention import Apart, Attention
 from vitrail.weights.folder import TrainedModel
 
@@ -62,7 +61,7 @@ class Network(nn.Module):
         return logits
 
 
-def apart(model: ViT) -> ViT:
+def apart(model: Model) -> Model:
     """A copy, of the same weights, with three projections in place of every fused one."""
     found = sharing_copy(model)
     for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:
@@ -204,13 +203,15 @@ def verify(
     """
     random = torch.Generator().manual_seed(seed)
     c, differences, low, high = trained.config, [], float("inf"), -float("inf")
-    model, sizes = AnySize(trained.model.eval()), [c.image_size]
+    model, sizes = trained.model.eval(), [c.image_size]
+    network = model.at_any_size() if about.any_size else model
     if about.any_size:
-        sizes += [(c.image_size[0] + 2 * c.patch_size[0], c.image_size[1]), (2 * c.patch_size[0], 3 * c.patch_size[1])]
+        height, width = c.size_multiple
+        sizes += [(c.image_size[0] + 2 * height, c.image_size[1]), (2 * height, 3 * width)]
     for batch, size in zip(batches, cycle(sizes), strict=False):
         pixels = torch.randint(0, 256, (batch, c.channels, *size), generator=random, dtype=torch.uint8)
         given = about.given(pixels)
-        expected = model(trained.preparation.normalize(pixels)).float()
+        expected = network(trained.preparation.normalize(pixels)).float()
         with explained(f"the written graph cannot answer {batch} images"):
             found = torch.from_numpy(session(given.numpy()))
             single = torch.from_numpy(session(given[-1:].numpy()))
@@ -267,11 +268,11 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     """
     c, model, int8 = trained.config, trained.model.eval(), about.precision == "int8"
     single = apart(model) if to == "openvino" else model
-    made = AnySizeGraph(single) if about.any_size else single
+    made = single.at_any_size(graph=True) if about.any_size else single
     dtype = HALF.get((to, about.precision), torch.float32)
     network = Network(made, dtype, about.preparation if about.pixels else None)
-    program = trace(network, c.channels, c.image_size, c.patch_size if about.any_size else None)
-    kept = last_products(program, c.depth) if int8 else set()
+    program = trace(network, c.channels, c.image_size, c.size_multiple if about.any_size else None)
+    kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
     floats: Answerer | None = None
     if to == "openvino":

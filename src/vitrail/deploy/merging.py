@@ -1,9 +1,9 @@
 """Token merging for a model that is trained already: how much of it a drop of accuracy allows."""
 
 from collections.abc import Callable
+from typing import Any
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
 from vitrail.models.empty import empty_model
 from vitrail.weights.folder import TrainedModel, fill
 
@@ -13,7 +13,7 @@ SHARES = (0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.24, 0.26, 
 """Shares of the image's patches that each of the stages merges, as they are tried."""
 
 
-def schedule(config: ViTConfig, share: float) -> tuple[int, ...]:
+def schedule(config: Any, share: float) -> tuple[int, ...]:
     """Patches that each block merges, of all patches the ``share`` at each stage."""
     count = round(share * config.grid[0] * config.grid[1])
     stages = {int(stage * config.depth) for stage in STAGES}
@@ -24,14 +24,17 @@ def merging(trained: TrainedModel, counts: int | tuple[int, ...]) -> TrainedMode
     """The same model with merged tokens; it shares all weights.
 
     Raises:
-        ConfigError: the model's positions or blocks leave no room for it.
+        ConfigError: the model's architecture, positions or blocks leave no room for it.
     """
+    if "token_merging" not in type(trained.config).model_fields:
+        what = f"a {type(trained.model).__name__} has no tokens that could be merged"
+        raise ConfigError(what, where="--merge", hint="leave it out")
     model = empty_model(trained.config.changed(token_merging=counts))
     fill(model, trained.model.state_dict(), where="--merge")
     return TrainedModel(model.eval(), trained.labels, trained.preparation, trained.multi_label, trained.card)
 
 
-def strongest(config: ViTConfig, allowed: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:
+def strongest(config: Any, allowed: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:
     """The schedule that merges most of those that are ``allowed``; more merging is taken to lose more. Zeros where none is."""
     found = schedule(config, 0)
     low, high = 0, len(SHARES)
@@ -45,7 +48,7 @@ def strongest(config: ViTConfig, allowed: Callable[[tuple[int, ...]], bool]) -> 
     return found
 
 
-def weaker(config: ViTConfig, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
+def weaker(config: Any, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The schedule, and those that merge less, down to none."""
     return [counts, *(tried for share in (*SHARES[::-1], 0) if sum(tried := schedule(config, share)) < sum(counts))]
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from vitrail.deploy.engines import extra, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
+from vitrail.models.base import Model
 
 SMOOTH = 0.8
 """How much of the range of activations moves into the weights; measured, see docs/deploy.md."""
@@ -58,17 +60,18 @@ def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> P
     return file
 
 
-def last_products(program: torch.export.ExportedProgram, depth: int) -> set[str]:
-    """Names, in a traced program, of what keeps its floats: products of one row per image, and the last of all tokens.
+def last_products(program: torch.export.ExportedProgram, model: Model) -> set[str]:
+    """Names, in a model's traced program, of what keeps its floats: products of one row per image, and the last of all tokens.
 
     The former is the head: OpenVINO 2026.4 multiplies a mean over tokens by the factors of smoothing along a wrong axis.
     """
-    last = (f"blocks.{depth - 1}.mlp.layer.contract", f"blocks.{depth - 1}.layer.mlp.contract")  # of the two kinds of block
+    names = {module: name for name, module in model.named_modules()}
+    linears = [f".{names[module]}" for module in model.layers()[-1].modules() if isinstance(module, nn.Linear)]
     found = set()
     for node in program.graph.nodes:
         if node.target is torch.ops.aten.linear.default:
             module = [name for name, _ in node.meta["nn_module_stack"].values()][-1]
-            if node.meta["val"].dim() == 2 or module.endswith(last):
+            if node.meta["val"].dim() == 2 or module.endswith(tuple(linears[-1:])):
                 found.add(node.name)
     return found
 

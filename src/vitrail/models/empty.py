@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from vitrail.models.config import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import build
 
 
 class _NoInitialization(TorchFunctionMode):
@@ -19,7 +20,7 @@ class _NoInitialization(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def empty_model(config: ViTConfig) -> ViT:
+def empty_model(config: ModelConfig) -> Model:
     """A model whose parameters have shapes alone; fixed tables are there as ever. Nothing is allocated for parameters."""
     with torch.device("meta"), _NoInitialization():
-        return ViT(config)
+        return build(config)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError
-from vitrail.models.resizing import embed_at
 from vitrail.models.vit import ViT, of_each_block
 from vitrail.parts.attention import Group
 
@@ -35,7 +34,7 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
         same[image.shape].append(number)
     tokens, sizes, biases, rotations = [], [], [], []
     for numbers in same.values():
-        z, attention = embed_at(model, torch.stack([images[number] for number in numbers]))
+        z, attention = model.embed(torch.stack([images[number] for number in numbers]), any_size=True)
         tokens.append(z.flatten(0, 1))
         sizes.append((len(z), z.shape[1]))
         biases.append([options.get("bias") for options in of_each_block(attention, c.depth)])
@@ -49,6 +48,6 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
         x = block(x, groups=groups, **options)
     x = x if c.final_norm == "pooled" else model.norm(x)
     parts = x[0].split([count * length for count, length in sizes])
-    found = torch.cat([model.read_out(part.unflatten(0, size)) for part, size in zip(parts, sizes, strict=True)])
+    found = torch.cat([model.forward_head(part.unflatten(0, size)) for part, size in zip(parts, sizes, strict=True)])
     order = torch.tensor([number for numbers in same.values() for number in numbers], device=found.device)
     return found[order.argsort()]

@@ -1,102 +1,89 @@
-"""Names of models: ``ViT-B/16`` as in the paper, timm's ``vit_base_patch16_224`` as an alias."""
+"""The architectures, a row each, and the names of their models."""
 
-import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vitrail.errors import unknown
-from vitrail.models.config import ViTConfig
+from vitrail.lazy import lazily
+from vitrail.models.configs import vit
+from vitrail.models.configs.base import ModelConfig
 
 if TYPE_CHECKING:
-    from vitrail.models.vit import ViT
-
-SIZES: dict[str, dict[str, int]] = {
-    name: dict(zip(("dim", "depth", "heads", "mlp_dim"), numbers, strict=True))
-    for name, numbers in {
-        "Ti": (192, 12, 3, 768),
-        "S": (384, 12, 6, 1536),
-        "B": (768, 12, 12, 3072),
-        "L": (1024, 24, 16, 4096),
-        "H": (1280, 32, 16, 5120),
-        "g": (1408, 40, 16, 6144),
-        "G": (1664, 48, 16, 8192),
-    }.items()
-}
-"""Width, depth, heads and MLP width of the plain ViTs (Dosovitskiy et al. 2021; Zhai et al. 2022; DeiT for Ti and S)."""
-
-NAMES: dict[str, dict[str, Any]] = {
-    f"ViT-{size}/{patch}": {**SIZES[size], "patch_size": patch}
-    for size, patches in {
-        "Ti": (16, 32), "S": (8, 14, 16, 32), "B": (8, 14, 16, 32), "L": (14, 16, 32), "H": (14, 16), "g": (14,), "G": (14,),
-    }.items()
-    for patch in patches
-}  # fmt: skip
-"""The names that are listed; any other patch side works as well."""
-
-NAMES["ViT-CIFAR10-lecture"] = {
-    **SIZES["L"], "image_size": 32, "patch_size": 8, "num_classes": 10, "embedding": "linear", "position": "sincos-1d",
-    "head": "lecture", "attention_dropout": 0.1, "head_dropout": 0.1, "norm_eps": 1e-5,
-}  # fmt: skip
-"""The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
-
-NAMES |= {
-    f"{resnet}+ViT-{size}/{name}": {**SIZES[size], "patch_size": patch, "embedding": "resnet", "resnet_depths": depths}
-    for resnet, size, name, patch, depths in (
-        ("R", "Ti", 16, 32, ()),  # 8×8 patches of a root of stride 4; Google's name for it counts a stride of 2
-        ("R26", "S", 32, 32, (2, 2, 2, 2)),
-        ("R26", "B", 32, 32, (2, 2, 2, 2)),
-        ("R50", "B", 16, 16, (3, 4, 9)),  # the third stage holds the fourth's blocks, too, at its own stride
-        ("R50", "L", 32, 32, (3, 4, 6, 3)),
-    )
-}
-"""The hybrids of the paper (section 3.1) and of Steiner et al. 2022 (https://arxiv.org/abs/2106.10270)."""
-
-NAMES["R+ViT-CIFAR10"] = {
-    "image_size": 32, "patch_size": 4, "num_classes": 10, "dim": 128, "depth": 4, "heads": 4, "mlp_dim": 256, "pool": "mean",
-    "embedding": "resnet", "resnet_root": "cifar", "resnet_width": 32,
-}  # fmt: skip
-"""A hybrid for images of 32 pixels and minutes of a laptop."""
-
-_HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
-_PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
-_TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")
-_TIMM_SIZES = {
-    "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H", "giant": "g", "gigantic": "G",
-}  # fmt: skip
-_TIMM_HYBRIDS = {
-    "vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+ViT-S/32",
-    "vit_base_r50_s16_224": "R50+ViT-B/16", "vit_large_r50_s32_224": "R50+ViT-L/32",
-}  # fmt: skip
+    from vitrail.models.base import Model
 
 
-def fields_of(name: str) -> dict[str, Any]:
-    """The fields of a `ViTConfig` that a model's name fixes; raises `ConfigError` for a name that is none."""
-    if match := _HYBRID.fullmatch(name):
-        name = f"{match['resnet']}+ViT-{match['vit']}"
-    name = _TIMM_HYBRIDS.get(name, name)
-    if name in NAMES:
-        return NAMES[name]
-    if (match := _PAPER.fullmatch(name)) and match["size"] in SIZES:
-        return {**SIZES[match["size"]], "patch_size": int(match["patch"])}
-    if (match := _TIMM.fullmatch(name)) and match["size"] in _TIMM_SIZES:
-        image = {"image_size": int(match["image"])} if match["image"] else {}
-        return {**SIZES[_TIMM_SIZES[match["size"]]], "patch_size": int(match["patch"]), **image}
-    raise unknown("model", name, list(NAMES), where="model name")
+@dataclass(frozen=True)
+class Architecture:
+    """All that the rest of the library knows of a kind of model."""
+
+    name: str
+    """Of the class, which ``config.json`` calls ``architectures``."""
+    about: str
+    """What it is, for people."""
+    module: str
+    """The file of `vitrail.models` that holds the class, imported when a model is built."""
+    config: type[ModelConfig]
+    presets: Mapping[str, Mapping[str, Any]]
+    """The names that are listed, with the fields of the configuration that each fixes."""
+    preset_of: Callable[[str], Mapping[str, Any] | None]
+    """The fields of any name that is understood, listed or not."""
 
 
-def model_config(name: str, **fields: Any) -> ViTConfig:
+ROWS = (Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit.PRESETS, vit.preset_of),)
+"""The first is meant where a configuration names none."""
+
+ARCHITECTURES = {row.name: row for row in ROWS}
+DEFAULT = ROWS[0].name
+NAMES = [name for row in ROWS for name in row.presets]
+"""The names that are listed."""
+
+_class_of = lazily("vitrail.models", {row.name: row.module for row in ROWS})
+
+
+def named(name: str) -> tuple[Architecture, dict[str, Any]]:
+    """The architecture of a model's name and the fields of its configuration that the name fixes.
+
+    Raises:
+        ConfigError: there is no such name.
+    """
+    for row in ROWS:
+        if (fields := row.preset_of(name)) is not None:
+            return row, dict(fields)
+    raise unknown("model", name, NAMES, where="model name")
+
+
+def architecture(name: str) -> Architecture:
+    """The row of an architecture; raises `ConfigError` where there is none."""
+    if name not in ARCHITECTURES:
+        raise unknown("architecture", name, list(ARCHITECTURES), where="model.architecture")
+    return ARCHITECTURES[name]
+
+
+def architecture_of(config: ModelConfig) -> Architecture:
+    """The row that a configuration belongs to."""
+    return next(row for row in ROWS if row.config is type(config))
+
+
+def model_config(name: str, **fields: Any) -> ModelConfig:
     """The configuration of the model called ``name``, with any of its fields replaced.
 
     Raises:
         ConfigError: unknown name or field, or a combination that cannot work.
     """
-    return ViTConfig.read({**fields_of(name), **fields}, where="model")
+    row, fixed = named(name)
+    return row.config.read({**fixed, **fields}, where="model")
 
 
-def create_model(name: str, **fields: Any) -> "ViT":
-    """Build the model called ``name`` with fresh weights; ``fields`` are those of `ViTConfig`.
+def build(config: ModelConfig) -> "Model":
+    """The model of a configuration, with fresh weights."""
+    model: Model = _class_of(architecture_of(config).name)(config)
+    return model
+
+
+def create_model(name: str, **fields: Any) -> "Model":
+    """Build the model called ``name`` with fresh weights; ``fields`` are those of its configuration.
 
     >>> model = create_model("ViT-Ti/16", num_classes=10)
     """
-    from vitrail.models.vit import ViT
-
-    return ViT(model_config(name, **fields))
+    return build(model_config(name, **fields))

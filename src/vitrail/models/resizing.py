@@ -1,26 +1,48 @@
-"""A model for images of another size than its own."""
+"""The weights of a ViT for images of another size, other patches, channels and tokens."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
-from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
-from vitrail.models.empty import empty_model
-from vitrail.models.vit import ViT
-from vitrail.parts import (
-    Interpolation,
-    LearnedPosition1d,
-    LearnedPosition2d,
-    resize_factorised,
-    resize_positions,
-    resize_relative,
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.parts import Interpolation, adapt_channels, resize_factorised, resize_patches, resize_positions, resize_relative
+from vitrail.parts.interpolation import ANTIALIASED
+
+MAY_DIFFER = ViTConfig.training_only | {
+    "image_size",
+    "patch_size",
+    "channels",
+    "num_classes",
+    "registers",
+    "distillation_token",
+    "token_merging",
+}
+"""Fields for which weights can be made to fit, and those that change none."""
+FLAT = {"conv", "linear"}
+"""Embeddings in which one matrix makes a token of a patch."""
+FIRST = (
+    "embedding.resnet.root.0.weight",
+    "embedding.layers.0.weight",
+    "embedding.first.0.weight",
+    "embedding.projection.weight",
 )
-from vitrail.parts.positions import ANTIALIASED, resizing_matrix
+"""Convolutions that may see the image; the first that a model has does."""
+
+
+def adapted(
+    tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation
+) -> dict[str, Tensor]:
+    """The parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
+
+    Positions are interpolated to the new grid, the patch embedding is resized to another patch and summed or repeated for
+    other channels. A new distillation token and its position start as those of the class token, which has learned to gather
+    what classes need.
+    """
+    first = next(name for name in FIRST if name in tensors)
+    ours = resized_positions(tensors, source, target, interpolation)
+    ours[first] = _first(tensors[first], target, resize=source.embedding in FLAT)
+    return ours | _second_token(ours) if target.distillation_token and not source.distillation_token else ours
 
 
 def resized_positions(
@@ -42,95 +64,32 @@ def resized_positions(
     return {name: resized(name, tensor) for name, tensor in tensors.items()}
 
 
-def embed_at(model: ViT, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    """`ViT.embed` for images (B, C, H, W) whose sides are any multiples of the patch; gradients reach the model's own tables."""
-    size = (images.shape[-2], images.shape[-1])
-    if size == model.config.image_size:
-        return model.embed(images)
-    target = model.config.changed(image_size=size)
-    own = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if not name.startswith(_BEHIND)}
-    tensors = resized_positions(own, model.config, target)
-    embedding = _embedding_alone(target, images.device)
-    for name, module in embedding.model.named_modules():
-        module.training = model.get_submodule(name).training  # frozen BatchNorm stays in evaluation while the rest is trained
-    result: tuple[Tensor, dict[str, Any]] = functional_call(embedding, {f"model.{k}": v for k, v in tensors.items()}, (images,))
-    return result
+def _first(weight: Tensor, target: ViTConfig, *, resize: bool) -> Tensor:
+    """The convolution that sees the image, for other channels and, if patches are all that it sees, another patch."""
+    weight = adapt_channels(weight, target.channels)
+    return resize_patches(weight, target.patch_size) if resize else weight
 
 
-class AnySize(nn.Module):
-    """A model that takes images (B, C, H, W) whose sides are any multiples of the patch; parameters are the model's."""
-
-    def __init__(self, model: ViT):
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor, *, separate: bool = False) -> Any:
-        """As `ViT.forward`."""
-        z, attention = embed_at(self.model, images)
-        return self.model.read_out(self.model.transform(z, attention, first=self.model.tokens_read), separate=separate)
+def _second_token(ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A distillation token like the class token, with the same position."""
+    second = {"distillation_token": ours["class_token"].clone()} if "class_token" in ours else {}
+    tables = [name for name in ("position.embedding", "position.prefix") if name in ours]
+    return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
 
 
-class AnySizeGraph(nn.Module):
-    """`AnySize` for making a graph of it, in which height and width stay unknown.
-
-    Raises:
-        ConfigError: the model's positions for another size are no products of those it has, or it merges tokens.
-    """
-
-    def __init__(self, model: ViT):
-        super().__init__()
-        c = model.config
-        if c.position not in ("none", "learned-1d", "learned-2d") or any(c.merged):
-            raise ConfigError(
-                f"a graph for images of any size needs learned positions or none, and no merging; these are {c.position!r}",
-                where="--image-size",
-                hint="export one graph for each size: --image-size 384",
-            )
-        self.model = model
-
-    def forward(self, images: Tensor) -> Any:
-        """As `ViT.forward`, for sides that are multiples of the patch."""
-        model = self.model
-        height, width = model.config.patch_size
-        rows = torch.arange(images.shape[2] // height, device=images.device).to(images.dtype)
-        columns = torch.arange(images.shape[3] // width, device=images.device).to(images.dtype)
-        z, attention = model.embed(images, self._position(rows, columns))
-        return model.read_out(model.transform(z, attention, first=model.tokens_read))
-
-    def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """E_pos for so many rows and columns: (prefix + N, D)."""
-        own = self.model.position
-        down, across = (resizing_matrix(n, new) for n, new in zip(self.model.config.grid, (rows, columns), strict=True))
-        if isinstance(own, LearnedPosition1d):
-            grid = own.embedding[own.prefix :].unflatten(0, own.grid)  # (rows, columns, D)
-            resized = torch.einsum("hr,wc,rcd->hwd", down, across, grid).flatten(0, 1)
-            return torch.cat([own.embedding[: own.prefix], resized])
-        if isinstance(own, LearnedPosition2d):
-            return own.of(down @ own.rows, across @ own.columns)
-        return rows.new_zeros(1, 1)
-
-
-_BEHIND = ("blocks.", "norm.", "pool.", "head.", "head_distillation.")
-"""What comes after the embedding."""
-
-
-class _Embedding(nn.Module):
-    def __init__(self, model: ViT):
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        return self.model.embed(images)
-
-
-@lru_cache(maxsize=64)
-def _embedding_alone(config: ViTConfig, device: torch.device) -> _Embedding:
-    """Without parameters, and with its fixed tables where the images are."""
-    with torch.inference_mode(False):  # it is kept, and may be asked for gradients later
-        per_block = config.position == "relative-per-block"  # then positions are as many as there are blocks
-        model = empty_model(config if per_block else config.changed(depth=1))
-        for module in model.modules():
-            for name, table in module.named_buffers(recurse=False):
-                if not table.is_meta:  # what BatchNorm has seen is the model's own
-                    setattr(module, name, table.to(device))
-    return _Embedding(model)
+def differences(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> list[str]:
+    """Fields in which the two compute something else, and weights cannot help."""
+    allowed = MAY_DIFFER | (set() if keep_head else {"head"})
+    if {source.embedding, target.embedding} <= FLAT:
+        allowed |= {"embedding"}
+    else:
+        allowed -= {"patch_size"}
+    if source.embedding_norm == "patches":  # which has a weight for every pixel of a patch
+        allowed -= {"patch_size", "channels"}
+    if (source.layer_scale is None) == (target.layer_scale is None):
+        allowed |= {"layer_scale"}
+    return [
+        f"{name} {getattr(source, name)} → {getattr(target, name)}"
+        for name in ViTConfig.model_fields
+        if name not in allowed and getattr(source, name) != getattr(target, name)
+    ]

@@ -1,7 +1,8 @@
 """The Vision Transformer (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929)."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -11,7 +12,10 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models import resizing
+from vitrail.models.any_size import AnySize, AnySizeGraph
+from vitrail.models.base import Model
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.token_reduction import keep_bias, keep_rotation, keep_tokens, random_keep
 
 
@@ -29,11 +33,14 @@ class Features:
     """(B, rows, columns, D)."""
 
 
-class ViT(nn.Module):
+class ViT(Model):
     """Images (B, C, H, W) to logits (B, classes), or without classes to the pooled vector (B, D).
 
     Tokens are ordered ``[class token; distillation token; registers; patches row by row]``.
     """
+
+    config: ViTConfig
+    fresh = frozenset(("registers",))
 
     def __init__(self, config: ViTConfig):
         super().__init__()
@@ -56,10 +63,42 @@ class ViT(nn.Module):
         self.apply(_initialize)
         for head in (self.head, self.head_distillation):
             if head is not None and c.num_classes:
-                nn.init.normal_(last_linear(head).weight, std=0.02)
+                nn.init.normal_(parts.last_layer(head).weight, std=0.02)
         for token in (self.class_token, self.distillation_token, self.registers):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
+
+    def layers(self) -> list[nn.Module]:
+        return list(self.blocks)
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {name: head for name in ("head", "head_distillation") if (head := getattr(self, name)) is not None}
+
+    def vectors(self, images: Tensor) -> Tensor:
+        return self.pooled(self.encode(images))
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """For images (B, C, H, W) whose sides are any multiples of the patch."""
+        return AnySizeGraph(self) if graph else AnySize(self)
+
+    @classmethod
+    def adapted(
+        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
+    ) -> dict[str, Tensor]:
+        return resizing.adapted(tensors, source, target, interpolation)
+
+    @classmethod
+    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
+        return resizing.differences(source, target, keep_head=keep_head)
+
+    @contextmanager
+    def every_token(self) -> Iterator[None]:
+        """Within, the last block gives all tokens, whether the pool reads them or not."""
+        read, self.tokens_read = self.tokens_read, None
+        try:
+            yield
+        finally:
+            self.tokens_read = read
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """(B, C, H, W) to logits (B, classes).
@@ -67,9 +106,9 @@ class ViT(nn.Module):
         With a distillation token they are the mean of both heads' (Touvron et al. 2021, https://arxiv.org/abs/2012.12877);
         ``separate`` then gives the pair (class logits, distillation logits), each (B, classes), for a loss on each.
         """
-        return self.read_out(self.encode(images, first=self.tokens_read), separate=separate)
+        return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
-    def read_out(self, z: Tensor, *, separate: bool = False) -> Any:
+    def forward_head(self, z: Tensor, *, separate: bool = False) -> Any:
         """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
         logits = self.head(self.pooled(z))
         if self.head_distillation is None:
@@ -118,29 +157,36 @@ class ViT(nn.Module):
             place = moved.gather(1, place)
         return keep_tokens(z, place)
 
-    def embed(self, images: Tensor, position: Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
+    def embed(self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
         Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
-        a rotation, or nothing. Images of another size come with their own E_pos, (prefix + N, D), in ``position``.
+        a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions are those of their grid; they may
+        also come with their own E_pos, (prefix + N, D), in ``position``.
         """
-        if position is None:
+        grid = self.config.grid
+        if any_size:
+            grid = self.config.at(images.shape[-2], images.shape[-1]).grid
+        elif position is None:
             self._check(images)
         z = self.embedding(images)  # (B, N, D)
         first = [token for token in (self.class_token, self.distillation_token) if token is not None]
         z = torch.cat([*(token.expand(z.shape[0], -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
-        z = self.position(z) if position is None else z + position
+        z = z + position if position is not None else self._with_position(z, grid)
         if self.registers is not None:  # after the class token and without a position, as their authors have it
             z = torch.cat([z[:, : len(first)], self.registers.expand(z.shape[0], -1, -1), z[:, len(first) :]], dim=1)
         z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)
         attention: dict[str, Any] = {}
         if self.relative is not None:
-            attention["bias"] = self.relative()
+            attention["bias"] = self.relative(grid)
         if self.rotary is not None:
-            attention["rotation"] = self.rotary()
+            attention["rotation"] = self.rotary(grid)
         if self.training and self.config.patch_dropout:
-            return self._drop_patches(z, attention)
+            return self._drop_patches(z, attention, grid)
         return z, attention
+
+    def _with_position(self, z: Tensor, grid: parts.Grid) -> Tensor:
+        return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
     def features(self, images: Tensor) -> Features:
         """The encoder's tokens by name and place; of a model in evaluation mode, if it drops patches in training."""
@@ -156,9 +202,9 @@ class ViT(nn.Module):
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
 
-    def _drop_patches(self, z: Tensor, attention: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    def _drop_patches(self, z: Tensor, attention: dict[str, Any], grid: parts.Grid) -> tuple[Tensor, dict[str, Any]]:
         c = self.config
-        kept = random_keep(z.shape[0], math.prod(c.grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
+        kept = random_keep(z.shape[0], math.prod(grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
         if "bias" in attention:
             bias = attention["bias"]
             attention["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
@@ -182,11 +228,6 @@ def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = 
     for number in range(depth):
         own = {"bias": bias[number]} if isinstance(bias, tuple) else {}
         yield {**attention, **own, **({"first": first} if number == depth - 1 else {})}
-
-
-def last_linear(head: nn.Module) -> nn.Linear:
-    """The layer of a head that decides how many classes there are."""
-    return [module for module in head.modules() if isinstance(module, nn.Linear)][-1]
 
 
 def _embedding(c: ViTConfig) -> nn.Module:

@@ -3,7 +3,8 @@
 from vitrail.parts.attention import Attention, attend, attention_weights
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.feed_forward import FeedForward
-from vitrail.parts.head import lecture_head, linear_head, mlp_head, projection_head
+from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
+from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
 from vitrail.parts.normalization import norm_layer
 from vitrail.parts.patches import (
     ConvStem,
@@ -17,14 +18,10 @@ from vitrail.parts.patches import (
 )
 from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
-    Interpolation,
     LearnedPosition1d,
     LearnedPosition2d,
     RelativePositionBias,
     RotaryPosition2d,
-    resize_factorised,
-    resize_positions,
-    resize_relative,
     rotate,
     sincos_position_1d,
     sincos_position_2d,
@@ -42,6 +39,7 @@ __all__ = [
     "ConvStem",
     "DropPath",
     "FeedForward",
+    "Grid",
     "HybridEmbedding",
     "Interpolation",
     "LayerScale",
@@ -59,6 +57,7 @@ __all__ = [
     "attend",
     "attention_weights",
     "grid_size",
+    "last_layer",
     "lecture_head",
     "linear_head",
     "mlp_head",

@@ -32,3 +32,8 @@ def lecture_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequenti
 
 def _named(**layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
+
+
+def last_layer(head: nn.Module) -> nn.Linear | nn.Conv2d:
+    """The layer of a head that decides how many classes there are."""
+    return [module for module in head.modules() if isinstance(module, nn.Linear | nn.Conv2d)][-1]

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
+from vitrail.parts.interpolation import resize_grid
 from vitrail.parts.normalization import NormKind, norm_layer
-from vitrail.parts.positions import resize_grid
 
 Size = tuple[int, int]
 

@@ -1,35 +1,21 @@
 """Where a token stands: embeddings added to tokens, biases added to attention scores, rotations of q and k.
 
-Tokens come as ``[prefix tokens; patches row by row]``. A grid is always explicit: (rows, columns).
+Tokens come as ``[prefix tokens; patches row by row]``. A grid is always explicit: (rows, columns). Every kind of position is made
+for a grid and can be asked for another one: what is learned is interpolated, what is computed is computed anew.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_multiple
+from vitrail.parts.interpolation import Grid, offsets_of, resize_factorised, resize_positions, resize_relative
 
-
-@dataclass(frozen=True)
-class Interpolation:
-    """How values on one grid become values on another; libraries differ in it."""
-
-    mode: Literal["bicubic", "bilinear"] = "bicubic"
-    antialias: bool = True
-    """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
-    align_corners: bool = False
-    """Whether the outermost values stay in place, or the outer edges do."""
-
-
-ANTIALIASED = Interpolation()
-"""Ours, as timm's."""
-
-Grid = tuple[int, int]
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
 Coordinates = Literal["patches", "unit"]
@@ -73,97 +59,47 @@ def _with_prefix(table: np.ndarray, prefix: int, value: float) -> Tensor:
     return torch.from_numpy(np.pad(table, ((prefix, 0), (0, 0)), constant_values=value).astype(np.float32))
 
 
-def resize_grid(values: Tensor, grid: Grid, interpolation: Interpolation = ANTIALIASED) -> Tensor:
-    """Interpolate (B, C, rows, columns) to another grid; same precision, computed in single or better."""
-    turn = grid[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
-    resized = F.interpolate(
-        (values.mT if turn else values).to(torch.promote_types(values.dtype, torch.float32)),
-        size=grid[::-1] if turn else grid,
-        mode=interpolation.mode,
-        antialias=interpolation.antialias,
-        align_corners=interpolation.align_corners,
-    )
-    return (resized.mT if turn else resized).to(values.dtype)
-
-
-def resize_positions(
-    embedding: Tensor, old: Grid, new: Grid, *, prefix: int, interpolation: Interpolation = ANTIALIASED
-) -> Tensor:
-    """Interpolate a learned embedding (prefix + N, D) from one grid to another in 2-D; prefix rows stay.
-
-    The paper, section 3.2: fine-tuning at a higher resolution interpolates the pre-trained positions in 2-D.
-    """
-    if old == new:
-        return embedding
-    grid = embedding[prefix:].T.unflatten(1, old)[None]  # (1, D, rows, columns)
-    return torch.cat([embedding[:prefix], resize_grid(grid, new, interpolation)[0].flatten(1).T])
-
-
-def resizing_matrix(old: int, new: Tensor) -> Tensor:
-    """`resize_grid` along one side as a product, (new, old), of which ``new`` may be unknown while a graph is made of it.
-
-    Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
-    between two new values, where those are fewer.
+class FixedPosition(nn.Module):
+    """A fixed table added to the tokens: ``x + E_pos``.
 
     Args:
-        old: values along the side.
-        new: 0, 1, 2, … for each of the new ones, float.
+        table: gives the rows (prefix + N, D) for a grid.
+        grid: rows and columns.
     """
-    scale = old / (new[-1] + 1)
-    distance = torch.arange(old, device=new.device) + 0.5 - (new[:, None] + 0.5) * scale
-    x = distance.abs() / scale.clamp(min=1)
-    near = (1.5 * x - 2.5) * x * x + 1
-    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
-    weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
-    return weights / weights.sum(dim=1, keepdim=True)
-
-
-def resize_factorised(table: Tensor, count: int, *, interpolation: Interpolation = ANTIALIASED) -> Tensor:
-    """Interpolate the rows, or the columns, of `LearnedPosition2d` in 1-D: (n, D/2) to (count, D/2)."""
-    return resize_positions(table, (1, len(table)), (1, count), prefix=0, interpolation=interpolation)
-
-
-def resize_relative(
-    table: Tensor, old: Grid, new: Grid, *, prefix_entries: int, interpolation: Interpolation = ANTIALIASED
-) -> Tensor:
-    """Interpolate the table of `RelativePositionBias` from one grid to another, as a grid of offsets.
-
-    (2·rows − 1)(2·columns − 1) offsets and ``prefix_entries`` (3, or 0 without prefix tokens), which stay, by heads.
-    """
-    if old == new:
-        return table
-    offsets = table[: len(table) - prefix_entries]
-    resized = resize_positions(offsets, _offsets(old), _offsets(new), prefix=0, interpolation=interpolation)
-    return torch.cat([resized, table[len(offsets) :]])
-
-
-def _offsets(grid: Grid) -> Grid:
-    """How many different offsets there are between two rows, and between two columns."""
-    return 2 * grid[0] - 1, 2 * grid[1] - 1
-
-
-class FixedPosition(nn.Module):
-    """A fixed table added to the tokens: ``x + E_pos``."""
 
     embedding: Tensor
 
-    def __init__(self, table: Tensor):
+    def __init__(self, table: Callable[[Grid], Tensor], grid: Grid):
         super().__init__()
-        self.register_buffer("embedding", table, persistent=False)
+        self.table, self.grid = table, grid
+        self.register_buffer("embedding", table(grid).clone(), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.embedding.to(x.dtype)
+    def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
+        table = self.embedding if grid in (None, self.grid) else self.table(grid).to(x.device)
+        return x + table.to(x.dtype)
 
 
 def sincos_position_1d(grid: Grid, dim: int, *, prefix: int) -> FixedPosition:
     """Sin-cos positions 0, 1, 2, … over prefix tokens and patches alike, as in the CIFAR-10 lecture notes."""
-    count = prefix + grid[0] * grid[1]
-    return FixedPosition(_with_prefix(sincos_1d(np.arange(count, dtype=np.float64), dim), 0, 0.0))
+    return FixedPosition(partial(_sincos_1d_table, dim, prefix), grid)
 
 
 def sincos_position_2d(grid: Grid, dim: int, *, prefix: int, endpoint: bool = False) -> FixedPosition:
     """2-D sin-cos positions of the patches, see `sincos_2d`; prefix tokens get zero."""
-    return FixedPosition(_with_prefix(sincos_2d(grid, dim, endpoint=endpoint), prefix, 0.0))
+    return FixedPosition(partial(_sincos_2d_table, dim, prefix, endpoint), grid)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def _sincos_1d_table(dim: int, prefix: int, grid: Grid) -> Tensor:
+    count = prefix + grid[0] * grid[1]
+    return _with_prefix(sincos_1d(np.arange(count, dtype=np.float64), dim), 0, 0.0)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def _sincos_2d_table(dim: int, prefix: int, endpoint: bool, grid: Grid) -> Tensor:
+    return _with_prefix(sincos_2d(grid, dim, endpoint=endpoint), prefix, 0.0)
 
 
 class LearnedPosition1d(nn.Module):
@@ -175,8 +111,8 @@ class LearnedPosition1d(nn.Module):
         self.embedding = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], dim))
         nn.init.normal_(self.embedding, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.embedding
+    def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
+        return x + resize_positions(self.embedding, self.grid, grid or self.grid, prefix=self.prefix)
 
 
 class LearnedPosition2d(nn.Module):
@@ -191,8 +127,9 @@ class LearnedPosition2d(nn.Module):
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.of(self.rows, self.columns)
+    def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
+        rows, columns = grid or (len(self.rows), len(self.columns))
+        return x + self.of(resize_factorised(self.rows, rows), resize_factorised(self.columns, columns))
 
     def of(self, rows: Tensor, columns: Tensor) -> Tensor:
         """The table of all tokens, (prefix + N, D), from that of the rows and that of the columns, (n, D/2)."""
@@ -214,28 +151,39 @@ class RelativePositionBias(nn.Module):
 
     def __init__(self, grid: Grid, heads: int, *, prefix: int, blocks: int | None = None):
         super().__init__()
-        offsets = math.prod(_offsets(grid))
-        entries = offsets + (3 if prefix else 0)
+        self.grid, self.prefix = grid, prefix
+        entries = math.prod(offsets_of(grid)) + (3 if prefix else 0)
         if blocks is None:
             self.table = nn.Parameter(torch.empty(entries, heads))
         else:
             self.tables = nn.ParameterList(torch.empty(entries, heads) for _ in range(blocks))
         for table in self.parameters():
             nn.init.normal_(table, std=0.02)
-        y, x = (c.astype(np.int64) for c in _coordinates(grid))
-        index = (y[:, None] - y + grid[0] - 1) * _offsets(grid)[1] + (x[:, None] - x + grid[1] - 1)
-        index = np.pad(index, ((prefix, 0), (prefix, 0)), constant_values=offsets)
-        index[prefix:, :prefix], index[:prefix, :prefix] = offsets + 1, offsets + 2
-        self.register_buffer("index", torch.from_numpy(index), persistent=False)
+        self.register_buffer("index", _relative_index(grid, prefix).clone(), persistent=False)
 
-    def forward(self) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, grid: Grid | None = None) -> Tensor | tuple[Tensor, ...]:
         """(heads, prefix + N, prefix + N); a tuple of them where every block has its own."""
         if hasattr(self, "table"):
-            return self._of(self.table)
-        return tuple(self._of(table) for table in self.tables)
+            return self._of(self.table, grid)
+        return tuple(self._of(table, grid) for table in self.tables)
 
-    def _of(self, table: Tensor) -> Tensor:
-        return table[self.index].permute(2, 0, 1)
+    def _of(self, table: Tensor, grid: Grid | None) -> Tensor:
+        if grid in (None, self.grid):
+            return table[self.index].permute(2, 0, 1)
+        table = resize_relative(table, self.grid, grid, prefix_entries=3 if self.prefix else 0)
+        return table[_relative_index(grid, self.prefix).to(table.device)].permute(2, 0, 1)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def _relative_index(grid: Grid, prefix: int) -> Tensor:
+    """The entry of the table for every pair of tokens: (prefix + N, prefix + N)."""
+    offsets = math.prod(offsets_of(grid))
+    y, x = (c.astype(np.int64) for c in _coordinates(grid))
+    index = (y[:, None] - y + grid[0] - 1) * offsets_of(grid)[1] + (x[:, None] - x + grid[1] - 1)
+    index = np.pad(index, ((prefix, 0), (prefix, 0)), constant_values=offsets)
+    index[prefix:, :prefix], index[:prefix, :prefix] = offsets + 1, offsets + 2
+    return torch.from_numpy(index)
 
 
 class RotaryPosition2d(nn.Module):
@@ -272,19 +220,33 @@ class RotaryPosition2d(nn.Module):
     ):
         super().__init__()
         require_multiple("head width (dim / heads)", head_dim, 4, "the 2-D rotary position")
-        sides = zip(_coordinates(grid), grid, reference or grid, strict=True)
-        if coordinates == "unit":
-            y, x = (2 * math.pi * (2 * (place + 0.5) / count - 1) for place, count, _ in sides)
-        else:
-            y, x = ((place + offset) * (wanted / count) for place, count, wanted in sides)
-        angles = np.concatenate([_angles(y, head_dim // 4, base), _angles(x, head_dim // 4, base)], axis=1)
-        angles = np.tile(angles, 2)  # (N, D_h): entry i and entry i + D_h/2 form one plane
-        self.register_buffer("cos", _with_prefix(np.cos(angles), prefix, 1.0), persistent=False)
-        self.register_buffer("sin", _with_prefix(np.sin(angles), prefix, 0.0), persistent=False)
+        self.grid = grid
+        self.table = partial(_rotation, head_dim, prefix, base, coordinates, reference, offset)
+        cos, sin = self.table(grid)
+        self.register_buffer("cos", cos.clone(), persistent=False)
+        self.register_buffer("sin", sin.clone(), persistent=False)
 
-    def forward(self) -> Rotation:
+    def forward(self, grid: Grid | None = None) -> Rotation:
         """Cosines and sines, each (prefix + N, D_h)."""
-        return self.cos, self.sin
+        if grid in (None, self.grid):
+            return self.cos, self.sin
+        cos, sin = self.table(grid)
+        return cos.to(self.cos.device), sin.to(self.sin.device)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def _rotation(
+    head_dim: int, prefix: int, base: float, coordinates: Coordinates, reference: Grid | None, offset: float, grid: Grid
+) -> Rotation:
+    sides = zip(_coordinates(grid), grid, reference or grid, strict=True)
+    if coordinates == "unit":
+        y, x = (2 * math.pi * (2 * (place + 0.5) / count - 1) for place, count, _ in sides)
+    else:
+        y, x = ((place + offset) * (wanted / count) for place, count, wanted in sides)
+    angles = np.concatenate([_angles(y, head_dim // 4, base), _angles(x, head_dim // 4, base)], axis=1)
+    angles = np.tile(angles, 2)  # (N, D_h): entry i and entry i + D_h/2 form one plane
+    return _with_prefix(np.cos(angles), prefix, 1.0), _with_prefix(np.sin(angles), prefix, 0.0)
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:

@@ -5,13 +5,13 @@ Weights are computed for one layer at a time, beside the model's own fused kerne
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.vit import ViT
-from vitrail.study.captures import WEIGHTS, capture, vit_in
+from vitrail.study.captures import WEIGHTS, attends, capture, model_in
 
 Patch = tuple[int, int]
 """Row and column."""
@@ -90,7 +90,7 @@ def attention_map(
     """What one layer's attention looks at: (B, rows, columns); what goes to other tokens than patches is left out.
 
     Args:
-        model: a ViT, or what has one inside, in evaluation mode.
+        model: a model that attends, or what has one inside, in evaluation mode.
         images: prepared, (B, C, H, W).
         layer: from 0; from the end below.
         head: one of them; the mean over all by default.
@@ -161,7 +161,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
     The gradient of A, which fused kernels never build, is that of what the heads say times their values: ``∇A = ∇(A v) vᵀ``.
 
     Args:
-        model: a ViT, or what has one inside, in evaluation mode.
+        model: a model that attends, or what has one inside, in evaluation mode.
         images: prepared, (B, C, H, W).
         classes: int64 (B,); what the model guesses by default.
     """
@@ -191,7 +191,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
     return _on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
 
 
-def _gradients(model: ViT, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
+def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
     """Of the logits of some classes, for what the heads of every layer say."""
     with torch.inference_mode(False), torch.enable_grad(), capture(model, "**.attention.heads") as seen:
         logits = model(images.detach().clone().requires_grad_())
@@ -200,7 +200,7 @@ def _gradients(model: ViT, images: Tensor, classes: Tensor | None) -> dict[str, 
     return dict(zip(seen, found, strict=True))
 
 
-def read(model: ViT, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
+def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
     """Rows (B, N, …) of those tokens that the model reads its answer from, in the shares it reads them: (B, …).
 
     The class token (and that of distillation), the mean of all patches, both, or by the weights of attention pooling (B, N).
@@ -215,15 +215,18 @@ def read(model: ViT, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
     return (tokens + patches) / 2 if c.pool == "class+mean" else patches
 
 
-def _answering(model: nn.Module) -> ViT:
-    """The ViT in a model, which must be in evaluation mode: in training it drops patches and dims what it sees."""
-    vit = vit_in(model)
+def _answering(model: nn.Module) -> Any:
+    """The model itself, with attention and in evaluation mode: in training it drops patches and dims what it sees."""
+    vit = model_in(model)
+    if not attends(vit):
+        hint = "maps of attention are those of models whose layers attend"
+        raise ConfigError(f"a {type(vit).__name__} has no attention", where="model", hint=hint)
     if vit.training:
         raise ConfigError("maps are those of a model that answers", where="model", hint="call model.eval() first")
     return vit
 
 
-def _on_patches(model: ViT, looked: Tensor) -> Tensor:
+def _on_patches(model: Any, looked: Tensor) -> Tensor:
     """(B, prefix + N) to (B, rows, columns)."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
 

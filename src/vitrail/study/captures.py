@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
 
 OnEach = Callable[[str, Tensor], None]
@@ -54,7 +54,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
     logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it and without one.
 
     Args:
-        model: a ViT, or what has one inside; names begin at the ViT itself.
+        model: a model, or what has one inside; names begin at the model itself.
         names: of `capture_names`, or patterns: ``*`` stands for what is between two dots, ``**`` for anything.
         images: which images of the batch.
         each: is given every intermediate as it is computed, which is then not kept: memory for one layer at a time.
@@ -74,9 +74,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
             seen[name] = value
 
     with ExitStack() as hooks:
-        vit = vit_in(model)
-        hooks.callback(setattr, vit, "tokens_read", vit.tokens_read)
-        vit.tokens_read = None  # all tokens come out of the last block
+        hooks.enter_context(model_in(model).every_token())
         for path, module in places.items():
             for handle in _hooks(module, [what for what in _kinds(module) if f"{path}.{what}" in wanted], path, keep, images):
                 hooks.callback(handle.remove)
@@ -100,7 +98,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def _places(model: nn.Module) -> dict[str, nn.Module]:
     """The parts of a model that have something to show, by their path; a branch's layer has the branch's name."""
-    whole, found = vit_in(model), {}
+    whole, found = model_in(model), {}
     require_capturable(model)
     for name, module in whole.named_modules():
         inner = isinstance(module, Attention | FeedForward | Block | ParallelBlock)
@@ -109,12 +107,18 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def vit_in(model: nn.Module) -> ViT:
-    """The ViT itself of a model, which may have something around it: labels and preparation, a faster type, other sizes."""
-    found = next((module for module in model.modules() if isinstance(module, ViT)), None)
+def model_in(model: nn.Module) -> Model:
+    """The model itself, which may have something around it: labels and preparation, a faster type, other sizes."""
+    found = next((module for module in model.modules() if isinstance(module, Model)), None)
     if found is None:
-        raise ConfigError(f"a {type(model).__name__} is no ViT", where="model", hint="give a model of vitrail.create_model")
+        what = f"a {type(model).__name__} is no model of this library"
+        raise ConfigError(what, where="model", hint="give a model of vitrail.create_model")
     return found
+
+
+def attends(model: nn.Module) -> bool:
+    """Whether every layer of a model has attention, whose maps can be looked at."""
+    return all(any(isinstance(m, Attention) for m in layer.modules()) for layer in model_in(model).layers())
 
 
 def require_capturable(model: nn.Module) -> None:
@@ -123,7 +127,7 @@ def require_capturable(model: nn.Module) -> None:
         raise ConfigError(
             "a compiled model shows nothing of its inside", where="capture", hint="give the model before torch.compile"
         )
-    if any(vit_in(model).config.merged):
+    if any(model_in(model).config.merged):
         raise ConfigError(
             "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
         )

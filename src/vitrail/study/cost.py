@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.empty import empty_model
 
 
@@ -58,28 +58,30 @@ class Cost:
         return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
 
 
+def _shape_of(value: Any) -> list[int]:
+    return list(value.shape) if isinstance(value, Tensor) else []
+
+
 def _shape(shape: list[int]) -> str:
     return " × ".join(map(str, shape))
 
 
-def cost(config: ViTConfig) -> Cost:
+def cost(config: ModelConfig) -> Cost:
     """Count a model of this configuration on one image. Nothing is allocated, whatever its size."""
     model = empty_model(config).eval().to("meta")  # fixed tables are made outside of "meta"
-    model.tokens_read = None  # as everybody counts: every token through every block, whether it is read or not
-    image = torch.empty(1, config.channels, *config.image_size, device="meta")
     shapes: dict[str, tuple[list[int], list[int]]] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            shapes[name] = (list(inputs[0].shape) if inputs else [], list(output.shape) if isinstance(output, Tensor) else [])
+            shapes[name] = (_shape_of(inputs[0]) if inputs else [], _shape_of(output))
 
         return hook
 
     for name, module in model.named_modules():
         module.register_forward_hook(note(name))
     counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        model.requires_grad_(False)(image)
+    with torch.no_grad(), counter, model.every_token():  # as everybody counts, whether it is read or not
+        model.requires_grad_(False)(**model.dummy_inputs())
     macs = _own(
         {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
     )
@@ -92,13 +94,14 @@ def cost(config: ViTConfig) -> Cost:
     return Cost(layers)
 
 
-def totals(config: ViTConfig) -> tuple[int, int]:
-    """Parameters and multiply-adds as `cost` counts them, sooner: all blocks are alike, so one and two tell of any number."""
-    if any(config.merged):  # each has fewer tokens than the one before
+def totals(config: ModelConfig) -> tuple[int, int]:
+    """Parameters and multiply-adds as `cost` counts them, sooner where all layers are alike: one and two tell of any number."""
+    depth = config.repeated
+    if depth is None:
         whole = cost(config)
         return whole.parameters, whole.macs
-    one, two = (cost(config.changed(depth=depth)) for depth in (1, 2))
-    more = config.depth - 1
+    one, two = (cost(config.changed(depth=count)) for count in (1, 2))
+    more = depth - 1
     return one.parameters + more * (two.parameters - one.parameters), one.macs + more * (two.macs - one.macs)
 
 

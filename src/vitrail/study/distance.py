@@ -1,11 +1,12 @@
 """How far attention reaches, in pixels, beside what a convolutional network can see at the same depth."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitrail.study.captures import WEIGHTS, capture, vit_in
+from vitrail.study.captures import WEIGHTS, capture, model_in
 
 Pair = tuple[int, int]
 
@@ -40,7 +41,7 @@ def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
 @torch.no_grad()
 def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_distances` of every layer, the mean over some images: (layers, k)."""
-    c = vit_in(model).config
+    c: Any = model_in(model).config
     distances, found = patch_distances(c.grid, c.patch_size), []
 
     def each(name: str, weights: Tensor) -> None:

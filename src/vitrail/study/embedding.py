@@ -1,13 +1,14 @@
 """What a model has learned before its first block: where patches stand, and what a patch is made of."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.vit import ViT
 from vitrail.parts import RelativePositionBias, RotaryPosition2d
-from vitrail.study.captures import vit_in
+from vitrail.study.captures import model_in
 
 
 @torch.no_grad()
@@ -21,7 +22,7 @@ def position_similarity(model: nn.Module) -> Tensor:
     Raises:
         ConfigError: the model knows no positions.
     """
-    vit = vit_in(model)
+    vit: Any = model_in(model)
     c = vit.config
     if isinstance(vit.relative, RelativePositionBias):
         bias = vit.relative()
@@ -38,7 +39,7 @@ def position_similarity(model: nn.Module) -> Tensor:
     return similar[-n:, -n:].reshape(*c.grid, *c.grid)
 
 
-def position_table(model: ViT) -> Tensor:
+def position_table(model: Any) -> Tensor:
     """E_pos of the patches, (N, D), whatever added scheme makes it."""
     c = model.config
     zeros = torch.zeros(1, c.prefix - c.registers + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
@@ -50,12 +51,12 @@ def position_table(model: ViT) -> Tensor:
 def filters(model: nn.Module, count: int = 28) -> tuple[Tensor, Tensor]:
     """Principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), those that explain most first.
 
-    Of a plain embedding these are patches; of a convolutional stem or a hybrid the kernels of its first convolution.
+    Of a plain embedding these are patches, of a stem, a hybrid or a convolutional network the kernels of its first convolution.
 
     Returns:
         components (count, C, h, w) of length 1, and the share of the filters' variance that each explains, (count,).
     """
-    first = next(module for module in vit_in(model).embedding.modules() if isinstance(module, nn.Conv2d))
+    first = next(module for module in model_in(model).modules() if isinstance(module, nn.Conv2d))
     weights = first.weight.cpu().double().flatten(1)  # (D, C·h·w)
     _, lengths, components = torch.linalg.svd(weights - weights.mean(dim=0), full_matrices=False)
     shares = lengths**2 / (lengths**2).sum()

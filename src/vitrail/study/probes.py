@@ -1,6 +1,7 @@
 """What frozen features know: few-shot and linear probes, and nearest neighbours."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import DataError
 from vitrail.study.attention import read
-from vitrail.study.captures import capture, vit_in
+from vitrail.study.captures import attends, capture, model_in
 
 NEIGHBOURS = 20
 RIDGE = 1.0
@@ -40,19 +41,21 @@ class FewShot:
 
 @torch.no_grad()
 def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
-    """What an answer could be read from after every block, and at last what the head reads: arrays (N, D), depth + 1 of them.
+    """What an answer could be read from after every layer, and at last what the heads read: arrays (N, D), one each.
 
-    After a block that is the class token, the mean of the patches, or whatever `read` reads.
+    After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend gives
+    what its heads read alone.
     """
-    vit = vit_in(model)
-    layers: list[list[Tensor]] = [[] for _ in range(vit.config.depth + 1)]
+    vit = model_in(model)
+    every = ["blocks.*.output"] if attends(vit) else []
+    layers: list[list[Tensor]] = [[] for _ in range(len(vit.layers()) * len(every) + 1)]
 
     def each(name: str, tokens: Tensor) -> None:
         layers[int(name.split(".")[1])].append(read(vit, tokens).float().cpu())
 
     for images in batches:
-        with capture(vit, "blocks.*.output", each=each):
-            layers[-1].append(vit.pooled(vit.encode(images)).float().cpu())
+        with capture(vit, *every, each=each) if every else nullcontext():
+            layers[-1].append(vit.vectors(images).float().cpu())
     return [torch.cat(parts).numpy() for parts in layers]
 
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
+from vitrail.models.base import Model
 from vitrail.models.inference import for_inference
-from vitrail.models.resizing import AnySize
-from vitrail.models.vit import ViT
 from vitrail.study.cost import totals
 
 
@@ -33,7 +32,7 @@ class Measured:
         return {**asdict(self), "image_size": list(self.image_size)}
 
 
-def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
+def measured(model: Model, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
     """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
 
     Args:
@@ -42,12 +41,12 @@ def measured(model: ViT, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (
         sizes: heights and widths, multiples of the patch.
         seconds: of measuring, at each size.
     """
-    own, patch = model.config.image_size, model.config.patch_size
+    own, patch = model.config.image_size, model.config.size_multiple
     scaled = [tuple(max(1, round(f * s / p)) * p for s, p in zip(own, patch, strict=True)) for f in (2 / 3, 1, 3 / 2)]
     return [_measured(model, (height, width), batch, seconds) for height, width in sizes or _possible(model, scaled)]
 
 
-def _possible(model: ViT, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+def _possible(model: Model, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
     """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more."""
     found = []
     for height, width in dict.fromkeys(sizes):
@@ -57,11 +56,11 @@ def _possible(model: ViT, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, i
     return found
 
 
-def _measured(model: ViT, size: tuple[int, int], batch: int, seconds: float) -> Measured:
+def _measured(model: Model, size: tuple[int, int], batch: int, seconds: float) -> Measured:
     _, macs = totals(model.config.changed(image_size=size))
     device = next(model.parameters()).device
     images = torch.zeros(batch, model.config.channels, *size, device=device)
-    network = AnySize(cast(ViT, for_inference(model).model))
+    network = cast(Model, for_inference(model).model).at_any_size()
     times: list[float] = []
     with torch.inference_mode():
         network(images)
@@ -69,7 +68,9 @@ def _measured(model: ViT, size: tuple[int, int], batch: int, seconds: float) -> 
             start = time.perf_counter()
             network(images).cpu()
             times.append(time.perf_counter() - start)
-    return Measured(size, macs, kept_for_gradients(AnySize(model), images[:1].clone()), batch / sorted(times)[len(times) // 2])
+    return Measured(
+        size, macs, kept_for_gradients(model.at_any_size(), images[:1].clone()), batch / sorted(times)[len(times) // 2]
+    )
 
 
 def kept_for_gradients(model: nn.Module, images: Tensor) -> int:

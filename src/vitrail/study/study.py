@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,13 +13,13 @@ from vitrail.data.items import Item
 from vitrail.data.order import spread
 from vitrail.errors import DataError
 from vitrail.files import write_json, write_text
+from vitrail.models.base import Model
 from vitrail.models.inference import for_inference
-from vitrail.models.vit import ViT
 from vitrail.runtime.device import quickest_precision
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.answers import Answers
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
-from vitrail.study.captures import require_capturable
+from vitrail.study.captures import attends, require_capturable
 from vitrail.study.cost import cost
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
@@ -40,7 +40,7 @@ KEPT = 96
 """Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
 PER_PAIR = 16
 """Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
-Maps = dict[str, Callable[[ViT, Tensor], Tensor]]
+Maps = dict[str, Callable[[Model, Tensor], Tensor]]
 ORDERS = {
     "least relevant first": ("relevance", -1),
     "at random": ("random", 1),
@@ -91,13 +91,13 @@ class Look:
     head: int | None = None
     query: Patch | None = None
 
-    def map(self, model: ViT, images: Tensor) -> Tensor:
+    def map(self, model: Any, images: Tensor) -> Tensor:
         """(B, rows, columns)."""
         if self == LAST:
             return reading_map(model, images)
         return attention_map(model, images, layer=-1 if self.layer is None else self.layer, head=self.head, query=self.query)
 
-    def describe(self, model: ViT) -> str:
+    def describe(self, model: Any) -> str:
         """What the map is, as a sentence."""
         layer = "the last layer" if self.layer is None else f"layer {self.layer}"
         heads = "" if self.head is None else f", head {self.head}"
@@ -165,9 +165,8 @@ class _Study:
         self.model, self.preparation = trained.model.eval(), trained.preparation
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
-        c, self.counted = self.model.config, cost(self.model.config)
-        tokens = c.prefix + c.grid[0] * c.grid[1]
-        self.batch = max(1, min(32, WORK // (KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)))
+        self.counted, self.attends = cost(self.model.config), attends(self.model)
+        self.batch = _batch(self.model.config) if self.attends else 32
         self.pixels = self._read(subjects.items, "reading images")
         self.maps: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {"images": len(subjects.items)}
@@ -179,12 +178,13 @@ class _Study:
             part = MultiLabel(answers, None, THESE) if answers.multi_label else SingleLabel(answers)
             self.numbers["scores"] = answers.scores
         yield page.cards([*(part.cards() if part else ()), *self._size()])
-        yield self._where_it_looks()
-        yield self._heads()
-        if answers is not None:
-            yield self._occlusion(answers)
-        yield self._distances()
-        yield self._positions()
+        if self.attends:
+            yield self._where_it_looks()
+            yield self._heads()
+            if answers is not None:
+                yield self._occlusion(answers)
+            yield self._distances()
+            yield self._positions()
         yield self._filters()
         if self.subjects.known:
             yield self._probes()
@@ -310,7 +310,7 @@ class _Study:
         return page.section("How far it looks", self._picture(figure, "distances", "Mean attention distance", DISTANCES))
 
     def _positions(self) -> Markup:
-        scheme = self.model.config.position
+        scheme = cast(Any, self.model.config).position
         if scheme == "none":
             return page.section("Positions", page.paragraph("The model knows no positions."))
         found = position_similarity(self.model).cpu()
@@ -364,13 +364,11 @@ class _Study:
             f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "
             f"on {len(asked):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
         )
-        caption = "The vote of the nearest images, by what the answer could be read from after each layer."
-        return page.section(
-            "Probes",
-            page.paragraph(words),
-            page.table(("images that are known", "accuracy, %", "±"), rows),
-            self._picture(pictures.layers(per_layer), "probes", "Probes by layer", caption),
-        )
+        parts = [page.paragraph(words), page.table(("images that are known", "accuracy, %", "±"), rows)]
+        if per_layer["nearest neighbours"]:
+            caption = "The vote of the nearest images, by what the answer could be read from after each layer."
+            parts.append(self._picture(pictures.layers(per_layer), "probes", "Probes by layer", caption))
+        return page.section("Probes", *parts)
 
     def _cost(self) -> Markup:
         found = measured(self.model, self.batch)
@@ -385,6 +383,13 @@ class _Study:
             page.note(COST),
             cost_table(self.counted),
         )
+
+
+def _batch(config: Any) -> int:
+    """Images at a time, so that a pass with gradients finds room."""
+    tokens = config.prefix + config.grid[0] * config.grid[1]
+    kept = KEPT * tokens * config.dim * config.depth + PER_PAIR * config.heads * tokens**2
+    return max(1, min(32, WORK // kept))
 
 
 def _cells(*numbers: float) -> list[Number]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from vitrail.errors import ModelFileError, unknown
 from vitrail.files import whole_folder, write_json
+from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
-from vitrail.models.vit import ViT
 from vitrail.training.settings import LoraSettings
 from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers, some, write_tensors
 
@@ -53,29 +53,30 @@ class LowRankLinear(nn.Linear):
         return self.weight + self.scale * self.lora_B.weight @ self.lora_A.weight
 
 
-def add_adapters(model: ViT, settings: LoraSettings) -> None:
-    """Put an adapter around the linear layers of the blocks that ``settings.targets`` names.
+def add_adapters(model: Model, settings: LoraSettings) -> None:
+    """Put an adapter around the linear layers inside of the model's layers that ``settings.targets`` names.
 
     Raises:
-        ConfigError: the blocks have no linear layer of that name.
+        ConfigError: there is no linear layer of that name.
     """
-    layers = {name: layer for name, layer in model.blocks.named_modules(prefix="blocks") if isinstance(layer, nn.Linear)}
+    inside = {module for layer in model.layers() for module in layer.modules()}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in inside}
     known = sorted({_last(name) for name in layers})
     for target in settings.targets:
         if target not in known:
-            raise unknown("linear layer of the blocks", target, known, where="lora.targets")
+            raise unknown("linear layer of the model's layers", target, known, where="lora.targets")
     for name, layer in layers.items():
         if _last(name) in settings.targets:
             model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
 
 
-def adapters(model: ViT) -> dict[str, LowRankLinear]:
+def adapters(model: Model) -> dict[str, LowRankLinear]:
     """The layers with an adapter, by name."""
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LowRankLinear)}
 
 
 @torch.no_grad()
-def merge(model: ViT) -> ViT:
+def merge(model: Model) -> Model:
     """A plain model, with weights of its own, that computes what the model and its adapters do together."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
     state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
@@ -84,7 +85,7 @@ def merge(model: ViT) -> ViT:
     return merged.to(next(model.parameters()).device).train(model.training)
 
 
-def save_adapter(folder: Path, model: ViT, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
+def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: list[str], base: str | None) -> None:
     """Write the adapters of a model as PEFT does; the folder appears whole or not at all.
 
     Args:
@@ -111,7 +112,7 @@ def save_adapter(folder: Path, model: ViT, settings: LoraSettings, *, whole: lis
         write_tensors(draft / WEIGHTS, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()})
 
 
-def load_adapter(model: ViT, folder: Path) -> None:
+def load_adapter(model: Model, folder: Path) -> None:
     """Put the adapters of a folder, as `save_adapter` or PEFT wrote it, on the model that they were trained on.
 
     What was trained as it is, the head, takes the place of the model's. `merge` then makes a plain model of it.

@@ -13,8 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
-from vitrail.models.resizing import AnySize
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.training import parallel
@@ -58,7 +57,7 @@ class Learner:
     def __init__(
         self,
         settings: RunSettings,
-        model: ViT,
+        model: Model,
         preparation: Preparation,
         task: Task,
         *,
@@ -108,21 +107,21 @@ class Learner:
                 where="schedule.first_image_size",
                 hint="give a size below --image-size",
             )
-        return AnySize(self.model)
+        return self.model.at_any_size()
 
     def _grown(self, images: Tensor, done: int) -> Tensor:
         """Images of the size that they have by now."""
         config = self.model.config
-        size = image_size_at(self.settings.schedule, config.image_size, config.patch_size, done, total=self.total)
+        size = image_size_at(self.settings.schedule, config.image_size, config.size_multiple, done, total=self.total)
         if size == config.image_size:
             return images
         return F.interpolate(images, size, mode="bilinear", antialias=True)
 
     @property
-    def evaluated(self) -> ViT:
+    def evaluated(self) -> Model:
         """The weights that are evaluated and kept: the average, where there is one."""
         model = self.model if self.average is None else self.average.module
-        assert isinstance(model, ViT)
+        assert isinstance(model, Model)
         return model
 
     def rate(self, done: int) -> float:
@@ -198,7 +197,11 @@ class Learner:
     def _patches_dropped(self, done: int) -> Iterator[None]:
         """The model with this step's patch dropout, which it reads off its configuration."""
         config = self.model.config
-        share = patch_dropout_at(self.settings.schedule, config.patch_dropout, done, total=self.total)
+        dropped = getattr(config, "patch_dropout", 0.0)
+        if not dropped:
+            yield
+            return
+        share = patch_dropout_at(self.settings.schedule, dropped, done, total=self.total)
         self.model.config = config.changed(patch_dropout=share)
         try:
             yield

@@ -21,8 +21,8 @@ from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.files import room_for, whole_folder
+from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
-from vitrail.models.vit import ViT
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row, Sums
@@ -41,7 +41,7 @@ from vitrail.training.settings import RunSettings, differences
 from vitrail.training.task import Task, class_weights
 from vitrail.training.teacher import Teacher
 from vitrail.training.tracking import open_tracker
-from vitrail.training.tuning import choose_parts, heads, start_training
+from vitrail.training.tuning import choose_parts, start_training
 from vitrail.weights.card import model_card
 from vitrail.weights.folder import TrainedModel, fill_folder
 
@@ -57,7 +57,7 @@ class Trainer:
     def __init__(
         self,
         settings: RunSettings,
-        model: ViT,
+        model: Model,
         preparation: Preparation,
         data: ImageData,
         folder: RunFolder,
@@ -283,7 +283,7 @@ class Trainer:
         with self._room_for(size), whole_folder(folder) as draft:
             fill_folder(draft, trained, card=_card(settings, self.data, self.rows[-1], self.epochs))
             if low_rank:
-                save_adapter(draft / "adapter", model, settings.lora, whole=list(heads(model)), base=settings.start)
+                save_adapter(draft / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
 
     def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
         return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")

@@ -8,27 +8,30 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vitrail.errors import ConfigError, unknown
+from vitrail.models.base import Model
 from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
-def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict[str, Any]]:
+def parameter_groups(model: Model, settings: OptimizerSettings) -> list[dict[str, Any]]:
     """Parameters that share a learning rate and a weight decay, frozen ones left out.
 
     The matrices of linear layers and convolutions decay; biases, norms, scales, tokens and positions do not.
-    ``layer_decay`` multiplies the learning rate once for every block between a parameter and the head (Clark et al.
+    ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
     2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
 
-    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of blocks.
+    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of layers.
     """
     matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
+    above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         is_matrix, own = parameter in matrices, layer_settings(name, settings)
         decay = settings.weight_decay if own.weight_decay is None else own.weight_decay
-        lr = settings.lr * own.lr * settings.layer_decay ** _blocks_above(name, model)
-        inner = is_matrix and parameter.ndim == 2 and name.startswith("blocks.")
+        lr = settings.lr * own.lr * settings.layer_decay ** above[parameter]
+        inner = is_matrix and parameter.ndim == 2 and parameter in inside
         groups[inner, lr, decay if is_matrix else 0.0].append(parameter)
     return [
         {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "inner": inner}
@@ -66,17 +69,24 @@ def _is_in(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}.")
 
 
-def _blocks_above(name: str, model: nn.Module) -> int:
-    """Blocks between a parameter and the head, its own counted; all of them, and one more, for what precedes them."""
-    blocks = getattr(model, "blocks", None)
-    depth = len(blocks) if isinstance(blocks, nn.ModuleList) else 0
-    first, _, rest = name.partition(".")
-    if first == "blocks":
-        return depth - int(rest.partition(".")[0])
-    return 0 if first in ("norm", "pool", "head", "head_distillation") else depth + 1
+def layers_above(model: Model) -> dict[nn.Parameter, int]:
+    """Layers between each parameter and the head, its own counted; all of them, and one more, for what precedes them.
+
+    What stands between two layers, such as the merging of patches between two stages, counts as part of the second.
+    """
+    own = {parameter: number for number, layer in enumerate(model.layers()) for parameter in layer.parameters()}
+    count, above = len(model.layers()), {}
+    passed = 0  # layers that have parameters before this one
+    for parameter in model.parameters():
+        if parameter in own:
+            passed = own[parameter] + 1
+            above[parameter] = count - own[parameter]
+        else:
+            above[parameter] = count - passed if passed else count + 1
+    return above
 
 
-def create_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[Optimizer]:
+def create_optimizers(model: Model, settings: OptimizerSettings) -> list[Optimizer]:
     """The optimizers that step together: one, or for Muon a second one that takes what is no matrix of a block.
 
     Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so

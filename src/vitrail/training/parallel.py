@@ -12,17 +12,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 
 Tensors = dict[str, Tensor]
 
 
-def shard(model: ViT, group: Processes, device: torch.device) -> None:
-    """Deal the parameters out, block by block: each is whole only while it computes (Zhao et al. 2023, 2304.11277)."""
+def shard(model: Model, group: Processes, device: torch.device) -> None:
+    """Deal the parameters out, layer by layer: each is whole only while it computes (Zhao et al. 2023, 2304.11277)."""
     mesh = init_device_mesh(device.type, (group.count,))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
+    for layer in model.layers():
+        fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 

@@ -12,7 +12,8 @@ from vitrail.data.sources import ImageData
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
+from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.training.batch_size import largest_batch_size
@@ -68,8 +69,8 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
             hint="add some, or take the classes out of the other splits",
         )
     model = settings.model.changed(num_classes=len(source.classes))
-    if start is not None and start.labels != source.classes and model.head == start.model.config.head:
-        model = model.changed(head="linear")
+    if start is not None and start.labels != source.classes and getattr(model, "head", None) is not None:
+        model = model.changed(head="linear") if getattr(model, "head", None) == getattr(start.config, "head", None) else model
     return settings.changed(
         model=model,
         data=settings.data.changed(source=source.source),
@@ -116,8 +117,8 @@ def open_teacher(settings: RunSettings) -> TrainedModel | None:
     return None if reference is None else open_model(reference)
 
 
-def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> ViT:
-    model = ViT(settings.model.config)
+def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> Model:
+    model = build(settings.model.config)
     if start is not None:
         transfer(start.model, model, keep_head=start.labels == labels)
     return model
@@ -167,7 +168,7 @@ def with_batch_size(
         return settings.changed(training=settings.training.changed(batch_size=size))
 
     def make(size: int) -> Trainer:
-        return Trainer(with_batch(size), ViT(settings.model.config), preparation, source, nowhere, teacher=teacher)
+        return Trainer(with_batch(size), build(settings.model.config), preparation, source, nowhere, teacher=teacher)
 
     with group.together():
         share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)

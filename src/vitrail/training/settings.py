@@ -1,32 +1,52 @@
 """Everything a training run can be told, and how recipe, file and flags add up to it."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, nearest, unknown
-from vitrail.models.config import Positive, Size, ViTConfig
-from vitrail.models.registry import fields_of
+from vitrail.models.configs.base import ModelConfig, Positive, Size
+from vitrail.models.registry import ARCHITECTURES, DEFAULT, NAMES, architecture, architecture_of, named
 from vitrail.settings import Settings, brief
 
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-class ModelSettings(ViTConfig):
-    """The model: a name, and any field of its configuration. The data set decides ``num_classes``."""
+class ModelSettings(ModelConfig):
+    """The model: a name, and any field of its architecture's configuration. The data set decides ``num_classes``."""
 
     name: str
     """A name of `vitrail models`; it gives the fields that are not set."""
+    architecture: str = DEFAULT
+    """What kind of model it is, which the name tells where it is one of `vitrail models`."""
 
     @property
-    def config(self) -> ViTConfig:
+    def config(self) -> ModelConfig:
         """The configuration without the name."""
-        return ViTConfig(**self.model_dump(exclude={"name"}))
+        return architecture(self.architecture).config(**self.model_dump(exclude={"name", "architecture"}))
+
+
+@cache
+def model_settings(kind: str) -> type[ModelSettings]:
+    """The settings of a model of one architecture: the two fields above, and all of its configuration."""
+    bases: Any = (ModelSettings, architecture(kind).config)
+    return create_model("ModelSettings", __base__=bases)
+
+
+def _model(values: Any) -> Any:
+    """The settings of a model with the fields of its own architecture; raises `ConfigError`."""
+    if not isinstance(values, Mapping):
+        return values
+    kind, name = values.get("architecture"), values.get("name")
+    if kind is None and name in NAMES:
+        kind = named(name)[0].name
+    return model_settings(DEFAULT if kind is None else str(kind)).read(values, where="model")
 
 
 class DataSettings(Settings):
@@ -187,7 +207,7 @@ class RunSettings(Settings):
     """A trained model to start from (``--from``)."""
     transform: str = ""
     """The user's own change to training pictures, as it prints; given in Python alone, as ``transform=``."""
-    model: ModelSettings
+    model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(_model)]
     data: DataSettings
     preparation: Preparation | None = None
     """How images become what the model takes; that of the model to start from, else the paper's."""
@@ -202,7 +222,7 @@ class RunSettings(Settings):
 Values = dict[str, Any]
 
 
-def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None = None) -> RunSettings:
+def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None) -> RunSettings:
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
     A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
@@ -213,16 +233,19 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
     """
     merged: Values = {}
     if start is not None:
-        fields = start.model_dump(exclude={"num_classes"} if start.distillation_token else {"num_classes", "distillation_token"})
+        kept = getattr(start, "distillation_token", False)
+        fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
+        fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
         over = recipe.get("model", {})
-        recipe = {**recipe, "expected": {}, "model": {"name": "custom", **fields, **({} if "name" in over else over)}}
+        recipe = {**recipe, "expected": {}, "model": {**fields, **({} if "name" in over else over)}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
             raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
         if isinstance(name := model.get("name"), str) and name != "custom":
             images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
-            merged = {**merged, "about": "", "expected": {}, "model": {**images, **fields_of(name)}}
+            row, fields = named(name)
+            merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields}}
         training = layer.get("training", {})
         if isinstance(training, Mapping) and "epochs" in training:
             merged = merge(merged, {"training": {"min_steps": 0}})
@@ -241,9 +264,10 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ViTConfig | None
 def _with_token(settings: RunSettings) -> RunSettings:
     """The settings with a distillation token for a teacher, unless they speak of it, or it would not be trained or read."""
     model, spoken = settings.model, settings.model.model_fields_set
-    if settings.distillation.teacher is None or settings.training.tune != "all" or "distillation_token" in spoken:
+    possible = "distillation_token" in type(model).model_fields.keys() - spoken
+    if settings.distillation.teacher is None or settings.training.tune != "all" or not possible:
         return settings
-    fits = (model.pool, model.head) == ("class", "linear")
+    fits = (getattr(model, "pool", ""), getattr(model, "head", "")) == ("class", "linear")
     return settings.changed(model=model.changed(distillation_token=True)) if fits else settings
 
 
@@ -251,14 +275,21 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
     """Refuse a setting that does not exist, by its dotted name below ``path``, with the nearest that does."""
     for name, value in values.items():
         dotted = f"{path}{name}"
-        if name not in settings.model_fields:
-            known = _leaves() if settings is RunSettings else {field: field for field in settings.model_fields}
+        fields = _fields(settings)
+        if name not in fields:
+            known = _leaves() if settings is RunSettings else {field: field for field in fields}
             error = unknown("setting", name, list(known), where=dotted)
             close = nearest(name, list(known))
             raise ConfigError(error.what, where=dotted, hint=f"did you mean {known[close]!r}?" if close else error.hint)
-        kind = settings.model_fields[name].annotation
+        kind = None if name not in settings.model_fields else settings.model_fields[name].annotation
         if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
             check_names(value, path=f"{dotted}.", settings=kind)
+
+
+def _fields(settings: type[Settings]) -> list[str]:
+    """The names of a section's settings; of the model's, those of every architecture."""
+    kinds = [model_settings(name) for name in ARCHITECTURES] if settings is ModelSettings else [settings]
+    return list(dict.fromkeys(field for kind in kinds for field in kind.model_fields))
 
 
 def _leaves() -> dict[str, str]:
@@ -266,7 +297,7 @@ def _leaves() -> dict[str, str]:
     leaves = {name: name for name in RunSettings.model_fields}
     for section, field in RunSettings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
-            leaves |= {name: f"{section}.{name}" for name in field.annotation.model_fields if name not in leaves}
+            leaves |= {name: f"{section}.{name}" for name in _fields(field.annotation) if name not in leaves}
     return leaves
 
 

@@ -2,24 +2,23 @@
 
 from torch import nn
 
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
 from vitrail.training.adapters import add_adapters
 from vitrail.training.settings import RunSettings
-from vitrail.weights.transfer import HEADS
 
 
-def choose_parts(model: ViT, settings: RunSettings) -> None:
+def choose_parts(model: Model, settings: RunSettings) -> None:
     """Take the gradient from everything that ``training.tune`` leaves as it is, and add adapters where it trains those."""
     if settings.training.tune == "all":
         return
     model.requires_grad_(False)
-    for head in heads(model).values():
+    for head in model.heads().values():
         head.requires_grad_()
     if settings.training.tune == "lora":
         add_adapters(model, settings.lora)
 
 
-def start_training(model: ViT, settings: RunSettings) -> None:
+def start_training(model: Model, settings: RunSettings) -> None:
     """Training mode for what is trained.
 
     A linear probe reads what the model says of an image, so all but the head stays as it is in evaluation: no dropout, no
@@ -28,13 +27,8 @@ def start_training(model: ViT, settings: RunSettings) -> None:
     trained on.
     """
     model.train(settings.training.tune != "head")
-    for head in heads(model).values():
+    for head in model.heads().values():
         head.train()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and not any(p.requires_grad for p in module.parameters()):
             module.eval()
-
-
-def heads(model: ViT) -> dict[str, nn.Module]:
-    """The head, and that of the distillation token where there is one, by name."""
-    return {name: module for name, module in model.named_children() if name in HEADS}

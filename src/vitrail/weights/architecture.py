@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
-from vitrail.models.registry import SIZES
+from vitrail.models.configs.vit import SIZES
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]

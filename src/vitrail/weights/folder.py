@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
-from vitrail.models.config import ViTConfig
-from vitrail.models.vit import ViT
+from vitrail.models.base import Model
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import architecture_of
 from vitrail.weights.card import model_card
 from vitrail.weights.hub import push
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import some, write_tensors
-from vitrail.weights.translate import TRAINING_ONLY, describe, first_that_holds, summary, write
+from vitrail.weights.translate import describe, first_that_holds, write
 
 FORMAT = "vitrail"
 PROBLEMS = ("single_label_classification", "multi_label_classification")
@@ -32,21 +33,21 @@ class TrainedModel(Labelled, nn.Module):
     """A model with what it needs to answer: prepared images (B, C, H, W) to logits (B, classes).
 
     Args:
-        model: the Vision Transformer.
+        model: what answers.
         labels: a name for every logit, by index; none for a model that gives vectors.
         preparation: what makes its input of a picture.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
     """
 
-    def __init__(self, model: ViT, labels: list[str], preparation: Preparation, multi_label: bool = False, card: str = ""):
+    def __init__(self, model: Model, labels: list[str], preparation: Preparation, multi_label: bool = False, card: str = ""):
         super().__init__()
         self.model, self.labels, self.preparation = model, labels, preparation
         self.multi_label, self.card = multi_label, card
         self.training = model.training
 
     @property
-    def config(self) -> ViTConfig:
+    def config(self) -> ModelConfig:
         """The model's configuration."""
         return self.model.config
 
@@ -67,7 +68,9 @@ class TrainedModel(Labelled, nn.Module):
 
     def plain_card(self) -> str:
         """What can be said of a model that came without a card."""
-        return model_card(name=f"Vision Transformer, {summary(self.config)}", labels=self.labels, multi_label=self.multi_label)
+        return model_card(
+            name=f"{architecture_of(self.config).about}, {self.config.summary}", labels=self.labels, multi_label=self.multi_label
+        )
 
 
 def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
@@ -99,7 +102,7 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     write_tensors(folder / "model.safetensors", tensors)
 
 
-def _usual_layout(model: ViT) -> Layout | None:
+def _usual_layout(model: Model) -> Layout | None:
     """transformers' first layout that can hold the model, or None."""
     kinds = [layout for layout in LAYOUTS.values() if layout.classes[0 if model.config.num_classes else 1]]
     try:
@@ -110,14 +113,14 @@ def _usual_layout(model: ViT) -> Layout | None:
 
 def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]:
     """``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
-    config = trained.config
+    config: Any = trained.config
     if layout is not None and layout.describe and layout.describe_data:
         return layout.describe(config) | layout.describe_data(config, trained.labels, trained.preparation)
     values = config.model_dump(mode="json")
     if layout is None:
-        values = {"architectures": ["ViT"], "model_type": FORMAT, **values}
+        values = {"architectures": [architecture_of(config).name], "model_type": FORMAT, **values}
     else:
-        training = {name: values[name] for name in sorted(TRAINING_ONLY) if name not in layout.described}
+        training = {name: values[name] for name in sorted(config.training_only) if name not in layout.described}
         values = {**describe(config, layout), FORMAT: training}
     return {
         **values,
@@ -137,7 +140,7 @@ def distinct(labels: list[str]) -> list[str]:
     return result
 
 
-def fill(model: ViT, tensors: dict[str, Tensor], *, where: object) -> None:
+def fill(model: Model, tensors: dict[str, Tensor], *, where: object) -> None:
     """Give a model built on "meta" its parameters, without a second copy; lists every key that does not fit."""
     expected = model.state_dict()
     problems = [f"missing {k}" for k in expected.keys() - tensors.keys()]

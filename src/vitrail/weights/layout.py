@@ -17,8 +17,9 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.config import ViTConfig
-from vitrail.parts.positions import ANTIALIASED, Interpolation
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.registry import DEFAULT
+from vitrail.parts.interpolation import ANTIALIASED, Interpolation
 
 Shape = tuple[int, ...]
 
@@ -76,7 +77,8 @@ class Joined(Key):
         return (self.name, *self.rest)
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        alike = len({shape[1:] for shape in shapes}) == 1
+        return (sum(shape[0] for shape in shapes), *(shapes[0][1:] if alike else (0,)))  # no parameter is that wide
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return torch.cat(tensors)
@@ -302,6 +304,7 @@ class Layout:
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
         suffix: of the files it is kept in.
+        architecture: what kind of model it holds; see `vitrail.models.registry`.
     """
 
     name: str
@@ -336,6 +339,7 @@ class Layout:
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
+    architecture: str = DEFAULT
 
     def match(self, names: Iterable[str]) -> "Match":
         """Find our parameters among their keys."""

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.empty import empty_model
-from vitrail.parts.positions import Interpolation
+from vitrail.models.registry import ARCHITECTURES
+from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.folder import FORMAT, PROBLEMS, TrainedModel, distinct, fill
 from vitrail.weights.layout import HALF, IMAGENET, Colours, Layout
@@ -31,7 +33,7 @@ from vitrail.weights.tensor_files import (
     require_numbers,
 )
 from vitrail.weights.transfer import adapt
-from vitrail.weights.translate import TRAINING_ONLY, described, guesses, recognise, summary
+from vitrail.weights.translate import TRAINING_ONLY, described, guesses, recognise
 
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
@@ -133,7 +135,7 @@ class Source:
 
     tensors: dict[str, Tensor]
     """Under our names."""
-    config: ViTConfig
+    config: ModelConfig
     labels: list[str]
     multi_label: bool
     colours: Colours
@@ -151,7 +153,7 @@ class Changes:
     channels: int | None = None
     num_classes: int | None = None
 
-    def apply(self, config: ViTConfig) -> ViTConfig:
+    def apply(self, config: ModelConfig) -> ModelConfig:
         """The configuration with the changes."""
         return config.changed(**{name: value for name, value in vars(self).items() if value is not None})
 
@@ -197,14 +199,16 @@ def build(
 def _own(checkpoint: Checkpoint) -> Source:
     """A folder of our own says everything."""
     values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
-    if values.pop("architectures", None) != ["ViT"]:
-        raise ModelFileError("architectures is not ['ViT']", where=where, hint="write the folder again")
+    kind = values.pop("architectures", None)
+    if not (isinstance(kind, list) and len(kind) == 1 and kind[0] in ARCHITECTURES):
+        what = f"architectures is {brief(kind)}, and not one of those known here"
+        raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type")}
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
     try:
-        config = ViTConfig.read(values, where="config")
+        config = ARCHITECTURES[kind[0]].config.read(values, where="config")
     except ConfigError as error:
         raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
     labels = _labels(names["id2label"] or {}, config, where)
@@ -239,7 +243,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     count = sum(math.prod(shape) for shape in shapes.values())
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
-    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {summary(model)}"
+    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
     guessed = "" if checkpoint.config else guesses(model, told, None if name else layout)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
@@ -301,9 +305,9 @@ def _training(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: ViTConfig.read_field(name, value, where=FORMAT) for name, value in own.items()}
 
 
-def _labels(names: Any, config: ViTConfig, where: Path) -> list[str]:
+def _labels(names: Any, config: ModelConfig, where: Path) -> list[str]:
     """A name for each class: those given, else their numbers; none for a model that gives vectors."""
-    if not config.num_classes or config.head == "projection":
+    if not config.num_classes or getattr(config, "head", "") == "projection":
         return []
     if names is None:
         return [str(i) for i in range(config.num_classes)]
@@ -324,7 +328,7 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
     return problem == PROBLEMS[1]
 
 
-def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> Preparation:
+def _preparation(checkpoint: Checkpoint, source: Source, config: ModelConfig) -> Preparation:
     """How images are prepared: as the files say, for what they leave out as is usual for the layout."""
     colours, own, where = source.colours, source.config, checkpoint.file.parent / PREPROCESSOR
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
@@ -350,14 +354,14 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ViTConfig) -> P
     return preparation.at(config.image_size)
 
 
-def _squashed(values: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
+def _squashed(values: Mapping[str, Any], config: ModelConfig) -> dict[str, Any]:
     """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
     rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
     size = dict(zip(("height", "width"), config.image_size, strict=True))
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
-def _from_timm(values: Mapping[str, Any], config: ViTConfig, where: Path) -> Preparation:
+def _from_timm(values: Mapping[str, Any], config: ModelConfig, where: Path) -> Preparation:
     """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
     told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:

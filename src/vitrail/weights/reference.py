@@ -7,8 +7,8 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
-from vitrail.models.config import ViTConfig
-from vitrail.models.registry import fields_of, model_config
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import ROWS, model_config, named
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.hub import fetch, is_hub_id
 from vitrail.weights.pretrained import Changes, Checkpoint, build
@@ -39,21 +39,21 @@ def from_pretrained(
         num_classes: classes that it shall have; another number than the checkpoint's starts with a head of zero.
         layout: the name of the weights' layout (`vitrail.weights.layouts`), where it must not be guessed.
         trust_pickle: also read .pt, .pth, .bin and .ckpt, by torch's restricted reader; only for files you trust.
-        fields: of `ViTConfig`, that the checkpoint has and does not tell: ``heads=6``.
+        fields: of the configuration, that the checkpoint has and does not tell: ``heads=6``.
 
     Raises:
         ModelFileError: missing, damaged or refused; with everything that does not fit.
         ConfigError: a change that cannot be made.
     """
     changes = Changes(
-        None if image_size is None else ViTConfig.read_field("image_size", image_size),
-        None if patch_size is None else ViTConfig.read_field("patch_size", patch_size),
+        None if image_size is None else ModelConfig.read_field("image_size", image_size),
+        None if patch_size is None else ModelConfig.read_field("image_size", patch_size, where="patch_size"),
         channels,
         num_classes,
     )
     for name in fields:
-        if name not in ViTConfig.model_fields:
-            raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of ViTConfig")
+        if not any(name in row.config.model_fields for row in ROWS):
+            raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
     checkpoint = Checkpoint.read(locate(reference, trust_pickle), trust_pickle=trust_pickle)
     trained, about = build(checkpoint, changes, layout=layout, fields=fields)
     if about:
@@ -88,7 +88,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     if os.path.isdir(path):
         return _best(path)
     try:
-        fields_of(str(reference))
+        named(str(reference))
     except ConfigError as error:
         if is_hub_id(str(reference)):
             return fetch(str(reference))
@@ -101,14 +101,14 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     )
 
 
-def config_of(reference: str | Path) -> ViTConfig:
+def config_of(reference: str | Path) -> ModelConfig:
     """The configuration behind a MODEL: that of a name, or of a trained model.
 
     Raises:
         ModelFileError: neither a name nor a model.
     """
     try:
-        fields_of(str(reference))
+        named(str(reference))
     except ConfigError:
         return open_model(reference).config
     return open_model(reference).config if os.path.exists(path_of(reference)) else model_config(str(reference))

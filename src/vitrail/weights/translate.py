@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.config import ViTConfig
+from vitrail.models.base import Model
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.empty import empty_model
-from vitrail.models.vit import ViT
+from vitrail.models.registry import architecture_of
 from vitrail.settings import brief
 from vitrail.weights.architecture import architecture
 from vitrail.weights.layout import Layout, Match, Part, Shape, words
 from vitrail.weights.tensor_files import some
 
-TRAINING_ONLY = {"dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth"}
-"""Fields that change nothing of what a trained model answers."""
+TRAINING_ONLY = ViTConfig.training_only
 TOKENS = {"class_token", "distillation_token", "registers", "position.embedding"}
 """Parameters whose rows layouts share out in different ways; `_settle` brings them into ours."""
 CHOICES = {"layer_scale", "class_token", "image_size", "registers", "distillation_token", "position"}
@@ -205,7 +205,7 @@ def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
         ours["registers"] = registers
 
 
-def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
+def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
     """A model's state dict in a layout; nothing is copied that can stay as it is.
 
     Raises:
@@ -236,9 +236,12 @@ def write(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dic
     return written
 
 
-def first_that_holds(model: ViT, layouts: Sequence[Layout]) -> Layout:
+def first_that_holds(model: Model, layouts: Sequence[Layout]) -> Layout:
     """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
-    state = model.state_dict()
+    row, state = architecture_of(model.config), model.state_dict()
+    layouts = [layout for layout in layouts if layout.architecture == row.name]
+    if not layouts:
+        raise ConfigError(f"no such layout can hold a {row.about}", where="--layout", hint="give another layout")
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
     errors = []
     for layout in layouts:
@@ -298,7 +301,7 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
     return ours
 
 
-def describe(config: ViTConfig, layout: Layout) -> dict[str, Any]:
+def describe(config: Any, layout: Layout) -> dict[str, Any]:
     """What ``config.json`` says of the architecture in a layout of transformers."""
     values: dict[str, Any] = {
         "architectures": [layout.classes[0 if config.num_classes else 1]],
@@ -383,19 +386,3 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             )
         fields["mlp"] = names[act]
     return fields
-
-
-def summary(config: ViTConfig) -> str:
-    """An architecture in one line."""
-    rows, columns = config.image_size
-    patch = "×".join(map(str, dict.fromkeys(config.patch_size)))
-    parts = [
-        f"dim {config.dim}, depth {config.depth}, heads {config.heads}, patch {patch}, images {rows}×{columns}×{config.channels}",
-        f"{config.registers} register{'s' * (config.registers > 1)}" if config.registers else "",
-        {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}.get(config.pool, config.pool),
-        "distillation token" if config.distillation_token else "",
-        "" if config.mlp == "gelu" else config.mlp,
-        f"norm epsilon {config.norm_eps:g}",
-        f"{config.num_classes} classes" if config.num_classes else "no head",
-    ]
-    return ", ".join(part for part in parts if part)

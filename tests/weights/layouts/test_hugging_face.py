@@ -54,7 +54,7 @@ from transformers import (
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.config import ViTConfig as OurConfig
+from vitrail.models.configs.vit import ViTConfig as OurConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained

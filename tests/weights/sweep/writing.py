@@ -18,7 +18,7 @@ from torchvision.models import vision_transformer as torchvision_transformer
 from sweep.judging import Asked, Findings, WrongError, quietly, read_back
 from sweep.vit_pytorch_versions import VERSIONS, vit_pytorch_class
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS

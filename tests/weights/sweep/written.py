@@ -9,7 +9,7 @@ from sweep.judging import Asked, Findings, randomized
 from sweep.writing import write
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.folder import FORMAT, TrainedModel
 from vitrail.weights.layouts import LAYOUTS

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from vitrail.errors import ModelFileError
-from vitrail.models.config import ViTConfig
-from vitrail.parts.positions import Interpolation
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.layout import CLIP_COLOURS, Key, Layout, Transposed, not_plain_or_no_bias, weight_and_bias, words
 from vitrail.weights.tensor_files import OPEN_CLIP_CONFIG

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.layout import Colours, Joined, Key, Layout, Shape, Transposed, not_plain_or_no_bias
 
 BLOCK = "Transformer/encoderblock_{i}"
@@ -50,7 +50,7 @@ class Channels(Key):
     """A vector that some files keep as (1, 1, 1, C)."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        return shapes[0][-1:]
+        return shapes[0][-1:] if set(shapes[0][:-1]) <= {1} else shapes[0]
 
 
 def _linear(rows: dict[str, str]) -> dict[str, Key]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from vitrail.errors import ConfigError
-from vitrail.models.config import ViTConfig
-from vitrail.parts.positions import ANTIALIASED, Interpolation
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.parts.interpolation import ANTIALIASED, Interpolation
 from vitrail.weights.layout import (
     CLIP_COLOURS,
     IMAGENET,

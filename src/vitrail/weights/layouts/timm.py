@@ -6,7 +6,7 @@ from typing import Any
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.settings import brief
 from vitrail.weights.layout import (
     CLIP_COLOURS,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from vitrail.parts.positions import Interpolation
+from vitrail.parts.interpolation import Interpolation
 from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, not_square, weight_and_bias
 
 BLOCK = "encoder.layers.encoder_layer_{i}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitrail.models.config import ViTConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.layout import Flat, Key, Layout, Shape, unusual_parts, weight_and_bias
 
 BLOCK = "transformer.layers.{i}"

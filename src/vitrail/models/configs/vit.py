@@ -1,21 +1,12 @@
-"""What a Vision Transformer consists of, as data. Knows no torch, so that commands can check it in no time."""
+"""What a Vision Transformer consists of, and the names of its sizes."""
 
-from typing import Annotated, Any, Literal, Self
+import re
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_divisible, require_multiple, require_width
-from vitrail.settings import Settings
-
-Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
-Probability = Annotated[float, Field(ge=0, lt=1)]
-
-
-def _height_and_width(value: Any) -> Any:
-    """One number means a square; on the command line a pair is written ``224x160``."""
-    if isinstance(value, str) and "x" in value:
-        return tuple(value.split("x"))
-    return value if isinstance(value, list | tuple) else (value, value)
+from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Size, Width
 
 
 def _numbers(value: Any) -> Any:
@@ -23,38 +14,30 @@ def _numbers(value: Any) -> Any:
     return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
 
 
-Side = Annotated[int, Field(gt=0, le=2**16)]
 Merging = Annotated[int, Field(ge=0, le=2**12)]
-Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
 
 
-class ViTConfig(Settings):
+class ViTConfig(ModelConfig):
     """Every choice of the Vision Transformer. Sizes in pixels are (height, width); one number means a square."""
 
-    image_size: Size = (224, 224)
-    """Height and width of the images."""
     patch_size: Size = (16, 16)
     """Height and width of a patch."""
     crop_remainder: bool = False
     """Leave out what remains of an image to the right of and below its last whole patch, instead of refusing the size."""
-    channels: Positive = 3
-    """Colour channels: 3 for RGB, 1 for grey."""
-    num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
-    """Number of logits; 0 leaves out the head, and the model gives the pooled vector."""
-    dim: Annotated[int, Field(gt=0, le=2**16)] = 768
+    dim: Width = 768
     """Width D of a token."""
-    depth: Annotated[int, Field(gt=0, le=1000)] = 12
+    depth: Depth = 12
     """Number of blocks L."""
     heads: Positive = 12
     """Attention heads k."""
-    head_dim: Annotated[int, Field(gt=0, le=2**16)] | None = None
+    head_dim: Width | None = None
     """Width D_h of a head; dim / heads by default."""
     mlp_dim: Positive = 3072
     """Hidden width of the MLP."""
     embedding: Literal["conv", "linear", "stem", "pooled-stem", "resnet"] = "conv"
     """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, one that halves by
     maxima and has BatchNorm, or a ResNet."""
-    resnet_depths: tuple[Annotated[int, Field(gt=0, le=1000)], ...] = ()
+    resnet_depths: tuple[Depth, ...] = ()
     """Blocks in every stage of the ResNet; none leaves its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the ResNet's root."""
@@ -138,6 +121,10 @@ class ViTConfig(Settings):
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
     """Epsilon of the encoder's norms."""
 
+    training_only: ClassVar[frozenset[str]] = frozenset(
+        ("dropout", "attention_dropout", "head_dropout", "patch_dropout", "stochastic_depth")
+    )
+
     @model_validator(mode="after")
     def _combinations_work(self) -> Self:
         per_head = self.is_rotary
@@ -176,6 +163,35 @@ class ViTConfig(Settings):
         most = 2**12 if self.is_relative else 2**16  # the relative bias has an entry for every pair
         require_at_most("number of patches", self.grid[0] * self.grid[1], most)
         return self
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        rows, columns = self.image_size
+        patch = "×".join(map(str, dict.fromkeys(self.patch_size)))
+        pools = {"class": "class token", "mean": "mean of the patches", "attention": "attention pooling"}
+        parts = [
+            f"dim {self.dim}, depth {self.depth}, heads {self.heads}, patch {patch}, images {rows}×{columns}×{self.channels}",
+            f"{self.registers} register{'s' * (self.registers > 1)}" if self.registers else "",
+            pools.get(self.pool, self.pool),
+            "distillation token" if self.distillation_token else "",
+            "" if self.mlp == "gelu" else self.mlp,
+            f"norm epsilon {self.norm_eps:g}",
+            f"{self.num_classes} classes" if self.num_classes else "no head",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def at(self, height: int, width: int) -> Self:
+        """The configuration for images of another size; raises `ConfigError` where a model cannot have it."""
+        return self if (height, width) == self.image_size else self.changed(image_size=(height, width))
+
+    @property
+    def repeated(self) -> int | None:
+        return None if any(self.merged) else self.depth  # each would have fewer tokens than the one before
+
+    @property
+    def size_multiple(self) -> tuple[int, int]:
+        return self.patch_size
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -218,3 +234,77 @@ class ViTConfig(Settings):
     def pooled_dim(self) -> int:
         """Width of what the head reads."""
         return 2 * self.dim if self.pool == "class+mean" else self.dim
+
+
+SIZES: dict[str, dict[str, int]] = {
+    name: dict(zip(("dim", "depth", "heads", "mlp_dim"), numbers, strict=True))
+    for name, numbers in {
+        "Ti": (192, 12, 3, 768),
+        "S": (384, 12, 6, 1536),
+        "B": (768, 12, 12, 3072),
+        "L": (1024, 24, 16, 4096),
+        "H": (1280, 32, 16, 5120),
+        "g": (1408, 40, 16, 6144),
+        "G": (1664, 48, 16, 8192),
+    }.items()
+}
+"""Width, depth, heads and MLP width of the plain ViTs (Dosovitskiy et al. 2021; Zhai et al. 2022; DeiT for Ti and S)."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    f"ViT-{size}/{patch}": {**SIZES[size], "patch_size": patch}
+    for size, patches in {
+        "Ti": (16, 32), "S": (8, 14, 16, 32), "B": (8, 14, 16, 32), "L": (14, 16, 32), "H": (14, 16), "g": (14,), "G": (14,),
+    }.items()
+    for patch in patches
+}  # fmt: skip
+"""The names that are listed; any other patch side works as well."""
+
+PRESETS["ViT-CIFAR10-lecture"] = {
+    **SIZES["L"], "image_size": 32, "patch_size": 8, "num_classes": 10, "embedding": "linear", "position": "sincos-1d",
+    "head": "lecture", "attention_dropout": 0.1, "head_dropout": 0.1, "norm_eps": 1e-5,
+}  # fmt: skip
+"""The CIFAR-10 model of the lecture notes: 302,520,350 parameters."""
+
+PRESETS |= {
+    f"{resnet}+ViT-{size}/{name}": {**SIZES[size], "patch_size": patch, "embedding": "resnet", "resnet_depths": depths}
+    for resnet, size, name, patch, depths in (
+        ("R", "Ti", 16, 32, ()),  # 8×8 patches of a root of stride 4; Google's name for it counts a stride of 2
+        ("R26", "S", 32, 32, (2, 2, 2, 2)),
+        ("R26", "B", 32, 32, (2, 2, 2, 2)),
+        ("R50", "B", 16, 16, (3, 4, 9)),  # the third stage holds the fourth's blocks, too, at its own stride
+        ("R50", "L", 32, 32, (3, 4, 6, 3)),
+    )
+}
+"""The hybrids of the paper (section 3.1) and of Steiner et al. 2022 (https://arxiv.org/abs/2106.10270)."""
+
+PRESETS["R+ViT-CIFAR10"] = {
+    "image_size": 32, "patch_size": 4, "num_classes": 10, "dim": 128, "depth": 4, "heads": 4, "mlp_dim": 256, "pool": "mean",
+    "embedding": "resnet", "resnet_root": "cifar", "resnet_width": 32,
+}  # fmt: skip
+"""A hybrid for images of 32 pixels and minutes of a laptop."""
+
+_HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
+_PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
+_TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")
+_TIMM_SIZES = {
+    "tiny": "Ti", "small": "S", "base": "B", "large": "L", "huge": "H", "giant": "g", "gigantic": "G",
+}  # fmt: skip
+_TIMM_HYBRIDS = {
+    "vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+ViT-S/32",
+    "vit_base_r50_s16_224": "R50+ViT-B/16", "vit_large_r50_s32_224": "R50+ViT-L/32",
+}  # fmt: skip
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, in the paper's spelling or timm's and of any patch side; None where it is no name."""
+    if match := _HYBRID.fullmatch(name):
+        name = f"{match['resnet']}+ViT-{match['vit']}"
+    name = _TIMM_HYBRIDS.get(name, name)
+    if name in PRESETS:
+        return PRESETS[name]
+    if (match := _PAPER.fullmatch(name)) and match["size"] in SIZES:
+        return {**SIZES[match["size"]], "patch_size": int(match["patch"])}
+    if (match := _TIMM.fullmatch(name)) and match["size"] in _TIMM_SIZES:
+        image = {"image_size": int(match["image"])} if match["image"] else {}
+        return {**SIZES[_TIMM_SIZES[match["size"]]], "patch_size": int(match["patch"]), **image}
+    return None

@@ -1,0 +1,64 @@
+"""A ViT for images of other sizes than its own."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError
+from vitrail.models.base import Model
+from vitrail.parts import LearnedPosition1d, LearnedPosition2d
+from vitrail.parts.interpolation import resizing_matrix
+
+
+class AnySize(nn.Module):
+    """A ViT that takes images (B, C, H, W) whose sides are any multiples of the patch; parameters are the ViT's."""
+
+    def __init__(self, model: Model):
+        super().__init__()
+        self.model: Any = model
+
+    def forward(self, images: Tensor, *, separate: bool = False) -> Any:
+        """As `ViT.forward`."""
+        z, attention = self.model.embed(images, any_size=True)
+        return self.model.forward_head(self.model.transform(z, attention, first=self.model.tokens_read), separate=separate)
+
+
+class AnySizeGraph(nn.Module):
+    """`AnySize` for making a graph of it, in which height and width stay unknown.
+
+    Raises:
+        ConfigError: the model's positions for another size are no products of those it has, or it merges tokens.
+    """
+
+    def __init__(self, model: Model):
+        super().__init__()
+        c: Any = model.config
+        if c.position not in ("none", "learned-1d", "learned-2d") or any(c.merged):
+            raise ConfigError(
+                f"a graph for images of any size needs learned positions or none, and no merging; these are {c.position!r}",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 384",
+            )
+        self.model: Any = model
+
+    def forward(self, images: Tensor) -> Any:
+        """As `ViT.forward`, for sides that are multiples of the patch."""
+        model = self.model
+        height, width = model.config.patch_size
+        rows = torch.arange(images.shape[2] // height, device=images.device).to(images.dtype)
+        columns = torch.arange(images.shape[3] // width, device=images.device).to(images.dtype)
+        z, attention = model.embed(images, position=self._position(rows, columns))
+        return model.forward_head(model.transform(z, attention, first=model.tokens_read))
+
+    def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """E_pos for so many rows and columns: (prefix + N, D)."""
+        own = self.model.position
+        down, across = (resizing_matrix(n, new) for n, new in zip(self.model.config.grid, (rows, columns), strict=True))
+        if isinstance(own, LearnedPosition1d):
+            grid = own.embedding[own.prefix :].unflatten(0, own.grid)  # (rows, columns, D)
+            resized = torch.einsum("hr,wc,rcd->hwd", down, across, grid).flatten(0, 1)
+            return torch.cat([own.embedding[: own.prefix], resized])
+        if isinstance(own, LearnedPosition2d):
+            return own.of(down @ own.rows, across @ own.columns)
+        return rows.new_zeros(1, 1)

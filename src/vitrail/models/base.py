@@ -1,0 +1,74 @@
+"""What every model promises to whatever trains, studies and exports it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import ConfigError
+from vitrail.models.configs.base import ModelConfig
+from vitrail.parts import Interpolation
+
+
+class Model(nn.Module):
+    """A model of images (B, C, H, W).
+
+    Parameters are registered in the order in which the forward pass comes to them: what stands before the first of `layers`
+    is nearest to the image, what stands behind the last nearest to the answer.
+    """
+
+    config: ModelConfig
+
+    def layers(self) -> list[nn.Module]:
+        """The blocks, from input to output.
+
+        Learning rates that fall towards the image, Muon, FSDP, adapters and int8 go by them.
+        """
+        raise NotImplementedError
+
+    def heads(self) -> dict[str, nn.Module]:
+        """What gives the answer, by its name in the model: replaced for other classes, and all that a linear probe trains."""
+        raise NotImplementedError
+
+    def vectors(self, images: Tensor) -> Tensor:
+        """What the heads read of images (B, C, H, W): (B, D)."""
+        raise NotImplementedError
+
+    def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
+        """Inputs of `forward` by name, of the right shapes, on "meta"."""
+        c = self.config
+        return {"images": torch.empty(batch, c.channels, *c.image_size, device="meta")}
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """The model for images of other sizes, with the same parameters; as a ``graph`` is made of, with unknown sides.
+
+        Raises:
+            ConfigError: it is made for one size.
+        """
+        what = f"a {type(self).__name__} takes images of {self.config.image_size[0]}×{self.config.image_size[1]} alone"
+        raise ConfigError(what, where="image size", hint="build it for the size that the images have")
+
+    @contextmanager
+    def every_token(self) -> Iterator[None]:
+        """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""
+        yield
+
+    fresh: ClassVar[frozenset[str]] = frozenset()
+    """Parts beside the heads that may start anew where a model starts from another's weights."""
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
+        return dict(tensors)
+
+    @classmethod
+    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
+        """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
+        may_differ = target.training_only | {"num_classes"}
+        return [
+            f"{name} {getattr(source, name)} → {getattr(target, name)}"
+            for name in type(target).model_fields
+            if name not in may_differ and getattr(source, name) != getattr(target, name)
+        ]

@@ -1,0 +1,58 @@
+"""What every model's configuration has, and the numbers that configurations are made of."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from vitrail.settings import Settings
+
+Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Width = Annotated[int, Field(gt=0, le=2**16)]
+Depth = Annotated[int, Field(gt=0, le=1000)]
+
+
+def _height_and_width(value: Any) -> Any:
+    """One number means a square; on the command line a pair is written ``224x160``."""
+    if isinstance(value, str) and "x" in value:
+        return tuple(value.split("x"))
+    return value if isinstance(value, list | tuple) else (value, value)
+
+
+Side = Annotated[int, Field(gt=0, le=2**16)]
+Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
+
+
+class ModelConfig(Settings):
+    """A model of images. Sizes in pixels are (height, width); one number means a square."""
+
+    image_size: Size = (224, 224)
+    """Height and width of the images."""
+    channels: Positive = 3
+    """Colour channels: 3 for RGB, 1 for grey."""
+    num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
+    """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that change nothing of what a trained model answers."""
+
+    @property
+    def summary(self) -> str:
+        """The model in one line: what is not as usual."""
+        told = self.model_dump(exclude_defaults=True)
+        return ", ".join(f"{name} {value}" for name, value in told.items() if name not in self.training_only)
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """How many patches each of the layers merges into others; nothing in a model that cannot."""
+        return ()
+
+    @property
+    def repeated(self) -> int | None:
+        """How often the same layer stands in a model of this ``depth``; None where layers differ."""
+        return None
+
+    @property
+    def size_multiple(self) -> tuple[int, int]:
+        """Heights and widths that the model may have are multiples of these."""
+        return 1, 1

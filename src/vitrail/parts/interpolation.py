@@ -1,0 +1,95 @@
+"""Values on one grid as values on another: learned positions for images of another size."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Grid = tuple[int, int]
+"""Rows and columns."""
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """How values on one grid become values on another; libraries differ in it."""
+
+    mode: Literal["bicubic", "bilinear"] = "bicubic"
+    antialias: bool = True
+    """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
+    align_corners: bool = False
+    """Whether the outermost values stay in place, or the outer edges do."""
+
+
+ANTIALIASED = Interpolation()
+"""Ours, as timm's."""
+
+
+def resize_grid(values: Tensor, grid: Grid, interpolation: Interpolation = ANTIALIASED) -> Tensor:
+    """Interpolate (B, C, rows, columns) to another grid; same precision, computed in single or better."""
+    turn = grid[1] == 1  # torch 2.13 on CPU fills a result of one column with its first value; of one row it does not
+    resized = F.interpolate(
+        (values.mT if turn else values).to(torch.promote_types(values.dtype, torch.float32)),
+        size=grid[::-1] if turn else grid,
+        mode=interpolation.mode,
+        antialias=interpolation.antialias,
+        align_corners=interpolation.align_corners,
+    )
+    return (resized.mT if turn else resized).to(values.dtype)
+
+
+def resize_positions(
+    embedding: Tensor, old: Grid, new: Grid, *, prefix: int, interpolation: Interpolation = ANTIALIASED
+) -> Tensor:
+    """Interpolate a learned embedding (prefix + N, D) from one grid to another in 2-D; prefix rows stay.
+
+    The paper, section 3.2: fine-tuning at a higher resolution interpolates the pre-trained positions in 2-D.
+    """
+    if old == new:
+        return embedding
+    grid = embedding[prefix:].T.unflatten(1, old)[None]  # (1, D, rows, columns)
+    return torch.cat([embedding[:prefix], resize_grid(grid, new, interpolation)[0].flatten(1).T])
+
+
+def resizing_matrix(old: int, new: Tensor) -> Tensor:
+    """`resize_grid` along one side as a product, (new, old), of which ``new`` may be unknown while a graph is made of it.
+
+    Row i weighs the old values around ``(i + ½) old / new`` by Keys' cubic kernel with a = −½ (Keys 1981), as wide as what lies
+    between two new values, where those are fewer.
+
+    Args:
+        old: values along the side.
+        new: 0, 1, 2, … for each of the new ones, float.
+    """
+    scale = old / (new[-1] + 1)
+    distance = torch.arange(old, device=new.device) + 0.5 - (new[:, None] + 0.5) * scale
+    x = distance.abs() / scale.clamp(min=1)
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def resize_factorised(table: Tensor, count: int, *, interpolation: Interpolation = ANTIALIASED) -> Tensor:
+    """Interpolate the rows, or the columns, of `a factorised position` in 1-D: (n, D/2) to (count, D/2)."""
+    return resize_positions(table, (1, len(table)), (1, count), prefix=0, interpolation=interpolation)
+
+
+def resize_relative(
+    table: Tensor, old: Grid, new: Grid, *, prefix_entries: int, interpolation: Interpolation = ANTIALIASED
+) -> Tensor:
+    """Interpolate the table of a relative bias from one grid to another, as a grid of offsets.
+
+    (2·rows − 1)(2·columns − 1) offsets and ``prefix_entries`` (3, or 0 without prefix tokens), which stay, by heads.
+    """
+    if old == new:
+        return table
+    offsets = table[: len(table) - prefix_entries]
+    resized = resize_positions(offsets, offsets_of(old), offsets_of(new), prefix=0, interpolation=interpolation)
+    return torch.cat([resized, table[len(offsets) :]])
+
+
+def offsets_of(grid: Grid) -> Grid:
+    """How many different offsets there are between two rows, and between two columns."""
+    return 2 * grid[0] - 1, 2 * grid[1] - 1
