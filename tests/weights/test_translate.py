@@ -83,10 +83,19 @@ def test_damaged_weights_are_read_or_refused(data):
         build(Checkpoint(Path("weights.safetensors"), state), changes)
 
 
-def test_a_vector_of_two_rows_is_refused():
-    state = dict(STATES["google"]) | {"Transformer/encoder_norm/bias": torch.zeros(2, 64)}
-    with pytest.raises(ModelFileError, match=r"encoder_norm/bias \(2, 64\), expected \(64\)"):
-        build(Checkpoint(Path("weights.npz"), state))
+@pytest.mark.parametrize(
+    ("layout", "key", "shape", "told"),
+    [
+        ("google", "Transformer/encoder_norm/bias", (2, 64), r"encoder_norm/bias \(2, 64\), expected \(64\)"),
+        ("google", "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/bias", (), "a shape that cannot be"),
+        ("vit", "vit.encoder.layer.0.attention.attention.key.weight", (64, 2), r"query.weight .* expected \(192, 64\)"),
+    ],
+)
+def test_a_shape_that_is_none_of_a_keys_is_refused(layout, key, shape, told):
+    state = dict(STATES[layout])
+    assert key in state
+    with pytest.raises(ModelFileError, match=told):
+        build(Checkpoint(Path("weights.npz"), state | {key: torch.zeros(shape)}))
 
 
 @pytest.mark.parametrize("shape", [(), (64,), (64, 3, 4, 4, 1)], ids=str)

@@ -107,10 +107,11 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
             where="weights",
             hint=f"give the config.json that belongs to them, or say it: {untold[0]}=… in Python",
         )
+    ours = match.shapes(shapes)  # before anything is read off them
     facts = {**layout.fields, **known, **match.facts(shapes)}
     if "position.embedding" in layout.needs and "position.embedding" not in match.found:
         image_size = image_size or (224, 224)  # any will do: what is missing is named later
-    fields = architecture(match.shapes(shapes), facts, image_size=image_size)
+    fields = architecture(ours, facts, image_size=image_size)
     config = ViTConfig.read(fields, where="config")
     if config.mlp == "swiglu" and "swiglu" not in layout.activations:
         raise ModelFileError(f"{layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
