@@ -46,7 +46,7 @@ class Key:
         return (self.name,)
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        """Our shape, as far as theirs tell."""
+        """Our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
         return shapes[0]
 
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
@@ -77,8 +77,9 @@ class Joined(Key):
         return (self.name, *self.rest)
 
     def shape(self, shapes: list[Shape]) -> Shape:
-        alike = len({shape[1:] for shape in shapes}) == 1
-        return (sum(shape[0] for shape in shapes), *(shapes[0][1:] if alike else (0,)))  # no parameter is that wide
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise ValueError("parts of one matrix that do not fit together")
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
         return torch.cat(tensors)
