@@ -33,6 +33,12 @@ COUNTS = {
     "R50+ViT-B/16": 98_659_112,
     "R50+ViT-L/32": 328_994_856,
     "R+ViT-CIFAR10": 606_250,
+    "Mixer-S/16": 18_528_264,
+    "Mixer-S/32": 19_104_624,
+    "Mixer-B/16": 59_880_472,
+    "Mixer-B/32": 60_293_428,
+    "Mixer-L/16": 208_196_168,
+    "Mixer-L/32": 206_939_264,
 }
 """Parameters at 224 pixels and 1000 classes (the lecture model at its own 32 pixels and 10 classes)."""
 

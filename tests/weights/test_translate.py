@@ -88,6 +88,7 @@ def test_damaged_weights_are_read_or_refused(data):
     [
         ("google", "Transformer/encoder_norm/bias", (2, 64), r"encoder_norm/bias \(2, 64\), expected \(64\)"),
         ("google", "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/bias", (), "a shape that cannot be"),
+        ("data2vec-vision", "data2vec_vision.encoder.layer.1.attention.attention.value.bias", (), "a shape that cannot be"),
         ("vit", "vit.encoder.layer.0.attention.attention.key.weight", (64, 2), r"a shape that cannot be: .*key.weight \(64, 2\)"),
     ],
 )

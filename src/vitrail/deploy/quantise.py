@@ -40,7 +40,8 @@ def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) 
     products = [node for node in graph.get_ordered_ops() if node.get_type_name() == "MatMul"]
     both = [node.get_friendly_name() for node in products if not _is_weight(node.input_value(1).get_node())]
     named = [n.get_friendly_name() for n in products if n.get_friendly_name().partition("/")[0] in kept]
-    return _with_biases_of(graph, _quantise(graph, list(images), [*both, *named], ["ScaledDotProductAttention"]))
+    attention = {node.get_type_name() for node in graph.get_ordered_ops()} & {"ScaledDotProductAttention"}
+    return _with_biases_of(graph, _quantise(graph, list(images), [*both, *named], sorted(attention)))
 
 
 def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> Path:

@@ -1,5 +1,6 @@
 """What every model promises to whatever trains, studies and exports it."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig
-from vitrail.parts import Interpolation
+from vitrail.parts import Interpolation, last_layer
 
 
 class Model(nn.Module):
@@ -31,6 +32,23 @@ class Model(nn.Module):
     def heads(self) -> dict[str, nn.Module]:
         """What gives the answer, by its name in the model: replaced for other classes, and all that a linear probe trains."""
         raise NotImplementedError
+
+    def initialize(self) -> None:
+        """Draw fresh weights: LeCun's normal for matrices, a deviation of 0.02 for the last layer of every head, no biases."""
+        self.apply(_lecun_normal)
+        for head in self.heads().values():
+            if self.config.num_classes:
+                nn.init.normal_(last_layer(head).weight, std=0.02)
+
+    def require_images(self, images: Tensor) -> None:
+        """Refuse images of another shape than the configuration's; raises `ConfigError`."""
+        expected = (self.config.channels, *self.config.image_size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {', '.join(map(str, expected))})",
+                where="model input",
+                hint="resize the images, or build the model with their image_size and channels",
+            )
 
     def vectors(self, images: Tensor) -> Tensor:
         """What the heads read of images (B, C, H, W): (B, D)."""
@@ -72,3 +90,11 @@ class Model(nn.Module):
             for name in type(target).model_fields
             if name not in may_differ and getattr(source, name) != getattr(target, name)
         ]
+
+
+def _lecun_normal(module: nn.Module) -> None:
+    """Norms keep torch's 1 and 0."""
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import vit
+from vitrail.models.configs import mixer, vit
 from vitrail.models.configs.base import ModelConfig
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ class Architecture:
     """The fields of any name that is understood, listed or not."""
 
 
-ROWS = (Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit.PRESETS, vit.preset_of),)
+ROWS = (
+    Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit.PRESETS, vit.preset_of),
+    Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
+)
 """The first is meant where a configuration names none."""
 
 ARCHITECTURES = {row.name: row for row in ROWS}

@@ -60,10 +60,7 @@ class ViT(Model):
         self.pool = _pool(c)
         self.head = _head(c)
         self.head_distillation = _head(c) if c.distillation_token else None
-        self.apply(_initialize)
-        for head in (self.head, self.head_distillation):
-            if head is not None and c.num_classes:
-                nn.init.normal_(parts.last_layer(head).weight, std=0.02)
+        self.initialize()
         for token in (self.class_token, self.distillation_token, self.registers):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
@@ -168,7 +165,7 @@ class ViT(Model):
         if any_size:
             grid = self.config.at(images.shape[-2], images.shape[-1]).grid
         elif position is None:
-            self._check(images)
+            self.require_images(images)
         z = self.embedding(images)  # (B, N, D)
         first = [token for token in (self.class_token, self.distillation_token) if token is not None]
         z = torch.cat([*(token.expand(z.shape[0], -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
@@ -211,15 +208,6 @@ class ViT(Model):
         if "rotation" in attention:
             attention["rotation"] = keep_rotation(attention["rotation"], kept)
         return keep_tokens(z, kept), attention
-
-    def _check(self, images: Tensor) -> None:
-        expected = (self.config.channels, *self.config.image_size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {', '.join(map(str, expected))})",
-                where="model input",
-                hint="resize the images, or build the model with their image_size and channels",
-            )
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:
@@ -316,11 +304,3 @@ def _head(c: ViTConfig) -> nn.Module:
         "projection": parts.projection_head,
     }
     return kinds[c.head](c.pooled_dim, c.num_classes, dropout=c.head_dropout)
-
-
-def _initialize(module: nn.Module) -> None:
-    """LeCun's normal for matrices, zero for biases; LayerNorm and GroupNorm keep torch's 1 and 0."""
-    if isinstance(module, nn.Linear | nn.Conv2d):
-        nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight[0].numel()))
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

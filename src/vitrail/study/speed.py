@@ -47,20 +47,28 @@ def measured(model: Model, batch: int = 8, *, sizes: Sequence[tuple[int, int]] =
 
 
 def _possible(model: Model, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more."""
+    """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more,
+    and an MLP over tokens is made for one size alone.
+    """
     found = []
     for height, width in dict.fromkeys(sizes):
         with suppress(ConfigError):
             model.config.changed(image_size=(height, width))
+            _at(model, (height, width))
             found.append((height, width))
     return found
+
+
+def _at(model: Model, size: tuple[int, int]) -> nn.Module:
+    """The model for images of a size; raises `ConfigError` where it is made for another one."""
+    return model if size == model.config.image_size else model.at_any_size()
 
 
 def _measured(model: Model, size: tuple[int, int], batch: int, seconds: float) -> Measured:
     _, macs = totals(model.config.changed(image_size=size))
     device = next(model.parameters()).device
     images = torch.zeros(batch, model.config.channels, *size, device=device)
-    network = cast(Model, for_inference(model).model).at_any_size()
+    network = _at(cast(Model, for_inference(model).model), size)
     times: list[float] = []
     with torch.inference_mode():
         network(images)
@@ -68,9 +76,8 @@ def _measured(model: Model, size: tuple[int, int], batch: int, seconds: float) -
             start = time.perf_counter()
             network(images).cpu()
             times.append(time.perf_counter() - start)
-    return Measured(
-        size, macs, kept_for_gradients(model.at_any_size(), images[:1].clone()), batch / sorted(times)[len(times) // 2]
-    )
+    kept = kept_for_gradients(_at(model, size), images[:1].clone())
+    return Measured(size, macs, kept, batch / sorted(times)[len(times) // 2])
 
 
 def kept_for_gradients(model: nn.Module, images: Tensor) -> int:

@@ -148,7 +148,7 @@ class Learner:
         for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
             count = len(part) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
-                answers = self.forward(self._grown(self.preparation.normalize(part), done), separate=self.teacher is not None)
+                answers = self.forward(self._grown(self.preparation.normalize(part), done), **self._separate)
                 told = None if self.teacher is None else self.teacher(part)
                 loss = self.task.loss(answers, targets, told)
                 self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
@@ -207,6 +207,11 @@ class Learner:
             yield
         finally:
             self.model.config = config
+
+    @property
+    def _separate(self) -> dict[str, bool]:
+        """Asks a model of two heads for the logits of each, of which one learns from the teacher."""
+        return {"separate": True} if self.teacher is not None and len(self.model.heads()) > 1 else {}
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         precision = self.settings.training.precision

@@ -236,7 +236,9 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
         kept = getattr(start, "distillation_token", False)
         fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
         fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
-        over = recipe.get("model", {})
+        over = {
+            name: value for name, value in recipe.get("model", {}).items() if name == "name" or name in type(start).model_fields
+        }
         recipe = {**recipe, "expected": {}, "model": {**fields, **({} if "name" in over else over)}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})

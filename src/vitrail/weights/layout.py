@@ -206,6 +206,8 @@ class WithoutKeyBias(Turned):
     """Whether a bias of the keys is refused even where it moves all scores of a query alike, and so changes nothing."""
 
     def shape(self, shapes: list[Shape]) -> Shape:
+        if len(set(shapes)) > 1:
+            raise ValueError("biases that do not fit together")
         return (shapes[0][0] * 3,)
 
     def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:

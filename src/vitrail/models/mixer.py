@@ -1,0 +1,64 @@
+"""The MLP-Mixer (Tolstikhin et al. 2021, https://arxiv.org/abs/2105.01601)."""
+
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.models.base import Model
+from vitrail.models.configs.mixer import MixerConfig
+
+
+class Mixer(Model):
+    """Images (B, C, H, W) to logits (B, classes), or without classes to the mean token (B, D)."""
+
+    config: MixerConfig
+
+    def __init__(self, config: MixerConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = parts.PatchEmbedding(c.channels, c.dim, c.patch_size)
+        self.blocks = nn.ModuleList(MixerBlock(c, index) for index in range(c.depth))
+        self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
+        self.head = parts.linear_head(c.dim, c.num_classes) if c.num_classes else nn.Identity()
+        self.initialize()
+
+    def layers(self) -> list[nn.Module]:
+        return list(self.blocks)
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) to (B, classes)."""
+        logits: Tensor = self.head(self.vectors(images))
+        return logits
+
+    def vectors(self, images: Tensor) -> Tensor:
+        self.require_images(images)
+        x = self.embedding(images)  # (B, S, D)
+        for block in self.blocks:
+            x = block(x)  #           (B, S, D)
+        vector: Tensor = self.norm(x).mean(dim=1)  # (B, D)
+        return vector
+
+
+class MixerBlock(nn.Module):
+    """Equation (1): ``U = X + W2 σ(W1 LN(X))`` over tokens, ``Y = U + W4 σ(W3 LN(U))`` over channels; (B, S, D) to (B, S, D)."""
+
+    def __init__(self, c: MixerConfig, index: int):
+        super().__init__()
+        drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
+        tokens = TokenMixing(c.tokens, c.token_dim, dropout=c.dropout)
+        channels = parts.FeedForward(c.dim, c.channel_dim, dropout=c.dropout)
+        self.tokens = parts.Branch(c.dim, tokens, norm_eps=c.norm_eps, drop_path=drop_path)
+        self.channels = parts.Branch(c.dim, channels, norm_eps=c.norm_eps, drop_path=drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = self.channels(self.tokens(x))
+        return mixed
+
+
+class TokenMixing(parts.FeedForward):
+    """An MLP over the tokens, the same for every channel: (B, S, D) to (B, S, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.mT).mT

@@ -1,0 +1,222 @@
+"""What the library promises of every architecture, found in the table by itself: no architecture without its row here."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+import vitrail
+from vitrail import api
+from vitrail.deploy.artefact import Description
+from vitrail.deploy.export import export_graph
+from vitrail.errors import ConfigError
+from vitrail.models.base import Model
+from vitrail.models.empty import empty_model
+from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
+from vitrail.study.cost import cost, totals
+from vitrail.training.optimizer import layers_above
+from vitrail.training.settings import ModelSettings, RunSettings
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.transfer import transfer
+
+TINY = {
+    "ViT": {"patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24},
+    "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
+}
+"""A small model of every architecture, beside images of 8×8 pixels."""
+IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
+
+
+@pytest.fixture(params=ARCHITECTURES, ids=str)
+def kind(request) -> str:
+    return request.param
+
+
+def tiny(kind: str, **fields) -> Model:
+    """A model with random weights, none of them zero."""
+    torch.manual_seed(0)
+    model = build(ARCHITECTURES[kind].config.read({**IMAGES, **TINY[kind], **fields}))
+    for parameter in model.parameters():
+        if not parameter.any():
+            nn.init.normal_(parameter, std=0.1)
+    return model.eval()
+
+
+def settings_of(kind: str, **more) -> dict:
+    """A run of a few steps, by dotted name."""
+    fields = {f"model.{name}": value for name, value in {**TINY[kind], "image_size": 8}.items()}
+    run = {"training.epochs": 2, "training.batch_size": 8, "optimizer.lr": 0.01, "augmentation.crop": "none", "seed": 3}
+    return {"model.name": next(iter(ARCHITECTURES[kind].presets)), **fields, **run, **more}
+
+
+def test_every_architecture_has_a_small_model_here():
+    assert TINY.keys() == ARCHITECTURES.keys()
+
+
+def test_names_are_those_of_one_architecture():
+    assert len(NAMES) == len(set(NAMES))
+    for row in ROWS:
+        for name in row.presets:
+            assert named(name)[0] is row and type(model_config(name)) is row.config
+
+
+def test_the_model_is_the_class_of_its_row(kind):
+    model = tiny(kind)
+    assert isinstance(model, Model) and type(model).__name__ == kind and architecture_of(model.config).name == kind
+    assert type(model).__module__ == f"vitrail.models.{ARCHITECTURES[kind].module}"
+
+
+def test_layers_and_heads_are_parts_of_the_model_that_do_not_overlap(kind):
+    model = tiny(kind)
+    own = set(model.modules())
+    parts = [*model.layers(), *model.heads().values()]
+    assert len(model.layers()) > 1 and set(parts) <= own
+    tensors = [tensor for part in parts for tensor in part.parameters()]
+    assert len(tensors) == len(set(tensors))
+    assert all(model.get_submodule(name) is head for name, head in model.heads().items())
+
+
+def test_layers_are_called_in_their_order_and_parameters_are_registered_in_it(kind):
+    model, called = tiny(kind), []
+    for number, layer in enumerate(model.layers()):
+        layer.register_forward_hook(lambda module, given, result, number=number: called.append(number))
+    model(torch.randn(2, 3, 8, 8))
+    assert called == list(range(len(model.layers())))
+    above = list(layers_above(model).values())
+    assert above == sorted(above, reverse=True) and above[0] == len(called) + 1 and above[-1] == 0
+
+
+def test_heads_read_the_vectors(kind):
+    model, images = tiny(kind), torch.randn(2, 3, 8, 8)
+    (head,) = model.heads().values()
+    torch.testing.assert_close(head(model.vectors(images)).flatten(1), model(images))
+    torch.testing.assert_close(tiny(kind, num_classes=0)(images).shape, model.vectors(images).shape)
+
+
+def test_dummy_inputs_are_what_it_takes(kind):
+    config = tiny(kind).config
+    found = empty_model(config).to("meta")(**tiny(kind).dummy_inputs(5))
+    assert found.shape == (5, 3)
+
+
+def test_an_image_is_answered_among_others_as_alone(kind):
+    model, images = tiny(kind), torch.randn(5, 3, 8, 8)
+    torch.testing.assert_close(model(images)[3:4], model(images[3:4]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 8, 8), (3, 8, 8)])
+def test_images_of_another_shape_are_refused(kind, shape):
+    with pytest.raises(ConfigError, match="images have"):
+        tiny(kind)(torch.zeros(shape))
+
+
+def test_other_sizes_are_answered_or_refused_with_a_sentence(kind):
+    model = tiny(kind)
+    try:
+        network = model.at_any_size()
+    except ConfigError as error:
+        assert f"a {kind} takes images of 8×8 alone" in str(error) and error.hint
+        return
+    assert network(torch.randn(2, 3, 16, 12)).shape == (2, 3)
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(network(images), model(images))
+
+
+def test_cost_is_that_of_the_model(kind):
+    model = tiny(kind)
+    found = cost(model.config)
+    assert found.parameters == sum(p.numel() for p in model.parameters()) and found.macs > 0
+    assert totals(model.config) == (found.parameters, found.macs)
+
+
+def test_weights_start_another_model_of_other_channels_and_classes_or_the_difference_is_named(kind):
+    source = tiny(kind)
+    target = tiny(kind, num_classes=5)
+    transfer(source, target, keep_head=False)
+    images = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(target.vectors(images), source.vectors(images))
+    assert not target(images).any(), "a new head starts at zero"
+    grey = tiny(kind, channels=1)
+    try:
+        transfer(source, grey, keep_head=True)
+    except ConfigError as error:
+        assert "channels 3 → 1" in str(error)
+    else:
+        one = images[:, :1]
+        torch.testing.assert_close(grey(one), source(one.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_another_architecture_are_refused(kind):
+    other = next(name for name in ARCHITECTURES if name != kind)
+    with pytest.raises(ConfigError, match=f"architecture {kind} → {other}"):
+        transfer(tiny(kind), tiny(other), keep_head=True)
+
+
+def test_a_folder_opens_as_the_same_model(kind, tmp_path):
+    trained = TrainedModel(tiny(kind), ["a", "b", "c"], vitrail.Preparation.standard((8, 8), 3), False)
+    trained.save_pretrained(tmp_path / "model", layout="vitrail")
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == [kind]
+    again, images = vitrail.open_model(tmp_path / "model"), torch.randn(2, 3, 8, 8)
+    assert again.config == trained.config and torch.equal(again(images), trained(images))
+
+
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_a_graph_answers_as_the_model_does(kind, to, tmp_path):
+    trained = TrainedModel(tiny(kind), ["a", "b", "c"], vitrail.Preparation.standard((8, 8), 3), False)
+    written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), to, tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_settings_of_a_run_come_back(kind):
+    settings = RunSettings.read({"model": {"name": "tiny", "architecture": kind, **TINY[kind]}, "data": {"source": "digits"}})
+    again = RunSettings.read(settings.model_dump(mode="json"))
+    assert again == settings and isinstance(again.model, ModelSettings) and type(again.model.config) is ARCHITECTURES[kind].config
+    with pytest.raises(ConfigError, match="unknown setting 'widht'"):
+        RunSettings.read({"model": {"name": "tiny", "architecture": kind, "widht": 3}, "data": {"source": "digits"}})
+
+
+def test_it_learns_colours_and_is_fine_tuned_as_a_whole_by_its_head_and_by_adapters(kind, pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(kind, **{"training.epochs": 12}))
+    assert run.scores["top1"] > 0.9
+    assert api.evaluate(run.folder)[0].scores() == pytest.approx(run.scores, abs=1e-5)
+    again = {"training.epochs": 1, "start": str(run.folder), "training.batch_size": 8}
+    for tune, more in {"all": {}, "head": {}, "lora": {"lora.targets": _some_linear(kind)}}.items():
+        if more.get("lora.targets") == []:
+            continue
+        tuned = api.train(pictures, tmp_path / tune, recipe="finetune", tune=tune, **again, **more)
+        assert architecture_of(tuned.trained.config).name == kind
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(kind, pictures, tmp_path):
+    settings = settings_of(kind, **{"training.checkpoint_every_steps": 1})
+    whole = api.train(pictures, tmp_path / "whole", recipe="scratch", **settings)
+    broken = shutil.copytree(whole.folder, tmp_path / "broken")
+    newest = max((broken / "checkpoints").iterdir())
+    shutil.rmtree(newest)
+    status = json.loads((broken / "status.json").read_text())
+    (broken / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    resumed = api.resume(broken)
+    weights = [run.trained.model.state_dict() for run in (whole, resumed)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(kind, optimizer, pictures, tmp_path):
+    more = {"optimizer.name": optimizer, "optimizer.layer_decay": 0.5, "training.ema": 0.5, "training.epochs": 1}
+    api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(kind, **more))
+
+
+def test_it_is_studied(kind, pictures, tmp_path):
+    trained = TrainedModel(tiny(kind), ["red", "green", "blue"], vitrail.Preparation.standard((8, 8), 3), False)
+    folder, numbers = api.study_model(trained, pictures, tmp_path / "study", images=6)
+    assert (folder / "report.html").is_file() and numbers["parameters"] == cost(trained.config).parameters
+    assert numbers["cost"][0]["images_per_second"] > 0
+
+
+def _some_linear(kind: str) -> list[str]:
+    """The name of some linear layer inside of the layers, if there are any."""
+    inside = {m for layer in tiny(kind).layers() for m in layer.modules()}
+    names = [name.rpartition(".")[2] for name, m in tiny(kind).named_modules() if isinstance(m, nn.Linear)]
+    return sorted(set(names))[:1] if any(isinstance(m, nn.Linear) for m in inside) else []
