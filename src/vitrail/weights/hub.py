@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
+from vitrail.models.registry import NAMES
 from vitrail.weights.tensor_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, some
 
 USUAL = "model.safetensors"
@@ -21,7 +22,8 @@ MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
-_ARCHITECTURE = re.compile(r"vit-\w+/[0-9]+", re.IGNORECASE)
+_FAMILIES = {name.partition("-")[0] for name in NAMES if "/" in name}
+_ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})-\w+/[0-9]+", re.IGNORECASE)
 _SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
 

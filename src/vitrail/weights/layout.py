@@ -4,7 +4,6 @@ Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and 
 same counted from one.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +16,12 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.registry import DEFAULT
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import architecture
 from vitrail.parts.interpolation import ANTIALIASED, Interpolation
 
 Shape = tuple[int, ...]
+Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Key:
 
     name: str
     ndim: int | None = None
-    when: Callable[[ViTConfig], bool] | None = field(default=None, kw_only=True, compare=False)
+    when: Callable[[Any], bool] | None = field(default=None, kw_only=True, compare=False)
     tells: Mapping[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
 
     @property
@@ -53,11 +53,11 @@ class Key:
         """Fields of the configuration that this key or its shapes alone tell."""
         return dict(self.tells)
 
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         """Theirs to ours, of a model of this configuration."""
         return tensors[0]
 
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
         """Ours to theirs, of a model of this configuration."""
         if self.ndim is None:
             return [tensor]
@@ -81,10 +81,10 @@ class Joined(Key):
             raise ValueError("parts of one matrix that do not fit together")
         return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         return torch.cat(tensors)
 
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
         return list(tensor.chunk(len(self.names)))
 
 
@@ -98,51 +98,14 @@ class Part(Key):
     def shape(self, shapes: list[Shape]) -> Shape:
         return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
 
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         third = len(tensors[0]) // 3
         return tensors[0][third * self.first : third * self.last]
-
-
-def own_heads(config: ViTConfig) -> str:
-    """Says so where the heads of a model are not as wide together as a token."""
-    return "heads of a width of their own" if (config.head_dim or 0) * config.heads not in (0, config.dim) else ""
-
-
-def unusual_parts(config: ViTConfig) -> str:
-    """Says what a model has that the plain ViT of most libraries has not."""
-    if config.norm_kind != "layer" or config.norm != "pre" or config.attention_norm or config.mlp_norm:
-        return "such norms"
-    return "" if config.linear_bias else "layers without a bias"
-
-
-def not_plain(config: ViTConfig) -> str:
-    """Says so of unusual parts, and of heads of a width of their own."""
-    return unusual_parts(config) or own_heads(config)
-
-
-def not_plain_or_no_bias(config: ViTConfig) -> str:
-    """Says so of these, and of queries, keys and values without a bias."""
-    return not_plain(config) or ("" if config.qkv_bias else "projections without a bias")
-
-
-def not_square(config: ViTConfig) -> str:
-    """Says so where images or patches are no squares."""
-    sides = {len(set(config.image_size)), len(set(config.patch_size))}
-    return "images or patches that are not square" if 2 in sides else ""
 
 
 def words(text: str) -> frozenset[str]:
     """The words of a text, for long tables of names."""
     return frozenset(text.split())
-
-
-def thirds(theirs: str) -> dict[str, Key]:
-    """The rows of a cross-attention whose queries, keys and values they keep in one."""
-    return {
-        f"{name}.{part}": Part(f"{theirs}_{part}", first=first, last=last)
-        for name, first, last in (("query", 0, 1), ("key_value", 1, 3))
-        for part in ("weight", "bias")
-    }
 
 
 @dataclass(frozen=True)
@@ -153,94 +116,12 @@ class Transposed(Key):
         *sides, inputs, outputs = shapes[0]
         return (outputs, inputs, *sides)
 
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
         axes = (1, 0) if tensors[0].ndim == 2 else (3, 2, 0, 1)
         return tensors[0].permute(axes).contiguous()
 
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
         return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
-
-
-@dataclass(frozen=True)
-class Turned(Joined):
-    """Queries, keys and values of heads whose rotary planes stand in another order; norms of queries and keys, too.
-
-    Ours are ``[rows; columns]``, and the two numbers of a plane are half a head apart. Scores are the same in any order that
-    queries and keys have in common.
-    """
-
-    interleaved: bool = True
-    """Whether the two numbers of a plane stand side by side."""
-    columns_first: bool = False
-    """Whether the planes of the columns come first."""
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        return self._reordered(torch.cat(tensors), config, self._order(config))
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        return super().write(self._reordered(tensor, config, self._order(config).argsort()), config)
-
-    def _order(self, config: ViTConfig) -> Tensor:
-        """Where each number of one of our heads stands in one of theirs: (D_h,)."""
-        width = config.head_dim or config.dim // config.heads
-        planes = torch.arange(width // 2)
-        if self.columns_first:
-            planes = planes.roll(width // 4)
-        pairs = (2 * planes, 2 * planes + 1) if self.interleaved else (planes, planes + width // 2)
-        return torch.cat(pairs)
-
-    def _reordered(self, tensor: Tensor, config: ViTConfig, order: Tensor) -> Tensor:
-        if not config.is_rotary:
-            return tensor
-        if len(tensor) == len(order):  # of one head
-            return tensor[order]
-        *turned, values = (part.unflatten(0, (config.heads, -1)) for part in tensor.chunk(3))
-        return torch.cat([*(part[:, order] for part in turned), values]).flatten(0, 1)
-
-
-@dataclass(frozen=True)
-class WithoutKeyBias(Turned):
-    """The biases of queries and values, where keys have none."""
-
-    exact: bool = False
-    """Whether a bias of the keys is refused even where it moves all scores of a query alike, and so changes nothing."""
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        if len(set(shapes)) > 1:
-            raise ValueError("biases that do not fit together")
-        return (shapes[0][0] * 3,)
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        query, value = tensors
-        return super().read([query, torch.zeros_like(query), value], config)
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        query, key, value = tensor.chunk(3)
-        changes = self.exact or config.is_rotary or config.qk_norm
-        if changes and not key.is_meta and key.any():
-            raise KeyError("a bias of the keys")
-        return [query, value]
-
-
-@dataclass(frozen=True)
-class Flat(Key):
-    """The matrix E for patches flattened as (P_h, P_w, C); ours are (C, P_h, P_w)."""
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        outputs, values = shapes[0]
-        return (outputs, *_patch_of(values))
-
-    def read(self, tensors: list[Tensor], config: ViTConfig) -> Tensor:
-        return tensors[0].unflatten(1, (*config.patch_size, config.channels)).permute(0, 3, 1, 2).contiguous()
-
-    def write(self, tensor: Tensor, config: ViTConfig) -> list[Tensor]:
-        return [tensor.permute(0, 2, 3, 1).flatten(1)]
-
-
-def _patch_of(values: int) -> Shape:
-    """Channels, height and width of a square patch of so many values: of three colours, if that can be."""
-    channels = next((c for c in (3, 1, 4, 2) if values % c == 0 and math.isqrt(values // c) ** 2 == values // c), 1)
-    return channels, math.isqrt(values // channels), math.isqrt(values // channels)
 
 
 def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
@@ -270,12 +151,44 @@ CLIP_COLOURS = Colours((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How the weights of one architecture are understood, whatever library wrote them.
+
+    Args:
+        architecture: the name of its row; see `vitrail.models.registry`.
+        fields: the fields of the configuration that parameters of these shapes belong to: of our shapes, what is known, a size
+            of images to try first, and the layout.
+        choices: fields that the weights decide, whatever a description says.
+        optional: parameters that need not be found, as another one can become them.
+        holds: whether a shape that is not ours has all numbers of a parameter: of its name, its shape and the configuration;
+            None where it must be ours.
+        settle: brings parameters into our form, in place.
+        share_out: the opposite of it: parameters as a layout has them.
+        canonical: one configuration for all that compute the same of the same weights.
+        guesses: what of a configuration neither weights nor descriptions have told: of the configuration, and what is told.
+        refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
+    """
+
+    architecture: str
+    fields: Callable[[Mapping[str, Shape], Mapping[str, Any], Size | None, "Layout"], dict[str, Any]]
+    choices: frozenset[str] = frozenset(("image_size",))
+    optional: frozenset[str] = frozenset()
+    holds: Callable[[str, Shape, Any], bool | None] = lambda name, shape, config: None
+    settle: Callable[[dict[str, Tensor], Any], None] = lambda tensors, config: None
+    share_out: Callable[[Mapping[str, Tensor], Any, "Layout"], dict[str, Tensor]] = lambda tensors, config, layout: dict(tensors)
+    canonical: Callable[[Any], Any] = lambda config: config
+    guesses: Callable[[Any, Mapping[str, Any]], list[str]] = lambda config, told: []
+    refuses: Callable[[Any, "Layout"], str] = lambda config, layout: ""
+
+
+@dataclass(frozen=True)
 class Layout:
-    """How a library writes its Vision Transformers down.
+    """How a library writes down the models of one architecture.
 
     Args:
         name: what it is called on the command line.
         about: whose it is, for people.
+        reading: what is alike in all layouts of its architecture.
         family: a name on the command line for several layouts, of which the first that can hold a model is written.
         keys: our parameters to theirs, below `prefix`; to several of theirs where models differ in it.
         heads: our parameters to theirs, beside `prefix`.
@@ -307,18 +220,18 @@ class Layout:
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
         suffix: of the files it is kept in.
-        architecture: what kind of model it holds; see `vitrail.models.registry`.
     """
 
     name: str
     about: str
+    reading: Reading
     keys: Mapping[str, Key | tuple[Key, ...]]
     heads: Mapping[str, Key] = field(default_factory=dict)
     prefix: str = ""
     older: Mapping[str, Key] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ("position.embedding",)
+    needs: tuple[str, ...] = ()
     twin: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -328,21 +241,25 @@ class Layout:
     read: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     undecided: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
-    lacks: Callable[[ViTConfig], str] = lambda config: ""
+    lacks: Callable[[Any], str] = lambda config: ""
     activations: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
     model_types: tuple[str, ...] = ()
     classes: tuple[str, str] = ("", "")
-    extra: Callable[[ViTConfig], dict[str, Any]] = lambda config: {}
-    describe: Callable[[ViTConfig], dict[str, Any]] | None = None
-    describe_data: Callable[[ViTConfig, list[str], Preparation], dict[str, Any]] | None = None
+    extra: Callable[[Any], dict[str, Any]] = lambda config: {}
+    describe: Callable[[Any], dict[str, Any]] | None = None
+    describe_data: Callable[[Any, list[str], Preparation], dict[str, Any]] | None = None
     register_positions: bool = False
     colours: Colours = HALF
     family: str = ""
     interpolation: Interpolation = ANTIALIASED
     empty: Mapping[str, str] = field(default_factory=dict)
     suffix: str = ".safetensors"
-    architecture: str = DEFAULT
+
+    @property
+    def config(self) -> type[ModelConfig]:
+        """The configuration of the models that it holds."""
+        return architecture(self.reading.architecture).config
 
     def match(self, names: Iterable[str]) -> "Match":
         """Find our parameters among their keys."""
@@ -364,14 +281,14 @@ class Layout:
                 match.unexpected.append(name)
         return match
 
-    def place(self, ours: str, config: ViTConfig) -> tuple[Key, list[str]] | None:
+    def place(self, ours: str, config: Any) -> tuple[Key, list[str]] | None:
         """The row of a parameter of this model and their keys for it; None if they have no place for it."""
         for (key, prefix), numbers in self._ours.find(ours):
             if key.when is None or key.when(config):
                 return key, [(prefix if config.num_classes else "") + name.format(**numbers) for name in key.names]
         return None
 
-    def write(self, tensors: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
+    def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
         """Our parameters under their keys; raises `KeyError` with one that they have no place for."""
         result: dict[str, Tensor] = {}
         for ours, tensor in tensors.items():

@@ -11,7 +11,6 @@ from torch import Tensor
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.base import ModelConfig
-from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES
 from vitrail.parts.interpolation import Interpolation
@@ -33,7 +32,7 @@ from vitrail.weights.tensor_files import (
     require_numbers,
 )
 from vitrail.weights.transfer import adapt
-from vitrail.weights.translate import TRAINING_ONLY, described, guesses, recognise
+from vitrail.weights.translate import described, guesses, recognise
 
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
@@ -224,13 +223,15 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     config = {**checkpoint.config, **_section(checkpoint.config, "vision_config"), **_section(checkpoint.config, "model_args")}
     layouts = _candidates(config, name, where)
     try:
-        told = {field: ViTConfig.read_field(field, value) for field, value in fields.items()}
-        own = _training(config)
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         found = recognise(
             shapes,
-            lambda layout: {**own, **_described(checkpoint.config, config, layout, where), **told},
+            lambda layout: {
+                **_training(config, layout),
+                **_described(checkpoint.config, config, layout, where),
+                **_told(fields, layout),
+            },
             layouts=layouts,
             where=checkpoint.file,
             image_size=changes.image_size,
@@ -244,7 +245,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
     layout, model = found.match.layout, found.config
     labels = config.get("id2label", _numbered(config.get("label_names")))
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
-    guessed = "" if checkpoint.config else guesses(model, told, None if name else layout)
+    guessed = "" if checkpoint.config else guesses(model, fields, layout, guessed=name is None)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     return Source(
@@ -296,13 +297,21 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
     return named
 
 
-def _training(config: Mapping[str, Any]) -> dict[str, Any]:
+def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     """The settings of training that our own folders keep beside those of transformers."""
-    own = _section(config, FORMAT)
-    strange = own.keys() - TRAINING_ONLY
+    own, known = _section(config, FORMAT), layout.config.training_only
+    strange = own.keys() - known
     if strange:
-        raise unknown("setting", sorted(strange)[0], sorted(TRAINING_ONLY), where=FORMAT)
-    return {name: ViTConfig.read_field(name, value, where=FORMAT) for name, value in own.items()}
+        raise unknown("setting", sorted(strange)[0], sorted(known), where=FORMAT)
+    return {name: layout.config.read_field(name, value, where=FORMAT) for name, value in own.items()}
+
+
+def _told(fields: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """What the user says of the model, as the configuration of a layout's models has it."""
+    known = layout.config.model_fields
+    if strange := [name for name in fields if name not in known]:
+        raise unknown("field", strange[0], list(known), where=layout.about)
+    return {name: layout.config.read_field(name, value) for name, value in fields.items()}
 
 
 def _labels(names: Any, config: ModelConfig, where: Path) -> list[str]:

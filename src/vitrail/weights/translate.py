@@ -1,6 +1,5 @@
 """Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,20 +9,12 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
-from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
 from vitrail.settings import brief
-from vitrail.weights.architecture import architecture
-from vitrail.weights.layout import Layout, Match, Part, Shape, words
+from vitrail.weights.layout import Layout, Match, Part, Shape, Size, words
 from vitrail.weights.tensor_files import some
-
-TRAINING_ONLY = ViTConfig.training_only
-TOKENS = {"class_token", "distillation_token", "registers", "position.embedding"}
-"""Parameters whose rows layouts share out in different ways; `_settle` brings them into ours."""
-CHOICES = {"layer_scale", "class_token", "image_size", "registers", "distillation_token", "position"}
-"""Fields that the weights decide, whatever a description says."""
-Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -31,7 +22,7 @@ class Recognised:
     """A checkpoint that a layout explains without remainder, and the model that it belongs to."""
 
     match: Match
-    config: ViTConfig
+    config: Any
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice."""
@@ -42,7 +33,7 @@ class Recognised:
             parts = [take(their) for their in theirs if their is not None]
             ours[name] = key.read(parts, self.config)
         tensors.clear()
-        _settle(ours, self.config)
+        self.match.layout.reading.settle(ours, self.config)
         for name, shape in expected.items():
             if name not in ours:  # a bias that the layout has no place for is zero
                 ours[name] = torch.zeros(shape)
@@ -97,7 +88,7 @@ def _distance(match: Match) -> int:
     return len(match.unexpected) - match.keys
 
 
-def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> ViTConfig:
+def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None) -> Any:
     """The configuration that the shapes belong to; what is known must not contradict them."""
     layout = match.layout
     untold = [name for name in layout.undecided if name not in known]
@@ -109,22 +100,16 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         )
     ours = match.shapes(shapes)  # before anything is read off them
     facts = {**layout.fields, **known, **match.facts(shapes)}
-    if "position.embedding" in layout.needs and "position.embedding" not in match.found:
-        image_size = image_size or (224, 224)  # any will do: what is missing is named later
-    fields = architecture(ours, facts, image_size=image_size)
-    config = ViTConfig.read(fields, where="config")
-    if config.mlp == "swiglu" and "swiglu" not in layout.activations:
-        raise ModelFileError(f"{layout.about} has no SwiGLU", where="weights", hint="give what belongs together")
-    if lacking := layout.lacks(config):
-        raise ModelFileError(f"{layout.about} has no {lacking}", where="weights", hint="give what belongs together")
-    if config.num_classes and layout.pools and config.pool not in layout.pools:
-        what = f"a head of {layout.about} reads {' or '.join(layout.pools)}, not {config.pool}"
-        raise ModelFileError(what, where="weights", hint="give what belongs together")
+    config = layout.config.read(layout.reading.fields(ours, facts, image_size, layout), where="config")
+    refused = f"{layout.about} has no {lacking}" if (lacking := layout.lacks(config)) else layout.reading.refuses(config, layout)
+    if refused:
+        raise ModelFileError(refused, where="weights", hint="give what belongs together")
+    canonical = layout.reading.canonical
     wrong = [
         name
         for name in known
-        if name not in CHOICES
-        and getattr(_canonical(config), name) != getattr(_canonical(config.changed(**{name: known[name]})), name)
+        if name not in layout.reading.choices
+        and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
         told = ", ".join(f"{name} is {getattr(config, name)}, not {known[name]}" for name in wrong)
@@ -134,26 +119,25 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
     return config
 
 
-def meta_shapes(config: ViTConfig) -> dict[str, Shape]:
+def meta_shapes(config: ModelConfig) -> dict[str, Shape]:
     """The names and shapes of a model's parameters; nothing is allocated."""
     return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
 
 
-def _problems(match: Match, config: ViTConfig, shapes: Mapping[str, Shape]) -> str:
+def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
     """Everything that does not fit, in the checkpoint's own names; nothing if all does."""
-    expected, ours = meta_shapes(config), match.shapes(shapes)
+    expected, ours, reading = meta_shapes(config), match.shapes(shapes), match.layout.reading
     missing, wrong = list(match.missing), []
     unexpected = list(match.unexpected)
     for name in sorted({*expected, *ours, *match.layout.needs}):
         theirs = [their for their in match.found[name][1] if their] if name in ours else []
         if name not in ours:
             place = match.layout.place(name, config)
-            if name != "registers" or name in match.layout.needs:  # of which a distillation token can become one
+            if name not in reading.optional or name in match.layout.needs:
                 missing += place[1] if place else [] if name.endswith(".bias") else [name]
-        elif name in TOKENS:
-            rows = math.prod(ours[name][:-1]) if name in ("class_token", "distillation_token") else math.prod(ours[name][:-2])
-            if ours[name][-1:] != (config.dim,) or rows != 1:
-                wrong.append(f"{theirs[0]} {_text(shapes[theirs[0]])}, expected (…, {config.dim})")
+        elif (held := reading.holds(name, ours[name], config)) is not None:
+            if not held:
+                wrong.append(f"{theirs[0]} {_text(shapes[theirs[0]])}, expected (…, {expected[name][-1]})")
         elif name not in expected:
             unexpected += theirs
         elif ours[name] != expected[name] and not _alike(ours[name], expected[name]):
@@ -185,27 +169,6 @@ def _misfit(match: Match, problems: str, hint: str, where: object) -> ModelFileE
     )
 
 
-def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
-    """Bring tokens and positions into our form, which gives every image the same numbers.
-
-    Class and distillation token have rows of the positions of their own, registers have none: theirs are added to them.
-    A distillation token without a head is a register.
-    """
-    tokens = [ours[name].reshape(1, config.dim) for name in ("class_token", "distillation_token") if name in ours]
-    registers = ours["registers"].reshape(-1, config.dim) if "registers" in ours else torch.zeros(0, config.dim)
-    patches = config.grid[0] * config.grid[1]
-    rows = ours.get("position.embedding", torch.zeros(patches, config.dim)).reshape(-1, config.dim)
-    before = torch.zeros(len(tokens) + len(registers), config.dim)
-    before[: len(rows) - patches] = rows[: len(rows) - patches]
-    registers = registers + before[len(tokens) :]
-    if len(tokens) == 2 and not config.distillation_token:
-        registers = torch.cat([ours.pop("distillation_token").reshape(1, -1) + before[1], registers])
-    if "position.embedding" in ours:
-        ours["position.embedding"] = torch.cat([before[: config.prefix - config.registers], rows[len(rows) - patches :]])
-    if len(registers):
-        ours["registers"] = registers
-
-
 def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str, Tensor]:
     """A model's state dict in a layout; nothing is copied that can stay as it is.
 
@@ -216,21 +179,22 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
         raise _inexpressible(layout, f"it is not without {lacking[0]}")
     layout.extra(config)  # refuses what it cannot say
     try:
-        written = layout.write(_share_out(state, config, layout), config)
+        written = layout.write(layout.reading.share_out(state, config, layout), config)
     except KeyError as error:
         raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
     if layout.activations and config.mlp not in layout.activations:
         raise _inexpressible(layout, f"it knows no activation {config.mlp}")
-    match = layout.match(shapes)
+    untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
-        read = _configure(match, shapes, {"heads": config.heads, "image_size": config.image_size, **_told(config, layout)}, None)
+        read = _configure(layout.match(shapes), shapes, {**untold, **_told(config, layout)}, None)
     except ModelFileError as error:
         raise _inexpressible(layout, error.what) from None
+    ours, theirs = layout.reading.canonical(config), layout.reading.canonical(read)
     changed = [
         f"{name} is {getattr(config, name)}, there {getattr(read, name)}"
-        for name in ViTConfig.model_fields
-        if name not in TRAINING_ONLY and getattr(_canonical(config), name) != getattr(_canonical(read), name)
+        for name in type(config).model_fields
+        if name not in config.training_only and getattr(ours, name) != getattr(theirs, name)
     ]
     if changed:
         raise _inexpressible(layout, ", ".join(changed))
@@ -240,7 +204,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> Layout:
     """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
     row, state = architecture_of(model.config), model.state_dict()
-    layouts = [layout for layout in layouts if layout.architecture == row.name]
+    layouts = [layout for layout in layouts if layout.reading.architecture == row.name]
     if not layouts:
         raise ConfigError(f"no such layout can hold a {row.about}", where="--layout", hint="give another layout")
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
@@ -255,7 +219,7 @@ def first_that_holds(model: Model, layouts: Sequence[Layout]) -> Layout:
     raise errors[0]
 
 
-def _told(config: ViTConfig, layout: Layout) -> Mapping[str, Any]:
+def _told(config: Any, layout: Layout) -> Mapping[str, Any]:
     """What is understood of the description that a layout has of a model."""
     if layout.read and layout.describe:
         return layout.read(layout.describe(config))
@@ -264,42 +228,6 @@ def _told(config: ViTConfig, layout: Layout) -> Mapping[str, Any]:
 
 def _inexpressible(layout: Layout, why: str) -> ConfigError:
     return ConfigError(f"the model cannot be written as {layout.about}: {why}", where="--layout", hint="give another layout")
-
-
-def _canonical(config: ViTConfig) -> ViTConfig:
-    """One configuration for all that compute the same of the same weights."""
-    conv = "conv" if config.embedding == "linear" else config.embedding
-    own_token = config.class_token and "class" not in config.pool
-    width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
-    scale = None if config.layer_scale is None else 1.0
-    fields: dict[str, Any] = {"embedding": conv, "class_token": own_token, "head_dim": width, "layer_scale": scale}
-    fields["pool"] = "attention" if config.pools_by_attention and not config.prefix else config.pool
-    fields["pool_heads"] = (config.pool_heads or config.heads) if config.pools_by_attention else None
-    fields["pool_mlp_dim"] = (config.pool_mlp_dim or config.mlp_dim) if config.pools_by_attention else None
-    if not config.is_rotary:
-        fields |= {name: ViTConfig.model_fields[name].default for name in ViTConfig.model_fields if name.startswith("rotary_")}
-    sides = zip(config.image_size, config.patch_size, strict=True)
-    return config.changed(**fields, crop_remainder=any(side % patch for side, patch in sides))
-
-
-def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -> dict[str, Tensor]:
-    """Tokens, positions and biases as the layout has them: the opposite of `_settle`."""
-    ours = dict(state)
-    rows = ours.get("position.embedding")
-    first = config.prefix - config.registers
-    if rows is not None and layout.register_positions and config.registers:
-        rows = torch.cat([rows[:first], rows.new_zeros(config.registers, config.dim), rows[first:]])
-    for name in [name for name in ours if name.endswith(".bias") and layout.place(name, config) is None]:
-        bias = ours.pop(name)
-        if (
-            name == "embedding.projection.bias" and rows is not None and config.embedding_norm in ("none", "tokens")
-        ):  # it is on every patch, as its position is
-            rows = torch.cat([rows[: len(rows) - math.prod(config.grid)], rows[len(rows) - math.prod(config.grid) :] + bias])
-        elif not bias.is_meta and bias.any():
-            raise _inexpressible(layout, f"it has no {name}, which is not zero here")
-    if rows is not None:
-        ours["position.embedding"] = rows
-    return ours
 
 
 def describe(config: Any, layout: Layout) -> dict[str, Any]:
@@ -312,24 +240,15 @@ def describe(config: Any, layout: Layout) -> dict[str, Any]:
         value = getattr(config, ours)
         square = isinstance(value, tuple) and len(set(value)) == 1
         values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
-    if config.mlp in layout.activations:
+    if layout.activations and config.mlp in layout.activations:
         values[layout.activation] = layout.activations[config.mlp]
     return {**values, **layout.extra(config)}
 
 
-GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
-"""What weights do not tell, and a model answers otherwise by."""
-
-
-def guesses(config: ViTConfig, told: Mapping[str, Any], layout: Layout | None = None) -> str:
-    """What of a configuration nobody has told, and of the layout if that was guessed; nothing where all of it was."""
-    sure = {"heads"} if config.qk_norm or config.is_relative else set()
-    sure |= set() if config.is_rotary else {"rotary_base"}
-    sure |= {"mlp"} if config.mlp == "swiglu" else set()
-    sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
-    open_ = [name for name in GUESSED if name not in {*told, *sure}]
-    twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if layout and layout.twin else []
-    return ", ".join(twin + [f"{name} {getattr(config, name)}" for name in open_])
+def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
+    """What of a configuration nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
+    twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
+    return ", ".join(twin + [f"{name} {getattr(config, name)}" for name in layout.reading.guesses(config, told)])
 
 
 EVERYWHERE = words(
@@ -374,7 +293,7 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     if values.get("model_type") in layout.model_types:
         values = {**layout.defaults, **values}
     fields = {
-        ours: ViTConfig.read_field(ours, values[theirs], where="config")
+        ours: layout.config.read_field(ours, values[theirs], where="config")
         for ours, theirs in layout.described.items()
         if values.get(theirs) is not None
     }

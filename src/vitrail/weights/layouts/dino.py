@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, weight_and_bias
+from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
 from vitrail.weights.layouts.timm import TIMM
+from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 COLOURS = replace(IMAGENET, resampling="bicubic")
 PARTS = ("class_token", "position.", "embedding.projection", "blocks.")
@@ -46,7 +48,7 @@ def _dinov2(name: str, *, registers: bool, swiglu: bool) -> Layout:
         keys |= weight_and_bias(
             {"blocks.{i}.mlp.layer.expand": "blocks.{i}.mlp.w12", "blocks.{i}.mlp.layer.contract": "blocks.{i}.mlp.w3"}
         )
-    return Layout(
+    return ViTLayout(
         name=name,
         about="the original DINOv2" + (" with registers" if registers else "") + (" and SwiGLU" if swiglu else ""),
         keys=keys,

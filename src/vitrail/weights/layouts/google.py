@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Colours, Joined, Key, Layout, Shape, Transposed, not_plain_or_no_bias
+from vitrail.weights.layout import Colours, Joined, Key, Shape, Transposed
+from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 BLOCK = "Transformer/encoderblock_{i}"
 ATTENTION = f"{BLOCK}/MultiHeadDotProductAttention_1"
@@ -73,7 +75,7 @@ def _qkv(kind: str) -> Heads:
 RESNET = "embedding.resnet.stages.{s}.{j}"
 UNIT = "block{S}/unit{J}"
 
-GOOGLE = Layout(
+GOOGLE = ViTLayout(
     name="google",
     about="Google's Flax",
     lacks=not_plain_or_no_bias,

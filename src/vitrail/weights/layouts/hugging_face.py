@@ -5,23 +5,9 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import ANTIALIASED, Interpolation
-from vitrail.weights.layout import (
-    CLIP_COLOURS,
-    IMAGENET,
-    Colours,
-    Flat,
-    Joined,
-    Key,
-    Layout,
-    WithoutKeyBias,
-    not_plain,
-    not_plain_or_no_bias,
-    not_square,
-    own_heads,
-    thirds,
-    weight_and_bias,
-    words,
-)
+from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Joined, Key, weight_and_bias, words
+from vitrail.weights.layouts.vit_keys import Flat, WithoutKeyBias, not_plain, not_plain_or_no_bias, not_square, own_heads, thirds
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 BICUBIC = Interpolation(antialias=False)
 """How transformers resizes positions."""
@@ -58,7 +44,7 @@ IN_MEMORY = {
 }
 """How transformers 5 calls in memory what it writes under its older names."""
 
-VIT = Layout(
+VIT = ViTLayout(
     name="vit",
     about="transformers' ViT",
     prefix="vit.",
@@ -257,7 +243,7 @@ def _dinov2(config: ViTConfig) -> dict[str, object]:
     return {"mlp_ratio": ratio, "use_swiglu_ffn": gated}
 
 
-DINOV2 = Layout(
+DINOV2 = ViTLayout(
     name="dinov2",
     about="transformers' Dinov2",
     prefix="dinov2.",
@@ -333,7 +319,7 @@ DINOV2_REGISTERS_SWIGLU = replace(
 )
 
 LAYER = "layer.{i}"
-DINOV3 = Layout(
+DINOV3 = ViTLayout(
     name="dinov3",
     about="transformers' DINOv3ViT",
     keys={
@@ -431,7 +417,7 @@ TOWERS = words(
 """What ``config.json`` says of a model of images and texts together."""
 TOWER_DESCRIBED = {**DESCRIBED, "mlp_dim": "intermediate_size", "attention_dropout": "attention_dropout"}
 
-SIGLIP = Layout(
+SIGLIP = ViTLayout(
     name="siglip",
     about="transformers' SiglipVisionModel",
     prefix="vision_model.",
@@ -465,7 +451,7 @@ SIGLIP = Layout(
     interpolation=BICUBIC,
 )
 
-CLIP = Layout(
+CLIP = ViTLayout(
     name="clip",
     about="transformers' CLIPVisionModel",
     prefix="vision_model.",
@@ -518,7 +504,7 @@ SIGLIP2 = replace(
     interpolation=Interpolation("bilinear"),
 )
 
-AIMV2 = Layout(
+AIMV2 = ViTLayout(
     name="aimv2",
     about="transformers' Aimv2VisionModel",
     prefix="vision_model.",

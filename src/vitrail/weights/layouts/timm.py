@@ -8,20 +8,10 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.settings import brief
-from vitrail.weights.layout import (
-    CLIP_COLOURS,
-    IMAGENET,
-    Colours,
-    Joined,
-    Key,
-    Layout,
-    Turned,
-    WithoutKeyBias,
-    not_plain_or_no_bias,
-    weight_and_bias,
-    words,
-)
+from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Joined, Key, Layout, weight_and_bias, words
 from vitrail.weights.layouts.timm_models import MODELS
+from vitrail.weights.layouts.vit_keys import Turned, WithoutKeyBias, not_plain_or_no_bias
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}
 STAGE = "patch_embed.backbone.stages.{s}.blocks.{j}"
@@ -399,7 +389,7 @@ def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
     }
 
 
-TIMM = Layout(
+TIMM = ViTLayout(
     name="timm",
     about="timm",
     family="timm",

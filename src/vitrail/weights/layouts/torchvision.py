@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, not_plain_or_no_bias, not_square, weight_and_bias
+from vitrail.weights.layout import IMAGENET, Key, weight_and_bias
+from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias, not_square
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 BLOCK = "encoder.layers.encoder_layer_{i}"
 
-TORCHVISION = Layout(
+TORCHVISION = ViTLayout(
     name="torchvision",
     about="torchvision",
     keys={

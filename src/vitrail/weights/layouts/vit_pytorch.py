@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Flat, Key, Layout, Shape, unusual_parts, weight_and_bias
+from vitrail.weights.layout import Key, Shape, weight_and_bias
+from vitrail.weights.layouts.vit_keys import Flat, unusual_parts
+from vitrail.weights.layouts.vit_reading import ViTLayout
 
 BLOCK = "transformer.layers.{i}"
 
@@ -90,7 +92,7 @@ def _lacks(config: ViTConfig) -> str:
 
 
 NORMED = ("position.embedding", "embedding.patch_norm.weight")
-VIT_PYTORCH = Layout(
+VIT_PYTORCH = ViTLayout(
     name="vit-pytorch",
     about="vit-pytorch",
     keys={
@@ -115,7 +117,7 @@ VIT_PYTORCH = Layout(
     lacks=_lacks,
     empty={"class_token": "cls_token"},
 )
-SIMPLE_VIT = Layout(
+SIMPLE_VIT = ViTLayout(
     name="simple-vit",
     about="vit-pytorch's SimpleViT",
     keys={
@@ -136,7 +138,7 @@ SIMPLE_VIT = Layout(
     needs=("embedding.token_norm.weight", "head.linear.weight"),
     fields={**FIELDS, "pool": "mean", "position": "sincos-2d-simple"},
 )
-VIT_PYTORCH_1_0 = Layout(
+VIT_PYTORCH_1_0 = ViTLayout(
     name="vit-pytorch-1.0",
     about="vit-pytorch 1.0",
     keys={**TOKENS, **NORMED_PATCHES, **WRAPPED},
@@ -145,7 +147,7 @@ VIT_PYTORCH_1_0 = Layout(
     pools=("class",),
     lacks=_lacks,
 )
-VIT_PYTORCH_0_16 = Layout(
+VIT_PYTORCH_0_16 = ViTLayout(
     name="vit-pytorch-0.16",
     about="vit-pytorch 0.16 to 0.40",
     keys={**TOKENS, **PATCHES, **WRAPPED},
@@ -153,7 +155,7 @@ VIT_PYTORCH_0_16 = Layout(
     pools=("class",),
     lacks=_lacks,
 )
-VIT_PYTORCH_EARLY = Layout(
+VIT_PYTORCH_EARLY = ViTLayout(
     name="vit-pytorch-early",
     about="vit-pytorch 0.6",
     twin="vit-pytorch-0.5",

@@ -4,7 +4,7 @@ import pytest
 import timm
 import torch
 
-from vitrail.weights.architecture import architecture
+from vitrail.weights.layouts.vit_shapes import fields_of
 
 PUBLISHED = [
     "vit_tiny_patch16_224",
@@ -29,4 +29,4 @@ def test_a_width_that_was_published_has_the_heads_that_it_was_published_with(nam
         "blocks.0.mlp.layer.contract.weight": (dim, 4 * dim),
         "position.embedding": (196, dim),
     }
-    assert architecture(shapes, {})["heads"] == theirs.blocks[0].attn.num_heads
+    assert fields_of(shapes, {})["heads"] == theirs.blocks[0].attn.num_heads

@@ -27,7 +27,7 @@ DIMENSIONS = {
 """The least and the most dimensions of the shapes that are looked at; tokens may have leading ones."""
 
 
-def architecture(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
+def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
     """The fields of a `ViTConfig` that parameters of these shapes belong to.
 
     Args:
