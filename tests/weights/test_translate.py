@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.mixer import Mixer
 from vitrail.models.vit import ViT
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.pretrained import Changes, Checkpoint, build
@@ -54,7 +56,9 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
                     states[name] = write(state, config, layout)
                 except ConfigError:
                     continue
-    return states
+    mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in mixer.state_dict().items()}
+    return states | {name: LAYOUTS[name].write(zeros, mixer.config) for name in ("timm-mixer", "google-mixer")}
 
 
 STATES = _states()

@@ -1,7 +1,7 @@
 """Every layout that is read and written: one table each. Adding one means adding a table here, and a test."""
 
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts import clip, dino, google, hugging_face, timm, torchvision, vit_pytorch
+from vitrail.weights.layouts import clip, dino, google, hugging_face, mixer, timm, torchvision, vit_pytorch
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
@@ -45,6 +45,8 @@ LAYOUTS: dict[str, Layout] = {
         vit_pytorch.VIT_PYTORCH_0_16,
         vit_pytorch.VIT_PYTORCH_EARLY,
         vit_pytorch.VIT_PYTORCH_0_5,
+        mixer.TIMM,
+        mixer.GOOGLE,
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""

@@ -77,12 +77,12 @@ def _reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         family, arguments = MODELS[name]
         if layout != family:
             raise _refused(f"{name} as {layout}", f"it is {family}")
-        return _fields({**arguments, **_own_arguments(values)}, layout)
+        return _fields({**arguments, **own_arguments(values)}, layout)
 
     return read
 
 
-def _own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """What ``config.json`` says beside the name of the architecture."""
     given = values.get("model_args")
     arguments = dict(given) if isinstance(given, dict) else {}
@@ -349,7 +349,7 @@ def _describe_beit(config: ViTConfig) -> dict[str, Any]:
     return _architecture("beit_base_patch16_224", config, arguments)
 
 
-def _data(config: ViTConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
+def timm_data(config: ViTConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
     """What timm's ``config.json`` says of labels and of images."""
     return {
         "label_names": labels,
@@ -445,7 +445,7 @@ TIMM = ViTLayout(
     activations=ACTIVATIONS,
     read=_reader("timm"),
     describe=_describe,
-    describe_data=_data,
+    describe_data=timm_data,
     register_positions=True,
 )
 
