@@ -20,13 +20,13 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     import torch
 
     from vitrail.errors import VitrailError
-    from vitrail.models.registry import create_model
+    from vitrail.models.registry import USUAL, create_model
     from vitrail.runtime.environment import environment
 
     values = environment()
     del values["command"]
     values["free_disk_gb"] = round(shutil.disk_usage(".").free / 1e9, 1)
-    model = create_model("ViT-Ti/16", depth=1, num_classes=2)
+    model = create_model(USUAL, depth=1, num_classes=2)
     model(torch.zeros(2, 3, 224, 224)).logsumexp(dim=1).sum().backward()
     values["trains"] = all(p.grad is not None for p in model.parameters())
     if json:

@@ -17,12 +17,13 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
     full
         With every setting there is, also those the recipe leaves at their default.
     """
+    from vitrail.models.registry import USUAL
     from vitrail.training.recipes import read_recipe, recipe_names, recipe_text
     from vitrail.training.settings import resolve, to_yaml
 
     if name is not None and full:
         recipe_text(name)  # says what is wrong with the name
-        placeholders = {"data": {"source": "FOLDER"}, "model": {"name": "ViT-B/16"}}  # of what the recipe leaves to its user
+        placeholders = {"data": {"source": "FOLDER"}, "model": {"name": USUAL}}  # of what the recipe leaves to its user
         result(to_yaml(resolve(placeholders, read_recipe(name), {})).rstrip())
         return
     if name is not None:

@@ -38,6 +38,8 @@ ROWS = (
 
 ARCHITECTURES = {row.name: row for row in ROWS}
 DEFAULT = ROWS[0].name
+USUAL = "ViT-B/16"
+"""Stands where some name must."""
 NAMES = [name for row in ROWS for name in row.presets]
 """The names that are listed."""
 
