@@ -39,6 +39,17 @@ COUNTS = {
     "Mixer-B/32": 60_293_428,
     "Mixer-L/16": 208_196_168,
     "Mixer-L/32": 206_939_264,
+    "ResNet-18": 11_689_512,
+    "ResNet-34": 21_797_672,
+    "ResNet-50": 25_557_032,
+    "ResNet-101": 44_549_160,
+    "ResNet-152": 60_192_808,
+    "BiT-R50x1": 25_549_352,
+    "BiT-R50x3": 217_319_080,
+    "BiT-R101x1": 44_541_480,
+    "BiT-R101x3": 387_934_888,
+    "BiT-R152x2": 236_335_208,
+    "BiT-R152x4": 936_533_224,
 }
 """Parameters at 224 pixels and 1000 classes (the lecture model at its own 32 pixels and 10 classes)."""
 
@@ -116,6 +127,10 @@ def test_the_default_is_b_16_at_224():
         ("vit_small_r26_s32_224", "R26+ViT-S/32", {}),
         ("vit_base_r50_s16_224", "R50+ViT-B/16", {}),
         ("vit_large_r50_s32_224", "R50+ViT-L/32", {}),
+        ("resnet18", "ResNet-18", {}),
+        ("resnet152", "ResNet-152", {}),
+        ("resnetv2_50x1_bit", "BiT-R50x1", {}),
+        ("resnetv2_152x4_bit", "BiT-R152x4", {}),
     ],
 )
 def test_names_of_timm_are_aliases(alias, name, fields):

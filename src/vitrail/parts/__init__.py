@@ -26,11 +26,19 @@ from vitrail.parts.positions import (
     sincos_position_1d,
     sincos_position_2d,
 )
-from vitrail.parts.resnet import Bottleneck, HybridEmbedding, ResNet, StandardizedConv2d
+from vitrail.parts.resnet import (
+    BasicBlock,
+    Bottleneck,
+    HybridEmbedding,
+    PreActivationBottleneck,
+    ResNet,
+    StandardizedConv2d,
+)
 
 __all__ = [
     "Attention",
     "AttentionPooling",
+    "BasicBlock",
     "Block",
     "Bottleneck",
     "Branch",
@@ -49,6 +57,7 @@ __all__ = [
     "ParallelBlock",
     "PatchEmbedding",
     "PooledStem",
+    "PreActivationBottleneck",
     "RelativePositionBias",
     "ResNet",
     "RotaryPosition2d",

@@ -1,4 +1,4 @@
-"""Residual networks of convolutions (He et al. 2016, https://arxiv.org/abs/1512.03385): what a hybrid's tokens are made of."""
+"""Residual networks of convolutions (He et al. 2016, https://arxiv.org/abs/1512.03385), alone and under a hybrid's tokens."""
 
 import math
 from typing import Literal
@@ -9,29 +9,33 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 
-Kind = Literal["bit", "resnet"]
-"""``bit``: weight-standardised convolutions and GroupNorm, padded as TensorFlow pads (Kolesnikov et al. 2020,
-https://arxiv.org/abs/1912.11370); ``resnet``: plain convolutions and BatchNorm, padded evenly."""
+Kind = Literal["hybrid", "bit", "resnet"]
+"""Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
+https://arxiv.org/abs/1912.11370), padded evenly, the maximum with zeros; ``hybrid``: the same padded as TensorFlow pads, and
+another epsilon; ``resnet``: plain convolutions and BatchNorm, padded evenly."""
 Root = Literal["imagenet", "cifar"]
 """``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1."""
+BlockKind = Literal["basic", "bottleneck", "pre-activation"]
 
 
 class StandardizedConv2d(nn.Conv2d):
     """A convolution with standardised weights, without bias (Qiao et al. 2019, https://arxiv.org/abs/1903.10520).
 
-    ``(w − mean) / sqrt(variance + 1e-8)`` over every filter, as timm's hybrids have it. The image is padded so that the
-    result has ``ceil(side / stride)`` pixels, the odd pixel below and on the right.
+    ``(w − mean) / sqrt(variance + 1e-8)`` over every filter, as timm and Google have it. The result has
+    ``ceil(side / stride)`` pixels. Where ``same``, the image is padded by what that takes, the odd pixel below and on the
+    right; else by half the kernel on every side.
     """
 
-    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1):
+    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1, *, same: bool = True):
         super().__init__(channels, width, kernel, stride, bias=False)
+        self.same = same and stride > 1  # with a stride of 1 both are one
 
     def forward(self, x: Tensor) -> Tensor:
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
         weight = (self.weight - mean) * (variance + 1e-8).rsqrt()
-        if self.stride == (1, 1):
-            return F.conv2d(x, weight, padding=self.kernel_size[0] // 2)
-        return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)
+        if self.same:
+            return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)
+        return F.conv2d(x, weight, stride=self.stride, padding=self.kernel_size[0] // 2)
 
 
 def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
@@ -44,15 +48,44 @@ def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
 
 
 def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int = 1) -> nn.Module:
-    if kind == "bit":
-        return StandardizedConv2d(channels, width, kernel, stride)
-    return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+    if kind == "resnet":
+        return nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+    return StandardizedConv2d(channels, width, kernel, stride, same=kind == "hybrid")
 
 
 def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
-    norm = nn.GroupNorm(math.gcd(32, width), width, eps=1e-6) if kind == "bit" else nn.BatchNorm2d(width)
+    norm: nn.BatchNorm2d | nn.GroupNorm
+    if kind == "resnet":
+        norm = nn.BatchNorm2d(width)
+    else:
+        norm = nn.GroupNorm(math.gcd(32, width), width, eps=1e-6 if kind == "hybrid" else 1e-5)
     nn.init.constant_(norm.weight, scale)
     return norm
+
+
+def _shortcut(kind: Kind, channels: int, width: int, stride: int) -> nn.Module:
+    """The identity, or a 1×1 convolution where the shape changes."""
+    if channels == width and stride == 1:
+        return nn.Identity()
+    return nn.Sequential(_convolution(kind, channels, width, 1, stride), _norm(kind, width))
+
+
+class BasicBlock(nn.Module):
+    """``ReLU(shortcut(x) + f(x))`` with f of two 3×3 convolutions: (B, C, H, W) to (B, width, H/stride, W/stride).
+
+    The stride is the first convolution's; the last norm of f starts at zero, so the block starts as its shortcut.
+    """
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "resnet"):
+        super().__init__()
+        self.shortcut = _shortcut(kind, channels, width, stride)
+        self.first = nn.Sequential(_convolution(kind, channels, width, 3, stride), _norm(kind, width), nn.ReLU())
+        self.second = nn.Sequential(_convolution(kind, width, width, 3), _norm(kind, width, scale=0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.shortcut(x) + self.second(self.first(x)))
 
 
 class Bottleneck(nn.Module):
@@ -62,11 +95,11 @@ class Bottleneck(nn.Module):
     of f starts at zero, so the block starts as its shortcut.
     """
 
-    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "bit"):
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "hybrid"):
         super().__init__()
-        self.shortcut: nn.Module = nn.Identity()
-        if channels != 4 * width or stride > 1:
-            self.shortcut = nn.Sequential(_convolution(kind, channels, 4 * width, 1, stride), _norm(kind, 4 * width))
+        self.shortcut = _shortcut(kind, channels, 4 * width, stride)
         self.reduce = nn.Sequential(_convolution(kind, channels, width, 1), _norm(kind, width), nn.ReLU())
         self.spread = nn.Sequential(_convolution(kind, width, width, 3, stride), _norm(kind, width), nn.ReLU())
         self.expand = nn.Sequential(_convolution(kind, width, 4 * width, 1), _norm(kind, 4 * width, scale=0.0))
@@ -75,42 +108,92 @@ class Bottleneck(nn.Module):
         return F.relu(self.shortcut(x) + self.expand(self.spread(self.reduce(x))))
 
 
+class PreActivationBottleneck(nn.Module):
+    """``x + f(ReLU(norm(x)))``, f as a `Bottleneck`'s: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
+
+    Norm and ReLU come before each convolution, so that nothing stands on the sum (He et al. 2016,
+    https://arxiv.org/abs/1603.05027). Where the shape changes, a 1×1 convolution of ``ReLU(norm(x))`` takes the place of x.
+    """
+
+    expansion = 4
+
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "bit"):
+        super().__init__()
+        changes = channels != 4 * width or stride > 1
+        self.activate = nn.Sequential(_norm(kind, channels), nn.ReLU())
+        self.shortcut = _convolution(kind, channels, 4 * width, 1, stride) if changes else None
+        self.reduce = _convolution(kind, channels, width, 1)
+        self.spread = nn.Sequential(_norm(kind, width), nn.ReLU(), _convolution(kind, width, width, 3, stride))
+        self.expand = nn.Sequential(_norm(kind, width), nn.ReLU(), _convolution(kind, width, 4 * width, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.activate(x)  # (B, C, H, W)
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        return shortcut + self.expand(self.spread(self.reduce(active)))
+
+
+BLOCKS: dict[BlockKind, type[BasicBlock | Bottleneck | PreActivationBottleneck]] = {
+    "basic": BasicBlock,
+    "bottleneck": Bottleneck,
+    "pre-activation": PreActivationBottleneck,
+}
+
+
 class ResNet(nn.Module):
     """Root and stages, without pooling and head: (B, C, H, W) to (B, `channels`, H / `stride`, W / `stride`).
 
     Args:
         channels: of the images.
         depths: blocks in every stage; (3, 4, 6, 3) is ResNet-50. None at all leaves the root.
-        width: channels of the root; stage i has 4 · 2^i times as many.
+        width: channels of the root; stage i has 2^i times as many, and 4 times that where blocks are bottlenecks.
         root: for large or for small images.
         kind: which convolutions and norms.
+        block: what the stages are made of. Of pre-activation blocks, norm and ReLU stand behind the last and not in the root.
     """
 
-    def __init__(self, channels: int, depths: tuple[int, ...], *, width: int = 64, root: Root = "imagenet", kind: Kind = "bit"):
+    def __init__(
+        self,
+        channels: int,
+        depths: tuple[int, ...],
+        *,
+        width: int = 64,
+        root: Root = "imagenet",
+        kind: Kind = "hybrid",
+        block: BlockKind = "bottleneck",
+    ):
         super().__init__()
-        self.kind, large = kind, root == "imagenet"
+        self.kind, large, late = kind, root == "imagenet", block == "pre-activation"
         self.pool = large
-        self.root = nn.Sequential(
-            _convolution(kind, channels, width, 7 if large else 3, 2 if large else 1), _norm(kind, width), nn.ReLU()
-        )
+        self.root = nn.Sequential(_convolution(kind, channels, width, 7 if large else 3, 2 if large else 1))
+        if not late:
+            self.root.extend((_norm(kind, width), nn.ReLU()))
         self.stages = nn.ModuleList()
         self.channels, self.stride = width, resnet_stride(root, len(depths))
         for i, depth in enumerate(depths):
             blocks = []
             for j in range(depth):
-                blocks.append(Bottleneck(self.channels, width * 2**i, 2 if i and not j else 1, kind=kind))
-                self.channels = 4 * width * 2**i
+                blocks.append(BLOCKS[block](self.channels, width * 2**i, 2 if i and not j else 1, kind=kind))
+                self.channels = BLOCKS[block].expansion * width * 2**i
             self.stages.append(nn.Sequential(*blocks))
+        self.norm = nn.Sequential(_norm(kind, self.channels), nn.ReLU()) if late else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.root(images)
-        if self.pool and self.kind == "bit":
-            x = F.max_pool2d(pad_same(x, 3, 2, value=-math.inf), 3, 2)
-        elif self.pool:
-            x = F.max_pool2d(x, 3, 2, padding=1)
+        if self.pool:
+            x = _maximum(self.kind, x)
         for stage in self.stages:
             x = stage(x)
-        return x
+        features: Tensor = self.norm(x)
+        return features
+
+
+def _maximum(kind: Kind, x: Tensor) -> Tensor:
+    """The 3×3 maximum of stride 2: (B, C, H, W) to (B, C, H/2, W/2)."""
+    if kind == "resnet":
+        return F.max_pool2d(x, 3, 2, padding=1)
+    if kind == "bit":  # whose zeros are larger than what is negative at the rim
+        return F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2)
+    return F.max_pool2d(pad_same(x, 3, 2, value=-math.inf), 3, 2)
 
 
 def resnet_stride(root: Root, stages: int) -> int:

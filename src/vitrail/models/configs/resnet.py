@@ -1,0 +1,61 @@
+"""What a residual network consists of, and the names of its sizes: ResNet and BiT."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from vitrail.models.configs.base import Depth, ModelConfig
+
+
+class ResNetConfig(ModelConfig):
+    """Every choice of the residual network."""
+
+    depths: Annotated[tuple[Depth, ...], Field(min_length=1, max_length=8)] = (3, 4, 6, 3)
+    """Blocks in every stage; each stage but the first halves height and width."""
+    width: Annotated[int, Field(gt=0, le=2**12)] = 64
+    """Channels of the root, which every stage but the first doubles."""
+    block: Literal["basic", "bottleneck", "pre-activation"] = "bottleneck"
+    """Two 3×3 convolutions; or 1×1, 3×3 and 1×1, with four times the channels; or the latter as in BiT, with norms before
+    weight-standardised convolutions and GroupNorm in place of BatchNorm."""
+    root: Literal["imagenet", "cifar"] = "imagenet"
+    """What sees the image: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        rows, columns = self.image_size
+        parts = (
+            f"{self.block} blocks {'-'.join(map(str, self.depths))}",
+            f"width {self.width}",
+            f"images {rows}×{columns}×{self.channels}",
+            "root for small images" if self.root == "cifar" else "",
+            f"{self.num_classes} classes" if self.num_classes else "no head",
+        )
+        return ", ".join(part for part in parts if part)
+
+
+STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+"""Bottlenecks in every stage, by the layers of the whole network."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "ResNet-18": {"depths": (2, 2, 2, 2), "block": "basic"},
+    "ResNet-34": {"depths": (3, 4, 6, 3), "block": "basic"},
+    **{f"ResNet-{layers}": {"depths": depths} for layers, depths in STAGES.items()},
+    **{
+        f"BiT-R{layers}x{factor}": {"depths": STAGES[layers], "width": 64 * factor, "block": "pre-activation"}
+        for layers, factor in ((50, 1), (50, 3), (101, 1), (101, 3), (152, 2), (152, 4))
+    },
+}
+"""The sizes of He et al. 2016 (https://arxiv.org/abs/1512.03385, table 1), with the stride on the 3×3 convolution as everybody
+has it since, and of BiT (Kolesnikov et al. 2020, https://arxiv.org/abs/1912.11370)."""
+
+_TIMM = {
+    f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", ""): name
+    for name in PRESETS
+}
+"""resnet50, resnetv2_50x1_bit."""
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
+    return PRESETS.get(_TIMM.get(name, name))

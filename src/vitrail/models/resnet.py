@@ -1,0 +1,75 @@
+"""Residual networks: ResNet (He et al. 2016, https://arxiv.org/abs/1512.03385) and BiT (Kolesnikov et al. 2020,
+https://arxiv.org/abs/1912.11370)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.errors import ConfigError
+from vitrail.models.base import Model
+from vitrail.models.configs.resnet import ResNetConfig
+
+
+class ResNet(Model):
+    """Images (B, C, H, W) of any size to logits (B, classes), or without classes to the mean of the feature map (B, D)."""
+
+    config: ResNetConfig
+
+    def __init__(self, config: ResNetConfig):
+        super().__init__()
+        self.config = c = config
+        self.features = parts.ResNet(
+            c.channels, c.depths, width=c.width, root=c.root, block=c.block,
+            kind="bit" if c.block == "pre-activation" else "resnet",
+        )  # fmt: skip
+        self.head = parts.linear_head(self.features.channels, c.num_classes) if c.num_classes else nn.Identity()
+        self.apply(_initialize)
+
+    def layers(self) -> list[nn.Module]:
+        return [block for stage in self.features.stages for block in stage.children()]
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def vectors(self, images: Tensor) -> Tensor:
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
+        return self.features(images).mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) to logits (B, classes)."""
+        logits: Tensor = self.head(self.vectors(images))
+        return logits
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """The model itself, which takes images (B, C, H, W) of any height and width."""
+        return self
+
+    @classmethod
+    def adapted(
+        cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
+    ) -> dict[str, Tensor]:
+        """For other channels as `vitrail.parts.adapt_channels`; of BiT's filters, standardised after that, only nearly so."""
+        first = "features.root.0.weight"
+        return {**tensors, first: parts.adapt_channels(tensors[first], target.channels)}
+
+    @classmethod
+    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
+        fitted = source.changed(image_size=target.image_size, channels=target.channels)
+        return super().differences(fitted, target, keep_head=keep_head)
+
+
+def _initialize(module: nn.Module) -> None:
+    """He's normal for convolutions, a small one for the head (Goyal et al. 2017, https://arxiv.org/abs/1706.02677)."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[:, 0].numel()))
+    elif isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.01)
+        nn.init.zeros_(module.bias)

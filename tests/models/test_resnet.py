@@ -1,0 +1,299 @@
+"""Residual networks against timm and transformers, at several sizes, and their counts and multiply-adds."""
+
+import pytest
+import timm
+import torch
+from timm.models.resnetv2 import ResNetV2
+from torch import Tensor, nn
+from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
+from transformers import ResNetConfig as TheirConfig
+
+from vitrail.errors import ConfigError
+from vitrail.models.configs.resnet import PRESETS, ResNetConfig
+from vitrail.models.registry import build, create_model, model_config
+from vitrail.models.resnet import ResNet
+from vitrail.parts import Interpolation
+from vitrail.study.cost import cost
+from vitrail.weights.transfer import adapt, transfer
+
+COST = {
+    "ResNet-18": (11_689_512, 1_814_073_344),
+    "ResNet-34": (21_797_672, 3_663_761_408),
+    "ResNet-50": (25_557_032, 4_089_184_256),
+    "ResNet-101": (44_549_160, 7_801_405_440),
+    "ResNet-152": (60_192_808, 11_513_626_624),
+    "BiT-R50x1": (25_549_352, 4_089_184_256),
+    "BiT-R50x3": (217_319_080, 36_082_286_592),
+    "BiT-R101x1": (44_541_480, 7_801_405_440),
+    "BiT-R101x3": (387_934_888, 69_492_277_248),
+    "BiT-R152x2": (236_335_208, 45_814_382_592),
+    "BiT-R152x4": (936_533_224, 182_777_282_560),
+}
+"""Parameters and multiply-adds at 224 pixels and 1000 classes, of timm's models."""
+TIMM = {
+    name: f"resnetv2_{name.removeprefix('BiT-R')}_bit" if name.startswith("BiT") else name.lower().replace("-", "")
+    for name in COST
+}
+SMALL = {"image_size": 32, "num_classes": 5}
+SIZES = [(64, 64), (47, 65), (33, 34), (7, 1)]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_parameters_and_multiply_adds_are_exact(name):
+    found = cost(model_config(name))
+    assert (found.parameters, found.macs) == COST[name]
+
+
+def from_v1(key: str) -> str:
+    """timm's name of a ResNet's tensor, as we have it."""
+    place, _, kind = key.rpartition(".")
+    if place in ("conv1", "bn1"):
+        return f"features.root.{int(place == 'bn1')}.{kind}"
+    if place == "fc":
+        return f"head.linear.{kind}"
+    stage, block, *rest = place.removeprefix("layer").split(".")
+    at = f"features.stages.{int(stage) - 1}.{block}"
+    if rest[0] == "downsample":
+        return f"{at}.shortcut.{rest[1]}.{kind}"
+    return f"{at}.{{}}.{int(rest[0].startswith('bn'))}.{kind}|{int(rest[0][-1]) - 1}"
+
+
+def from_v2(key: str) -> str:
+    """timm's and transformers' name of a BiT's tensor, as we have it; ours count the layers of a block otherwise."""
+    place, _, kind = key.removeprefix("bit.").replace("embedder.convolution", "stem.conv").rpartition(".")
+    if place in ("stem.conv", "norm", "head.fc", "classifier.1"):
+        ours = {"stem.conv": "features.root.0", "norm": "features.norm.0"}
+        return f"{ours.get(place, 'head.linear')}.{kind}"
+    _, stage, _, block, *rest = place.removeprefix("encoder.").split(".")
+    ours = {"norm1": "activate.0", "conv1": "reduce", "norm2": "spread.0", "conv2": "spread.2", "norm3": "expand.0",
+            "conv3": "expand.2", "downsample": "shortcut"}  # fmt: skip
+    return f"features.stages.{stage}.{block}.{ours[rest[0]]}.{kind}"
+
+
+def from_transformers(key: str) -> str:
+    """transformers' name of a ResNet's tensor, as we have it."""
+    place, _, kind = key.removeprefix("resnet.").rpartition(".")
+    number = int(place.endswith("normalization"))
+    if place.startswith("embedder"):
+        return f"features.root.{number}.{kind}"
+    if place == "classifier.1":
+        return f"head.linear.{kind}"
+    _, _, stage, _, block, *rest = place.split(".")
+    at = f"features.stages.{stage}.{block}"
+    return f"{at}.shortcut.{number}.{kind}" if rest[0] == "shortcut" else f"{at}.{{}}.{number}.{kind}|{rest[1]}"
+
+
+def renamed(name: str, config: ResNetConfig) -> str:
+    """A name in which the number of a convolution in its block is still to be told by ours."""
+    name, _, number = name.partition("|")
+    inside = ("first", "second") if config.block == "basic" else ("reduce", "spread", "expand")
+    return name.format(inside[int(number)]) if number else name
+
+
+def translated(theirs: nn.Module, config: ResNetConfig, rename) -> dict[str, Tensor]:
+    """All of their tensors under our names; the head of BiT is a convolution there."""
+    found = {renamed(rename(key), config): tensor for key, tensor in theirs.state_dict().items()}
+    return {name: tensor.flatten(1) if name == "head.linear.weight" else tensor for name, tensor in found.items()}
+
+
+def randomize(model: nn.Module) -> nn.Module:
+    """Every parameter and running statistic away from where it starts, so that each has a say."""
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, mean=0.5 if parameter.ndim == 1 else 0.0, std=0.1)
+    for name, buffer in model.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            nn.init.uniform_(buffer, 0.5, 1.5)
+    return model.double().eval()
+
+
+def twin(theirs: nn.Module, config: ResNetConfig, rename) -> ResNet:
+    """Ours with their weights."""
+    ours = build(config).double().eval()
+    ours.load_state_dict(translated(theirs, config, rename))
+    return ours
+
+
+def require_equal(ours: nn.Module, theirs, size: tuple[int, int], batch: int = 2) -> None:
+    images = torch.randn(batch, 3, *size, dtype=torch.double)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", COST)
+def test_every_size_has_timms_tensors(name):
+    config = model_config(name)
+    with torch.device("meta"):
+        ours, theirs = build(config), timm.create_model(TIMM[name])
+    expected = translated(theirs, config, from_v2 if name.startswith("BiT") else from_v1)
+    assert {key: t.shape for key, t in ours.state_dict().items()} == {key: t.shape for key, t in expected.items()}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_a_resnet_gives_the_logits_of_timm(name, size):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5))
+    require_equal(twin(theirs, model_config(name, **SMALL), from_v1), theirs, size)
+
+
+@pytest.mark.parametrize("name", ["ResNet-34", "ResNet-101", "ResNet-152"])
+def test_deep_resnets_give_the_logits_of_timm(name):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5))
+    require_equal(twin(theirs, model_config(name, **SMALL), from_v1), theirs, (33, 47))
+
+
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_in_training_a_resnet_remembers_what_timm_does(name):
+    theirs = randomize(timm.create_model(TIMM[name], num_classes=5)).train()
+    config = model_config(name, **SMALL)
+    ours = twin(theirs, config, from_v1).train()
+    require_equal(ours, theirs, (65, 65), batch=4)
+    for key, tensor in translated(theirs, config, from_v1).items():
+        torch.testing.assert_close(ours.state_dict()[key], tensor, atol=1e-9, rtol=1e-9, msg=key)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_bit_gives_the_logits_of_timm(size):
+    theirs = randomize(timm.create_model("resnetv2_50x1_bit", num_classes=5))
+    require_equal(twin(theirs, model_config("BiT-R50x1", **SMALL), from_v2), theirs, size)
+
+
+@pytest.mark.parametrize(("width", "depths"), [(3, (1, 2, 1, 1)), (2, (1, 1, 2, 1)), (1, (3, 8, 12, 3))])
+def test_wide_and_deep_bit_gives_the_logits_of_timm(width, depths):
+    usual = timm.create_model("resnetv2_50x1_bit", num_classes=5)
+    theirs = randomize(ResNetV2(depths, num_classes=5, width_factor=width, stem_type="fixed", conv_layer=convolution_of(usual)))
+    config = model_config("BiT-R50x1", **SMALL, depths=depths, width=64 * width)
+    require_equal(twin(theirs, config, from_v2), theirs, (47, 34))
+
+
+def convolution_of(model: nn.Module):
+    """What makes the convolutions of a model, with its epsilon."""
+    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+    assert first.eps == 1e-8
+    return lambda *args, **options: type(first)(*args, **options, eps=first.eps)
+
+
+def test_bit_answers_in_training_as_in_evaluation():
+    model, images = randomize(create_model("BiT-R50x1", **SMALL)), torch.randn(2, 3, 40, 40, dtype=torch.double)
+    torch.testing.assert_close(model.train()(images)[:1], model.eval()(images[:1]))
+
+
+@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
+@pytest.mark.parametrize("name", ["ResNet-18", "ResNet-50"])
+def test_a_resnet_gives_the_logits_of_transformers(name, size):
+    config = model_config(name, **SMALL)
+    widths = [64 * 2**i * (1 if config.block == "basic" else 4) for i in range(4)]
+    their_config = TheirConfig(
+        embedding_size=64, hidden_sizes=widths, depths=list(config.depths), layer_type=config.block, num_labels=5
+    )
+    theirs = randomize(ResNetForImageClassification(their_config))
+    require_equal(twin(theirs, config, from_transformers), lambda images: theirs(images).logits, size)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (47, 65)], ids=str)
+def test_bit_gives_the_logits_of_transformers(size):
+    theirs = randomize(BitForImageClassification(BitConfig(global_padding=None, num_labels=5)))
+    for module in theirs.modules():
+        if type(module).__name__ == "WeightStandardizedConv2d":
+            module.eps = 1e-8
+    require_equal(twin(theirs, model_config("BiT-R50x1", **SMALL), from_v2), lambda images: theirs(images).logits, size)
+
+
+def test_the_layers_are_the_blocks_and_the_head_stands_alone():
+    model = create_model("ResNet-34", **SMALL)
+    assert len(model.layers()) == 16
+    assert model.layers()[0] is model.features.stages[0][0] and model.layers()[-1] is model.features.stages[3][2]
+    assert model.heads() == {"head": model.head}
+
+
+@pytest.mark.parametrize(("name", "width"), [("ResNet-18", 512), ("BiT-R50x1", 2048)])
+def test_the_head_reads_the_mean_of_the_feature_map(name, width):
+    model, images = randomize(create_model(name, **SMALL)), torch.randn(2, 3, 64, 96, dtype=torch.double)
+    vectors = model.vectors(images)
+    assert vectors.shape == (2, width)
+    torch.testing.assert_close(vectors, model.features(images).flatten(2).mean(dim=2))
+    torch.testing.assert_close(model(images), model.head(vectors))
+    headless = create_model(name, image_size=32, num_classes=0).double().eval()
+    headless.features.load_state_dict(model.features.state_dict())
+    torch.testing.assert_close(headless(images), vectors)
+
+
+@pytest.mark.parametrize("name", ["ResNet-50", "BiT-R50x1"])
+def test_parameters_stand_in_the_order_of_the_forward_pass(name):
+    model, used = create_model(name, **SMALL).eval(), []
+    leaves = {id(p): i for i, p in enumerate(model.parameters())}
+    for module in model.modules():
+        if list(module.parameters(recurse=False)):
+            module.register_forward_pre_hook(lambda module, given: used.append(leaves[id(module.weight)]))
+    model(torch.zeros(1, 3, 32, 32))
+    assert used == sorted(used) and len(used) == len(set(used))
+
+
+@pytest.mark.parametrize(("name", "channels"), [("ResNet-18", 64), ("ResNet-50", 256)])
+def test_a_block_starts_as_its_shortcut(name, channels):
+    block, x = create_model(name, **SMALL).eval().layers()[1], torch.randn(2, channels, 6, 6)
+    torch.testing.assert_close(block(x), x.relu())
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 32, 32), (3, 32, 32)])
+def test_images_of_other_channels_are_refused(shape):
+    with pytest.raises(ConfigError, match=r"the model takes \(batch, 3, height, width\)"):
+        create_model("ResNet-18", **SMALL)(torch.zeros(shape))
+
+
+def test_the_root_for_small_images_keeps_their_size():
+    model = create_model("ResNet-18", **SMALL, root="cifar").eval()
+    with torch.no_grad():
+        assert model.features(torch.zeros(1, 3, 32, 32)).shape == (1, 512, 4, 4)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_it_takes_images_of_any_size_as_it_is(graph):
+    model = create_model("ResNet-18", **SMALL)
+    assert model.at_any_size(graph=graph) is model
+    assert model.config.size_multiple == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "tolerance"), [("ResNet-18", 3, 1, 1e-9), ("ResNet-18", 1, 3, 1e-9), ("BiT-R50x1", 1, 3, 1e-3)]
+)
+def test_weights_fit_other_sizes_channels_and_classes(name, before, after, tolerance):
+    source = randomize(create_model(name, **SMALL, channels=before))
+    target = create_model(name, image_size=48, channels=after, num_classes=7).double().eval()
+    transfer(source, target, keep_head=False)
+    grey = torch.randn(2, 1, 48, 48, dtype=torch.double)
+    expected = source.vectors(grey.expand(-1, before, -1, -1))
+    torch.testing.assert_close(target.vectors(grey.expand(-1, after, -1, -1)), expected, atol=tolerance, rtol=tolerance)
+    assert not target.head.linear.weight.any()
+
+
+def test_weights_of_another_depth_width_or_block_are_refused():
+    source, target = model_config("ResNet-34", **SMALL), model_config("ResNet-50", **SMALL)
+    assert ResNet.differences(source, target, keep_head=True) == ["block basic → bottleneck"]
+    tensors = build(source).state_dict()
+    with pytest.raises(ConfigError, match="depths"):
+        adapt(tensors, source, source.changed(depths=(2, 2, 2, 2)), keep_head=True, interpolation=Interpolation())
+    with pytest.raises(ConfigError, match="width 64 → 32"):
+        adapt(tensors, source, source.changed(width=32), keep_head=True, interpolation=Interpolation())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"depths": ()}, {"depths": (1,) * 9}, {"depths": (0, 1)}, {"width": 0}, {"block": "wide"}, {"root": "small"}]
+)
+def test_what_cannot_be_is_refused(fields):
+    with pytest.raises(ConfigError):
+        model_config("ResNet-18", **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "told"),
+    [
+        ("ResNet-50", {}, "bottleneck blocks 3-4-6-3, width 64, images 224×224×3, 1000 classes"),
+        (
+            "ResNet-18",
+            {"image_size": (32, 48), "channels": 1, "num_classes": 0, "root": "cifar"},
+            "basic blocks 2-2-2-2, width 64, images 32×48×1, root for small images, no head",
+        ),
+    ],
+)
+def test_it_is_told_in_one_line(name, fields, told):
+    assert model_config(name, **fields).summary == told
