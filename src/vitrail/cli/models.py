@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, number, result, result_json
 
 FIELDS = ("dim", "depth", "heads", "mlp_dim")
+"""Of the table, where a model has them."""
 
 
 def models(
@@ -20,7 +21,7 @@ def models(
 ) -> None:
     """List the models by name, with parameters and multiply-adds of one image.
 
-    Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224.
+    Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224, resnet50.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ def models(
         progress.start(len(asked))
         for name, config in asked:
             parameters, macs = totals(config)
-            fields = {field: getattr(config, field) for field in FIELDS}
+            fields = {field: getattr(config, field, None) for field in FIELDS}
             rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
             if measure:
                 from vitrail.models.registry import build
@@ -67,6 +68,7 @@ def models(
     result(f"{'model':<22}{'image':>9}{'dim':>6}{'depth':>7}{'heads':>7}{'mlp':>6}{'parameters':>16}{'multiply-adds':>16}{last}")
     for row in rows:
         image = "×".join(str(side) for side in row["image_size"])
-        widths = f"{row['dim']:>6}{row['depth']:>7}{row['heads']:>7}{row['mlp_dim']:>6}"
+        dim, depth, heads, mlp_dim = ("–" if row[field] is None else row[field] for field in FIELDS)
+        widths = f"{dim:>6}{depth:>7}{heads:>7}{mlp_dim:>6}"
         last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
         result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")
