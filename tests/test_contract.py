@@ -24,6 +24,7 @@ from vitrail.weights.transfer import transfer
 TINY = {
     "ViT": {"patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24},
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
+    "ResNet": {"depths": (1, 1), "width": 8, "root": "cifar"},
 }
 """A small model of every architecture, beside images of 8×8 pixels."""
 IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}

@@ -8,12 +8,16 @@ from torch import Tensor, nn
 from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
 from transformers import ResNetConfig as TheirConfig
 
+from vitrail.data.preparation import Preparation
+from vitrail.deploy.artefact import Description
+from vitrail.deploy.export import export_graph
 from vitrail.errors import ConfigError
 from vitrail.models.configs.resnet import PRESETS, ResNetConfig
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.resnet import ResNet
 from vitrail.parts import Interpolation
 from vitrail.study.cost import cost
+from vitrail.weights.folder import TrainedModel
 from vitrail.weights.transfer import adapt, transfer
 
 COST = {
@@ -246,11 +250,24 @@ def test_the_root_for_small_images_keeps_their_size():
         assert model.features(torch.zeros(1, 3, 32, 32)).shape == (1, 512, 4, 4)
 
 
-@pytest.mark.parametrize("graph", [False, True])
-def test_it_takes_images_of_any_size_as_it_is(graph):
+def test_it_takes_images_of_any_size_as_it_is():
     model = create_model("ResNet-18", **SMALL)
-    assert model.at_any_size(graph=graph) is model
+    assert model.at_any_size() is model
     assert model.config.size_multiple == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["ResNet-18", "BiT-R50x1"])
+def test_a_graph_for_any_size_answers_as_the_model_does(name, tmp_path):
+    model = create_model(name, image_size=(64, 100), num_classes=3, depths=(1, 1, 1, 1)).eval()
+    nn.init.normal_(model.head.linear.weight)
+    trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard((64, 100), 3))
+    written = export_graph(trained, Description.of_model(trained, name, "fp32", any_size=True), "onnx", tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_a_graph_for_any_size_of_a_model_for_small_images_is_refused():
+    with pytest.raises(ConfigError, match="takes none below 64 pixels"):
+        create_model("ResNet-18", **SMALL).at_any_size(graph=True)
 
 
 @pytest.mark.parametrize(

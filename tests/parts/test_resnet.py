@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import BitBackbone, BitConfig, ResNetConfig, ResNetModel
 
 from vitrail.errors import ConfigError
-from vitrail.parts.resnet import Bottleneck, HybridEmbedding, ResNet, StandardizedConv2d, pad_same
+from vitrail.parts.resnet import Bottleneck, HybridEmbedding, ResNetFeatures, StandardizedConv2d, pad_same
 
 
 def randomize(model: nn.Module) -> nn.Module:
@@ -70,7 +70,7 @@ def test_the_odd_pixel_of_the_padding_goes_below_and_right():
     assert padded[0, 0, :4, :4].all() and not padded[0, 0, 4].any() and not padded[0, 0, :, 4].any()
 
 
-def take(ours: ResNet, theirs: nn.Module, *, root: tuple[str, str], stages: str, layers: list[str]) -> None:
+def take(ours: ResNetFeatures, theirs: nn.Module, *, root: tuple[str, str], stages: str, layers: list[str]) -> None:
     """Copy every tensor of their network into the one of ours at the same place, leaving none."""
     tensors, result = theirs.state_dict(), {}
 
@@ -91,7 +91,7 @@ def take(ours: ResNet, theirs: nn.Module, *, root: tuple[str, str], stages: str,
     assert not [key for key in tensors if not key.startswith(("bit.norm", "hidden_states_norms"))]
 
 
-def feature_map(ours: ResNet, images: Tensor) -> Tensor:
+def feature_map(ours: ResNetFeatures, images: Tensor) -> Tensor:
     with torch.no_grad():
         return ours(images)
 
@@ -106,7 +106,7 @@ def test_bit_gives_the_features_of_transformers(size):
     for module in theirs.modules():
         if isinstance(module, nn.GroupNorm):
             module.eps = 1e-6
-    ours = ResNet(3, (2, 1, 2), width=32).double().eval()
+    ours = ResNetFeatures(3, (2, 1, 2), width=32).double().eval()
     take(
         ours, theirs, root=("bit.embedder.convolution", "bit.embedder.norm"), stages="bit.encoder.stages.{}",
         layers=["conv1", "norm1", "conv2", "norm2", "conv3", "norm3", "downsample.conv", "downsample.norm"],
@@ -122,7 +122,7 @@ def test_bit_gives_the_features_of_transformers(size):
 def test_resnet_gives_the_features_of_transformers(size):
     config = ResNetConfig(embedding_size=16, hidden_sizes=[64, 128, 256], depths=[1, 2, 1], layer_type="bottleneck")
     theirs = randomize(ResNetModel(config))
-    ours = ResNet(3, (1, 2, 1), width=16, kind="resnet").double().eval()
+    ours = ResNetFeatures(3, (1, 2, 1), width=16, kind="resnet").double().eval()
     take(
         ours, theirs, root=("embedder.embedder.convolution", "embedder.embedder.normalization"), stages="encoder.stages.{}",
         layers=[
@@ -140,7 +140,7 @@ def test_resnet_gives_the_features_of_transformers(size):
 )
 def test_with_a_linear_layer_it_has_the_parameters_of_resnet_50_101_and_152(depths, count):
     with torch.device("meta"):
-        model = ResNet(3, depths, kind="resnet")
+        model = ResNetFeatures(3, depths, kind="resnet")
     assert model.channels == 2048 and model.stride == 32
     assert sum(p.numel() for p in model.parameters()) + (2048 + 1) * 1000 == count
 
@@ -155,18 +155,18 @@ def test_a_block_starts_as_its_shortcut():
     ("root", "depths", "stride"), [("imagenet", (), 4), ("imagenet", (1, 1), 8), ("cifar", (1, 1, 1), 4), ("cifar", (), 1)]
 )
 def test_the_stride_is_that_of_the_feature_map(root, depths, stride):
-    model = ResNet(1, depths, width=8, root=root)
+    model = ResNetFeatures(1, depths, width=8, root=root)
     assert model.stride == stride
     assert model(torch.zeros(1, 1, 32, 64)).shape == (1, model.channels, 32 // stride, 64 // stride)
 
 
 def test_an_image_alone_has_the_features_it_has_in_a_batch():
-    model, images = randomize(ResNet(3, (1, 1), width=8)), torch.randn(3, 3, 32, 32, dtype=torch.double)
+    model, images = randomize(ResNetFeatures(3, (1, 1), width=8)), torch.randn(3, 3, 32, 32, dtype=torch.double)
     torch.testing.assert_close(model.train()(images[1:2]), model(images)[1:2])
 
 
 def test_hybrid_tokens_are_the_projected_features_row_by_row():
-    embedding = HybridEmbedding(ResNet(3, (1,), width=8, root="cifar"), 12, (2, 4)).double()
+    embedding = HybridEmbedding(ResNetFeatures(3, (1,), width=8, root="cifar"), 12, (2, 4)).double()
     images = torch.randn(2, 3, 8, 8, dtype=torch.double)
     features, projection = embedding.resnet(images), embedding.projection
     patch = features[:, :, 2:4, 4:8].flatten(1)  # row 1, column 1 of a 4×2 grid
@@ -178,4 +178,4 @@ def test_hybrid_tokens_are_the_projected_features_row_by_row():
 
 def test_a_patch_that_the_stride_does_not_divide_is_refused():
     with pytest.raises(ConfigError, match="patch height 6 is not divisible by stride of the ResNet 4"):
-        HybridEmbedding(ResNet(3, ()), 12, (6, 8))
+        HybridEmbedding(ResNetFeatures(3, ()), 12, (6, 8))

@@ -206,7 +206,7 @@ def verify(
     model, sizes = trained.model.eval(), [c.image_size]
     network = model.at_any_size() if about.any_size else model
     if about.any_size:
-        height, width = c.size_multiple
+        height, width = model.graph_multiple
         sizes += [(c.image_size[0] + 2 * height, c.image_size[1]), (2 * height, 3 * width)]
     for batch, size in zip(batches, cycle(sizes), strict=False):
         pixels = torch.randint(0, 256, (batch, c.channels, *size), generator=random, dtype=torch.uint8)
@@ -271,7 +271,7 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     made = single.at_any_size(graph=True) if about.any_size else single
     dtype = HALF.get((to, about.precision), torch.float32)
     network = Network(made, dtype, about.preparation if about.pixels else None)
-    program = trace(network, c.channels, c.image_size, c.size_multiple if about.any_size else None)
+    program = trace(network, c.channels, c.image_size, single.graph_multiple if about.any_size else None)
     kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
     floats: Answerer | None = None

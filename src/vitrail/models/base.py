@@ -68,6 +68,11 @@ class Model(nn.Module):
         what = f"a {type(self).__name__} takes images of {self.config.image_size[0]}×{self.config.image_size[1]} alone"
         raise ConfigError(what, where="image size", hint="build it for the size that the images have")
 
+    @property
+    def graph_multiple(self) -> tuple[int, int]:
+        """Heights and widths of a graph for images of any size are multiples of these, two or more."""
+        return self.config.size_multiple
+
     @contextmanager
     def every_token(self) -> Iterator[None]:
         """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""

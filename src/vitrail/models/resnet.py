@@ -22,12 +22,25 @@ class ResNet(Model):
     def __init__(self, config: ResNetConfig):
         super().__init__()
         self.config = c = config
-        self.features = parts.ResNet(
+        self.features = parts.ResNetFeatures(
             c.channels, c.depths, width=c.width, root=c.root, block=c.block,
             kind="bit" if c.block == "pre-activation" else "resnet",
         )  # fmt: skip
         self.head = parts.linear_head(self.features.channels, c.num_classes) if c.num_classes else nn.Identity()
+        self.initialize()
+
+    def initialize(self) -> None:
+        """Draw fresh weights: He's normal for convolutions, a small one for the head (Goyal et al. 2017, 1706.02677)."""
         self.apply(_initialize)
+
+    def require_images(self, images: Tensor) -> None:
+        """Refuse images of other channels; raises `ConfigError`."""
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.features.stages for block in stage.children()]
@@ -36,14 +49,9 @@ class ResNet(Model):
         return {"head": self.head}
 
     def vectors(self, images: Tensor) -> Tensor:
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
-                where="model input",
-                hint="give the images these channels, or build the model with theirs",
-            )
+        self.require_images(images)
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
-        return self.features(images).mean(dim=(2, 3))  # of (B, D, H/32, W/32)
+        return self.features(images).mean(dim=(2, 3))  # (B, D)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to logits (B, classes)."""
@@ -51,8 +59,18 @@ class ResNet(Model):
         return logits
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself, which takes images (B, C, H, W) of any height and width."""
+        """The model itself, which takes images (B, C, H, W) of any height and width, as a graph those of `graph_multiple`."""
+        if graph and min(self.config.image_size) < (least := 2 * self.features.stride):
+            raise ConfigError(
+                f"a graph for images of any size takes none below {least} pixels, and the model's are smaller",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 48",
+            )
         return self
+
+    @property
+    def graph_multiple(self) -> tuple[int, int]:
+        return self.features.stride, self.features.stride  # torch would fix a side on which a feature map has one pixel
 
     @classmethod
     def adapted(
@@ -69,7 +87,7 @@ class ResNet(Model):
 
 
 def _initialize(module: nn.Module) -> None:
-    """He's normal for convolutions, a small one for the head (Goyal et al. 2017, https://arxiv.org/abs/1706.02677)."""
+    """Norms keep what they start with."""
     if isinstance(module, nn.Conv2d):
         nn.init.normal_(module.weight, std=math.sqrt(2 / module.weight[:, 0].numel()))
     elif isinstance(module, nn.Linear):

@@ -224,7 +224,7 @@ def _embedding(c: ViTConfig) -> nn.Module:
     if c.embedding == "pooled-stem":
         return parts.PooledStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "resnet":
-        resnet = parts.ResNet(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
+        resnet = parts.ResNetFeatures(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
     norm = "none" if c.embedding_norm == "tokens" else c.embedding_norm
     return parts.PatchEmbedding(

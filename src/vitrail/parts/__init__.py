@@ -31,7 +31,7 @@ from vitrail.parts.resnet import (
     Bottleneck,
     HybridEmbedding,
     PreActivationBottleneck,
-    ResNet,
+    ResNetFeatures,
     StandardizedConv2d,
 )
 
@@ -59,7 +59,7 @@ __all__ = [
     "PooledStem",
     "PreActivationBottleneck",
     "RelativePositionBias",
-    "ResNet",
+    "ResNetFeatures",
     "RotaryPosition2d",
     "StandardizedConv2d",
     "adapt_channels",

@@ -139,7 +139,7 @@ BLOCKS: dict[BlockKind, type[BasicBlock | Bottleneck | PreActivationBottleneck]]
 }
 
 
-class ResNet(nn.Module):
+class ResNetFeatures(nn.Module):
     """Root and stages, without pooling and head: (B, C, H, W) to (B, `channels`, H / `stride`, W / `stride`).
 
     Args:
@@ -204,7 +204,7 @@ def resnet_stride(root: Root, stages: int) -> int:
 class HybridEmbedding(nn.Module):
     """A ResNet's feature map to tokens: (B, C, H, W) to (B, N, D); ``patch_size`` is in pixels of the image."""
 
-    def __init__(self, resnet: ResNet, dim: int, patch_size: tuple[int, int]):
+    def __init__(self, resnet: ResNetFeatures, dim: int, patch_size: tuple[int, int]):
         super().__init__()
         for side, patch in zip(("height", "width"), patch_size, strict=True):
             require_divisible(f"patch {side}", patch, "stride of the ResNet", resnet.stride)
