@@ -161,7 +161,7 @@ def test_evaluate_gives_logits_and_labels_in_the_order_of_the_images(run, pictur
 
 
 def test_scores_are_fractions_computed_from_the_logits():
-    from vitrail.training.evaluation import Evaluation
+    from vitrail.tasks.evaluation import Evaluation
 
     logits = torch.tensor([[9.0, 1, 2, 3, 4, 5, 6], [1, 9, 2, 3, 4, 5, 6], [1, 2, 9, 3, 4, 5, 6]])
     result = Evaluation(logits, torch.tensor([0, 6, 0]))

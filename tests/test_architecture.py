@@ -27,7 +27,7 @@ MODULES = {module_name(path): tree for path, tree in FILES.items()}
 every_module = pytest.mark.parametrize("name", MODULES)
 
 GROUND = {"errors", "checks", "settings", "files", "runtime"}
-BELOW = {"parts", "models", "data", "weights", "training", "study", "deploy"}
+BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
     "": {"lazy", "api", "sweeping", "data", "models", "weights", "training", "study", "errors"},
@@ -41,9 +41,10 @@ ALLOWED = {
     "models": GROUND | {"lazy", "parts"},
     "data": GROUND,
     "weights": GROUND | {"parts", "models", "data"},
-    "training": GROUND | {"parts", "models", "data", "weights"},
-    "study": GROUND | {"lazy", "parts", "models", "data", "weights"},
-    "deploy": GROUND | {"parts", "models", "data", "weights"},
+    "tasks": GROUND | {"parts", "models", "data", "weights"},
+    "training": GROUND | {"parts", "models", "data", "weights", "tasks"},
+    "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
+    "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "api": GROUND | BELOW,
     "sweeping": GROUND | BELOW | {"api"},
     "shipping": GROUND | BELOW | {"api"},

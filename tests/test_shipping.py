@@ -16,7 +16,7 @@ from vitrail.deploy.answering import in_python
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
-from vitrail.training.evaluation import Evaluation
+from vitrail.tasks.evaluation import Evaluation
 
 
 @pytest.fixture(scope="module", autouse=True)

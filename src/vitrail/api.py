@@ -22,6 +22,7 @@ from vitrail.deploy.engines import answerer as engine_answerer
 from vitrail.deploy.engines import quickest
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder
+from vitrail.models.cost import cost, totals
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
 from vitrail.runtime.memory import kept_memory
@@ -29,10 +30,9 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
-from vitrail.study.cost import cost, totals
 from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
+from vitrail.tasks.evaluation import Evaluation, evaluate_batches
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.evaluation import Evaluation, evaluate_batches
 from vitrail.training.loop import Trainer
 from vitrail.training.preparing import (
     check_images,

@@ -24,7 +24,7 @@ from vitrail.runtime.output import name_of, require_free
 from vitrail.shipping import SampleSets, certainty, samples_of, surely_lost
 from vitrail.study.figures import save
 from vitrail.study.pictures import frontier
-from vitrail.training.evaluation import Evaluation
+from vitrail.tasks.evaluation import Evaluation
 from vitrail.weights.folder import save_model
 from vitrail.weights.reference import open_model
 

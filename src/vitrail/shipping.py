@@ -26,7 +26,7 @@ from vitrail.runtime.device import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.study.subjects import plain_subjects, unlabelled
-from vitrail.training.evaluation import Evaluation
+from vitrail.tasks.evaluation import Evaluation
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
 

@@ -14,8 +14,8 @@ from sklearn.metrics import classification_report
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.cost import cost
 from vitrail.study.answers import Answers
-from vitrail.study.cost import cost
 from vitrail.study.multi_label import THESE
 from vitrail.study.report import curves_caption, for_multi_label, write_report
 from vitrail.weights.reference import load_model

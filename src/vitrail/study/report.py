@@ -10,9 +10,9 @@ import yaml
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.files import write_text
+from vitrail.models.cost import Cost
 from vitrail.study import figures, page
 from vitrail.study.answers import Answers
-from vitrail.study.cost import Cost
 from vitrail.study.multi_label import THESE, MultiLabel
 from vitrail.study.single_label import SingleLabel
 from vitrail.study.tables import cost_table, count_table, duration

@@ -14,13 +14,13 @@ from vitrail.data.order import spread
 from vitrail.errors import DataError
 from vitrail.files import write_json, write_text
 from vitrail.models.base import Model
+from vitrail.models.cost import cost
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import quickest_precision
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.answers import Answers
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
 from vitrail.study.captures import attends, require_capturable
-from vitrail.study.cost import cost
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
 from vitrail.study.multi_label import THESE, MultiLabel
