@@ -16,6 +16,7 @@ from vitrail.data.copies import leak_warning
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
+from vitrail.data.unlabelled import unlabelled_items
 from vitrail.deploy.answering import Answerer, Labels, in_python, require_finite
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import answerer as engine_answerer
@@ -30,7 +31,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
-from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
+from vitrail.study.subjects import Subjects, labelled_subjects
 from vitrail.tasks.evaluation import Evaluation, evaluate_batches
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
@@ -52,8 +53,8 @@ from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
 
 if TYPE_CHECKING:
-    from vitrail.study.answers import Answers
     from vitrail.study.comparison import Compared
+    from vitrail.study.predictions import Predictions
 
 Picture = str | Path | bytes | Image.Image
 WORTH_PACKING = 8
@@ -298,10 +299,11 @@ def study_model(
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    where, subjects = str(data), plain_subjects(data, images, trained.multi_label) if data is not None else None
-    if subjects is not None and split is not None:
+    plain = unlabelled_items(data, images, trained.multi_label) if data is not None else []
+    if plain and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
-    if subjects is None:
+    where, subjects = str(data), Subjects(plain)
+    if not plain:
         source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
         where, subjects = source.source, labelled_subjects(trained, source, chosen, images)
@@ -341,16 +343,16 @@ def compared(run: RunFolder, name: str) -> "Compared":
     )
 
 
-def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Answers":
+def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Predictions":
     """What a model says of the images of a study."""
-    from vitrail.study.answers import Answers
+    from vitrail.study.predictions import Predictions
 
     observer.begin("answers", len(subjects.items))
     answerer = in_python(trained, device=next(trained.model.parameters()).device)
     result = _look(answerer, subjects.items, batch_size=32, workers=0, on_batch=observer.advance)
     require_finite(result.logits)
     chances = result.probabilities.numpy()
-    return Answers(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
+    return Predictions(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
 
 
 def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":

@@ -14,6 +14,7 @@ from torch import Tensor
 from vitrail import api
 from vitrail.data.items import Item
 from vitrail.data.order import shuffled
+from vitrail.data.unlabelled import unlabelled, unlabelled_items
 from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import export_graph, require_possible
@@ -25,7 +26,6 @@ from vitrail.files import whole_folder, write_json, write_text
 from vitrail.runtime.device import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
-from vitrail.study.subjects import plain_subjects, unlabelled
 from vitrail.tasks.evaluation import Evaluation
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
@@ -180,9 +180,9 @@ def samples_of(model: str | Path | TrainedModel, answerer: Answerer, data: str |
         DataError: an image or the data cannot be read, or there are too few images to be shared out.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
-    plain = plain_subjects(data, sum(most), answerer.multi_label) if data is not None else None
-    if plain is not None:
-        parts, labelled = _three_parts({"all": plain.items}, where=data), False
+    plain = unlabelled_items(data, sum(most), answerer.multi_label) if data is not None else []
+    if plain:
+        parts, labelled = _three_parts({"all": plain}, where=data), False
     else:
         source, own_splits = api.open_for(model, data)
         whole = own_splits or all(source.splits.values())

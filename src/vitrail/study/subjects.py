@@ -1,14 +1,11 @@
 """The images of a study: which of some data are looked at, and which teach and try probes."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from vitrail.data.decode import Source
-from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import ImageData, Item, count_classes
-from vitrail.data.order import pick_items, shuffled, spread
+from vitrail.data.order import pick_items, shuffled
+from vitrail.data.unlabelled import unlabelled
 from vitrail.errors import DataError
-from vitrail.files import path_of
 from vitrail.weights.folder import TrainedModel
 
 KNOWN, ASKED = 1000, 500
@@ -41,19 +38,6 @@ class Subjects:
     unprobed: str = ""
 
 
-def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> Subjects | None:
-    """``count`` images without labels, evenly out of a file or a folder of them; None where the data is of another kind."""
-    path = path_of(data)
-    if path.is_dir():
-        if (path / TABLE).is_file() or has_class_folders(path):
-            return None
-        files = images_below(path)
-    else:
-        files = [path] if path.is_file() and is_image(path) else []
-    chosen = [files[i] for i in spread(len(files), count)]
-    return Subjects([unlabelled(file.name, file, multi_label) for file in chosen]) if files else None
-
-
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
     """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
@@ -65,11 +49,6 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
     return Subjects(items, split, not why, why, known, asked, unprobed)
-
-
-def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
-    """An item whose label means nothing, and is of the kind that the model gives."""
-    return Item(name, image, () if multi_label else 0)
 
 
 def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:

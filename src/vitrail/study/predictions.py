@@ -15,7 +15,7 @@ SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """The images of a split, in their order, with what the model says of them and how right that is."""
 
     classes: list[str]
