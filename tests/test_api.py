@@ -13,10 +13,10 @@ from PIL import Image
 
 import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
-from vitrail.api import predict_each
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predict import predict_each
+from vitrail.deploy.predictor import in_python
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import figures

@@ -30,7 +30,7 @@ GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "sweeping", "data", "models", "weights", "training", "study", "errors"},
+    "": {"lazy", "api", "sweeping", "data", "models", "weights", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},

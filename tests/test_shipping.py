@@ -11,8 +11,9 @@ from PIL import Image
 
 import vitrail
 from deploy.small import small_model
-from vitrail import api, benching, shipping
-from vitrail.deploy.answering import in_python
+from vitrail import benching, shipping
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
@@ -86,12 +87,12 @@ def test_torchs_graph_lies_beside_a_model_folder(model, tmp_path):
     opened = vitrail.open_model(folder)
     assert opened.config.merged == (3, 0)
     with pytest.raises(ModelFileError, match="may run code"):
-        api.open_answerer(folder / "model.pt2")
+        open_predictor(folder / "model.pt2")
 
 
 def test_another_image_size_may_be_exported(model, tmp_path):
     folder, _ = shipping.export(model, tmp_path / "larger", to="openvino", image_size="48x64")
-    assert api.open_answerer(folder).preparation.image_size == (48, 64)
+    assert open_predictor(folder).preparation.image_size == (48, 64)
 
 
 def test_images_without_labels_measure_agreement(model, pictures, tmp_path):
@@ -320,11 +321,11 @@ def test_what_is_there_already_and_what_is_exported_already_are_refused(model, e
 
 def test_engines_and_precisions_that_do_not_go_with_a_model_are_refused(model, exported):
     with pytest.raises(ConfigError, match="in Python"):
-        api.open_answerer(model, engine="openvino")
+        open_predictor(model, engine="openvino")
     with pytest.raises(ConfigError, match="precision of its own"):
-        api.open_answerer(exported[0], "bf16")
+        open_predictor(exported[0], "bf16")
     with pytest.raises(ConfigError, match="onnxruntime does not read"):
-        api.open_answerer(exported[0], engine="onnxruntime")
+        open_predictor(exported[0], engine="onnxruntime")
 
 
 # bench

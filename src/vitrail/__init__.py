@@ -9,9 +9,10 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
+    from vitrail.api import Run, compare, evaluate, resume, study_model, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
+    from vitrail.deploy.predict import predict
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
@@ -28,7 +29,7 @@ _HOMES = {
     "Run": "api",
     "compare": "api",
     "evaluate": "api",
-    "predict": "api",
+    "predict": "deploy.predict",
     "resume": "api",
     "study_model": "api",
     "sweep": "sweeping",

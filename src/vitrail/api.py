@@ -1,38 +1,29 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from PIL import Image
 
 from vitrail.data.copies import leak_warning
-from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
 from vitrail.data.unlabelled import unlabelled_items
-from vitrail.deploy.answering import Answerer, Labels, in_python, require_finite
-from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.engines import answerer as engine_answerer
-from vitrail.deploy.engines import quickest
+from vitrail.deploy.predict import Picture, open_predictor, predict
+from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python, require_finite
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder
 from vitrail.models.cost import cost, totals
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
-from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.study.subjects import Subjects, labelled_subjects
-from vitrail.tasks.evaluation import Evaluation, evaluate_batches
+from vitrail.tasks.evaluation import Evaluation
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
 from vitrail.training.preparing import (
@@ -47,7 +38,7 @@ from vitrail.training.preparing import (
     with_batch_size,
 )
 from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import RunFolder, is_run
+from vitrail.training.run_folder import RunFolder, open_for
 from vitrail.training.settings import RunSettings, check_names, merge, nested
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
@@ -55,11 +46,6 @@ from vitrail.weights.reference import load_model, open_model
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
     from vitrail.study.predictions import Predictions
-
-Picture = str | Path | bytes | Image.Image
-WORTH_PACKING = 8
-"""Images from which on it pays to lay a model's matrices out anew."""
-OnBatch = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -182,7 +168,7 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
 
 
 def evaluate(
-    model: str | Path | TrainedModel | Answerer,
+    model: str | Path | TrainedModel | Predictor,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -202,68 +188,21 @@ def evaluate(
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         batch_size: images per batch.
         workers: processes that prepare images.
-        precision, engine: as in `open_answerer`.
+        precision, engine: as in `open_predictor`.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     with group.together():
-        answerer = open_answerer(model, precision, engine=engine)
+        predictor = open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        items = answerer.relabelled(source, source.split(chosen))
+        items = predictor.relabelled(source, source.split(chosen))
     if on_start:
         on_start(len(items))
-    result = _look(answerer, items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
+    result = predictor.evaluate(items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
     require_finite(result.logits)
     return result, chosen
-
-
-def open_answerer(
-    model: str | Path | TrainedModel | Answerer,
-    precision: Precision | None = None,
-    *,
-    engine: str = "auto",
-    images: int = WORTH_PACKING,
-) -> Answerer:
-    """What answers for a MODEL: Python, or for an exported one an engine.
-
-    Args:
-        model: a run folder, a model folder, an exported model, or a loaded one.
-        precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
-        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
-        images: how many there are to be; nothing is prepared or measured for a few.
-
-    Raises:
-        VitrailError: with the exit code of the command.
-    """
-    if isinstance(model, Answerer):
-        return model
-    graph = None if isinstance(model, TrainedModel) else graph_of(model)
-    if graph is not None:
-        if precision is not None:
-            hint = "leave it out, or export the model again"
-            raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
-        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else engine_answerer(graph, engine)
-    if engine not in ("auto", "torch"):
-        hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
-        raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
-    trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
-
-
-def images_for(answerer: Answerer, items: list[Item]) -> ImageDataset:
-    """Items of its own labels, as it takes them."""
-    return ImageDataset(items, answerer.preparation, classes=len(answerer.labels), multi_label=answerer.multi_label)
-
-
-def _look(
-    answerer: Answerer, items: list[Item], *, batch_size: int, workers: int, on_batch: OnBatch | None, group: Processes = ALONE
-) -> Evaluation:
-    """What is said of some images."""
-    loader = EpochLoader(images_for(answerer, items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
-    with kept_memory():
-        return evaluate_batches(answerer.logits, loader, on_batch=on_batch, group=group)
 
 
 def study_model(
@@ -311,12 +250,12 @@ def study_model(
         observer.note(subjects.why)
     trained.model.to(pick_device()).eval()
     with whole_folder(folder, replace=False) as draft:
-        answers = _answers_to(subjects, trained, observer) if trained.labels else None
+        predictions = _predictions(subjects, trained, observer) if trained.labels else None
         numbers = write_study(
             draft,
             trained,
             subjects,
-            answers,
+            predictions,
             title=f"{name} on {name_of(where)}",
             attention=Look(layer, head, query),
             begin=observer.begin,
@@ -343,13 +282,13 @@ def compared(run: RunFolder, name: str) -> "Compared":
     )
 
 
-def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Predictions":
+def _predictions(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Predictions":
     """What a model says of the images of a study."""
     from vitrail.study.predictions import Predictions
 
     observer.begin("answers", len(subjects.items))
-    answerer = in_python(trained, device=next(trained.model.parameters()).device)
-    result = _look(answerer, subjects.items, batch_size=32, workers=0, on_batch=observer.advance)
+    predictor = in_python(trained, device=next(trained.model.parameters()).device)
+    result = predictor.evaluate(subjects.items, batch_size=32, on_batch=observer.advance)
     require_finite(result.logits)
     chances = result.probabilities.numpy()
     return Predictions(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
@@ -379,88 +318,6 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
     return found
 
 
-def predict(
-    model: str | Path | TrainedModel | Answerer,
-    images: Picture | Iterable[Picture],
-    *,
-    top: int = 5,
-    batch_size: int = 32,
-    precision: Precision | None = None,
-    engine: str = "auto",
-) -> list[Labels]:
-    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
-
-    Args:
-        model: a run folder, a model folder, an exported or a loaded model.
-        images: one image or several: paths, bytes of a file, or Pillow images.
-        top: labels per image.
-        batch_size: images per batch.
-        precision, engine: as in `open_answerer`.
-
-    Raises:
-        DataError: an image that cannot be read.
-    """
-    pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
-    answerer = open_answerer(model, precision, engine=engine, images=len(pictures))
-    results = []
-    for answers in predict_each(answerer, pictures, top=top, batch_size=batch_size):
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-            results.append(answer)
-    return results
-
-
-def predict_each(
-    answerer: Answerer, pictures: Sequence[Picture], *, top: int, batch_size: int
-) -> Iterator[list[Labels | DataError]]:
-    """`predict`, batch by batch, with the error in place of an image that cannot be read.
-
-    While the model looks at a batch, the images of the next one are read.
-    """
-
-    def read(picture: Picture) -> np.ndarray | DataError:
-        try:
-            return answerer.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
-        except DataError as error:
-            return error
-
-    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
-        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
-        try:
-            for start in range(0, len(pictures) + batch_size, batch_size):
-                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
-                if start:
-                    yield _labelled(answerer, [image.result() for image in ahead.popleft()], top)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _labelled(answerer: Answerer, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
-    """Images with their labels in place of their pixels."""
-    pixels = [image for image in images if not isinstance(image, DataError)]
-    answers = iter(answerer.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
-    return [image if isinstance(image, DataError) else next(answers) for image in images]
-
-
-def open_for(model: str | Path | TrainedModel | Answerer, data: str | Path | None) -> tuple[ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model."""
-    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
-    if data is None:
-        if run is None:
-            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
-        data = run.settings.data.source
-    source = open_data(data)
-    if run is None or not _same(source.source, run.settings.data.source):
-        return source, source.has_splits
-    return open_data(data, assignment=run.assignment), True
-
-
-def _same(a: str, b: str) -> bool:
-    """Whether two sources that data was opened from are one, also through a link."""
-    return a == b or Path(a).resolve() == Path(b).resolve()
-
-
 def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
     """The run folder, which the first process makes."""
     with group.together():
@@ -481,7 +338,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
     group, source = trainer.group, trainer.data
     group.all_reduce_max(0)  # the first process has written the model before any other reads it
     trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
-    answerer = in_python(trained, device=trainer.device)
+    predictor = in_python(trained, device=trainer.device)
 
     def on_batch(images: int) -> None:
         observer.advance(images)
@@ -493,7 +350,7 @@ def _finish(trainer: Trainer, observer: Observer) -> Run:
         """The model's answers to some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
         size, workers = trainer.settings.training.batch, trainer.settings.data.workers
-        return _look(answerer, items, batch_size=size, workers=workers, on_batch=on_batch, group=group)
+        return predictor.evaluate(items, batch_size=size, workers=workers, on_batch=on_batch, group=group)
 
     items = trainer.few(source.split(split))
     result = look(split, items)

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import torch
 
-from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
-from vitrail.deploy.engines import answerer, description_in
+from vitrail.deploy.engines import description_in, open_graph
 from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import timed
+from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.runtime.device import Precision, quickest_precision
@@ -45,12 +45,12 @@ class Way:
         """As people call it."""
         return f"{self.engine} {self.precision}"
 
-    def open(self, threads: int) -> Answerer:
+    def open(self, threads: int) -> Predictor:
         """What answers so."""
         torch.set_num_threads(threads)
         if self.engine == "torch":
             return in_python(open_model(self.reference), cast(Precision, self.precision))
-        return answerer(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
+        return open_graph(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
 
 
 def bench(
@@ -184,7 +184,7 @@ def _rows(
                 }  # fmt: skip
 
 
-def _shape(one: Answerer, batch: int) -> tuple[int, int, int, int]:
+def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
     height, width = one.preparation.image_size
     return batch, one.preparation.channels, height, width
 

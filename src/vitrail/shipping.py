@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail import api
 from vitrail.data.items import Item
 from vitrail.data.order import shuffled
 from vitrail.data.unlabelled import unlabelled, unlabelled_items
-from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import export_graph, require_possible
 from vitrail.deploy.measure import timed
 from vitrail.deploy.merging import merging, strongest, weaker
+from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import whole_folder, write_json, write_text
@@ -27,6 +26,7 @@ from vitrail.runtime.device import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.evaluation import Evaluation
+from vitrail.training.run_folder import open_for
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
 
@@ -51,12 +51,12 @@ class Samples:
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 
-    def asked(self, answerer: Answerer, observer: Observer, who: str) -> Evaluation:
+    def asked(self, predictor: Predictor, observer: Observer, who: str) -> Evaluation:
         """What is said of all of them."""
         observer.begin(f"{who} answers", len(self.pixels))
         found = []
         for batch in self.pixels.split(BATCH):
-            found.append(answerer.logits(batch))
+            found.append(predictor.logits(batch))
             observer.advance(len(batch))
         return Evaluation(torch.cat(found), self.labels)
 
@@ -134,17 +134,17 @@ def export(
             observer.begin("exporting", 0)
             written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
             if limit and any(shown.config.merged):
-                limit.require(written.answerer)
+                limit.require(written.predictor)
             if to == "torch":
                 fill_folder(draft, shown, card=shown.card or shown.plain_card())
             figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
             figures |= {"verified": written.verified.to_dict()}
             if samples:
                 beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
-                figures |= _speed(python, written.answerer, beside, samples.reporting, observer)
+                figures |= _speed(python, written.predictor, beside, samples.reporting, observer)
                 if precision == "int8" and not force:
-                    _require_worth(_loss(python, written.answerer, samples.judging, observer), figures)
-                figures |= {"samples": str(samples)} | _loss(python, written.answerer, samples.reporting, observer)
+                    _require_worth(_loss(python, written.predictor, samples.judging, observer), figures)
+                figures |= {"samples": str(samples)} | _loss(python, written.predictor, samples.reporting, observer)
             write_json(draft / FIGURES, figures)
             if to != "torch":
                 write_text(draft / "README.md", artefact_card(about, to, figures))
@@ -163,7 +163,7 @@ def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[i
     return trained
 
 
-def samples_of(model: str | Path | TrainedModel, answerer: Answerer, data: str | Path | None, observer: Observer) -> SampleSets:
+def samples_of(model: str | Path | TrainedModel, predictor: Predictor, data: str | Path | None, observer: Observer) -> SampleSets:
     """Images to calibrate with, others to judge by, and others again to report accuracy on.
 
     They are the training, validation and test images of the data, dealt as `vitrail.train` deals them where it has no splits.
@@ -172,7 +172,7 @@ def samples_of(model: str | Path | TrainedModel, answerer: Answerer, data: str |
 
     Args:
         model: that of a run has data of its own.
-        answerer: the model, whose answers stand for labels where there are none.
+        predictor: the model, whose answers stand for labels where there are none.
         data: images with labels, or without.
         observer: told how it goes, and which images are for what.
 
@@ -180,21 +180,22 @@ def samples_of(model: str | Path | TrainedModel, answerer: Answerer, data: str |
         DataError: an image or the data cannot be read, or there are too few images to be shared out.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
-    plain = unlabelled_items(data, sum(most), answerer.multi_label) if data is not None else []
+    plain = unlabelled_items(data, sum(most), predictor.multi_label) if data is not None else []
     if plain:
         parts, labelled = _three_parts({"all": plain}, where=data), False
     else:
-        source, own_splits = api.open_for(model, data)
+        source, own_splits = open_for(model, data)
         whole = own_splits or all(source.splits.values())
         parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
         try:
-            parts, labelled = [(origin, answerer.relabelled(source, items)) for origin, items in parts], True
+            parts, labelled = [(origin, predictor.relabelled(source, items)) for origin, items in parts], True
         except DataError as error:
             observer.note(f"the model's own answers stand for labels: {error.what}")
-            bare = [[unlabelled(i.name, i.image, answerer.multi_label) for i in items] for _, items in parts]
+            bare = [[unlabelled(i.name, i.image, predictor.multi_label) for i in items] for _, items in parts]
             parts, labelled = [(origin, items) for (origin, _), items in zip(parts, bare, strict=True)], False
     found = [
-        _prepared(answerer, items[:count], labelled, origin, observer) for (origin, items), count in zip(parts, most, strict=True)
+        _prepared(predictor, items[:count], labelled, origin, observer)
+        for (origin, items), count in zip(parts, most, strict=True)
     ]
     sets = SampleSets(*found)
     observer.note(str(sets))
@@ -220,10 +221,10 @@ def _mixed(items: Sequence[Item]) -> list[Item]:
     return [items[i] for i in shuffled(len(items), 0, 0)]
 
 
-def _prepared(answerer: Answerer, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
+def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
     """Items as pixels, with their labels or with the model's answers in place of them."""
     observer.begin("reading images", len(items))
-    images, read = api.images_for(answerer, items), []
+    images, read = predictor.dataset(items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
         for sample in pool.map(images.__getitem__, [(0, number) for number in range(len(items))]):
             read.append(sample)
@@ -232,8 +233,8 @@ def _prepared(answerer: Answerer, items: list[Item], labelled: bool, origin: str
     samples = Samples(pixels, labels, labelled, origin)
     if labelled:
         return samples
-    answers = samples.asked(answerer, observer, "the model").logits
-    return replace(samples, labels=(answers > 0).float() if answerer.multi_label else answers.argmax(dim=1))
+    answers = samples.asked(predictor, observer, "the model").logits
+    return replace(samples, labels=(answers > 0).float() if predictor.multi_label else answers.argmax(dim=1))
 
 
 def points_lost(before: Evaluation, after: Evaluation) -> tuple[float, float]:
@@ -284,22 +285,22 @@ class _Limit:
         answers = self.samples.asked(merged, self.observer, f"merging {max(counts)} patches at a time")
         return max(points_lost(self.before, answers)) <= self.max_drop
 
-    def require(self, answerer: Answerer) -> None:
+    def require(self, predictor: Predictor) -> None:
         """Refuse a graph that loses more, with all that was done to it.
 
         Raises:
             _TooMuchLostError: it does.
         """
-        answers = self.samples.asked(answerer, self.observer, answerer.name)
+        answers = self.samples.asked(predictor, self.observer, predictor.name)
         lost = surely_lost(*points_lost(self.before, answers), len(self.samples.pixels))
         if lost > self.max_drop:
-            self.observer.note(f"{answerer.name} with merging loses {lost:.2f} points; it is tried with less of it")
+            self.observer.note(f"{predictor.name} with merging loses {lost:.2f} points; it is tried with less of it")
             raise _TooMuchLostError
 
 
-def _loss(plain: Answerer, answerer: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
+def _loss(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
     """Accuracy on some images before and after."""
-    before, after = samples.asked(plain, observer, "the model"), samples.asked(answerer, observer, answerer.name)
+    before, after = samples.asked(plain, observer, "the model"), samples.asked(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
     return {
         "images": len(samples.pixels),
@@ -311,9 +312,9 @@ def _loss(plain: Answerer, answerer: Answerer, samples: Samples, observer: Obser
     }
 
 
-def _speed(plain: Answerer, answerer: Answerer, beside: Answerer, samples: Samples, observer: Observer) -> dict[str, Any]:
+def _speed(plain: Predictor, predictor: Predictor, beside: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
     """Images per second beside the model in Python and without quantisation."""
-    ways = {plain.name: plain, answerer.name: answerer}
+    ways = {plain.name: plain, predictor.name: predictor}
     ways.setdefault(beside.name, beside)
     observer.begin("measuring speed", 0)
     rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])

@@ -6,7 +6,7 @@ from schemathesis import checks
 from server_running import serving, tiny
 
 from vitrail import serving as servings
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.limits import Limits
 
 CHECKS = [

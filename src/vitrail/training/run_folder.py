@@ -14,7 +14,7 @@ from typing import Any
 
 from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.files import locked, recover_folder, whole_folder, write_json, write_text
+from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
 from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
@@ -203,3 +203,21 @@ class RunFolder:
 def is_run(path: Path) -> bool:
     """Whether a folder was written by a run."""
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
+
+
+def open_for(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model."""
+    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
+    if data is None:
+        if run is None:
+            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
+        data = run.settings.data.source
+    source = sources.open_data(data)
+    if run is None or not _same(source.source, run.settings.data.source):
+        return source, source.has_splits
+    return sources.open_data(data, assignment=run.assignment), True
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two sources that data was opened from are one, also through a link."""
+    return a == b or Path(a).resolve() == Path(b).resolve()
