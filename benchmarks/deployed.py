@@ -28,14 +28,15 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 import vitrail
+from vitrail.api import export
 from vitrail.data.decode import decode
 from vitrail.data.items import ImageData
 from vitrail.data.order import shuffled
 from vitrail.deploy.merging import schedule
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.samples import BATCH
 from vitrail.runtime.device import quickest_precision
-from vitrail.shipping import BATCH, export
 from vitrail.training.run_folder import open_for
 
 CROPS = (7 / 8, 3 / 4)

@@ -47,10 +47,8 @@ ALLOWED = {
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "api": GROUND | BELOW,
     "sweeping": GROUND | BELOW | {"api"},
-    "shipping": GROUND | BELOW | {"api"},
-    "benching": GROUND | BELOW | {"api", "shipping"},
     "serving": GROUND | BELOW | {"api"},
-    "cli": GROUND | BELOW | {"", "api", "sweeping", "shipping", "benching", "serving"},
+    "cli": GROUND | BELOW | {"", "api", "sweeping", "serving"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

@@ -11,10 +11,12 @@ from vitrail.data.copies import leak_warning
 from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
 from vitrail.data.unlabelled import unlabelled_items
+from vitrail.deploy import bench as benches
+from vitrail.deploy.export_model import export_model
 from vitrail.deploy.predict import Picture, open_predictor, predict
 from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python, require_finite
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of, whole_folder
+from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.cost import cost, totals
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
@@ -203,6 +205,32 @@ def evaluate(
     result = predictor.evaluate(items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
     require_finite(result.logits)
     return result, chosen
+
+
+def export(model: str | Path | TrainedModel, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """Write a model as a graph that an engine runs; see `vitrail.deploy.export_model.export_model`."""
+    return export_model(model, out, open_for=open_for, **options)
+
+
+def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
+    """Measure a model in engines and precisions, side by side; see `vitrail.deploy.bench.bench`.
+
+    ``out`` is a folder for ``bench.json`` and ``frontier.png``, which must not exist; none by default.
+    """
+    if out is not None:
+        require_free(path_of(out))
+    found = benches.bench(model, data, open_for=open_for, **options)
+    if out is not None:
+        from vitrail.study.figures import save
+        from vitrail.study.pictures import frontier
+
+        with whole_folder(path_of(out), replace=False) as draft:
+            write_json(draft / "bench.json", found)
+            shown = [
+                (r["engine"], r["precision"], r["images_per_second"], r.get("top1")) for r in benches.best_rows(found["rows"])
+            ]
+            save(frontier(shown), draft / "frontier.png")
+    return found
 
 
 def study_model(
