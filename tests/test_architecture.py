@@ -47,8 +47,7 @@ ALLOWED = {
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "api": GROUND | BELOW,
     "sweeping": GROUND | BELOW | {"api"},
-    "serving": GROUND | BELOW | {"api"},
-    "cli": GROUND | BELOW | {"", "api", "sweeping", "serving"},
+    "cli": GROUND | BELOW | {"", "api", "sweeping"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

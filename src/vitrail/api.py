@@ -15,6 +15,7 @@ from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.predict import Picture, open_predictor, predict
 from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python, require_finite
+from vitrail.deploy.server import serve as server
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.cost import cost, totals
@@ -24,6 +25,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
+from vitrail.study.attention import look_of
 from vitrail.study.subjects import Subjects, labelled_subjects
 from vitrail.tasks.evaluation import Evaluation
 from vitrail.training.checkpoint import checkpoints
@@ -231,6 +233,11 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
             ]
             save(frontier(shown), draft / "frontier.png")
     return found
+
+
+def serve(model: str | Path, **options: Any) -> int:
+    """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
+    return server.serve(model, look_of=look_of, **options)
 
 
 def study_model(

@@ -9,8 +9,9 @@ from PIL import Image
 from server_running import tiny
 
 from deploy.small import small_model
-from vitrail import api, serving
+from vitrail import api
 from vitrail.deploy import worth
+from vitrail.study.attention import look_of
 from vitrail.weights.folder import TrainedModel
 
 
@@ -61,5 +62,5 @@ def model() -> TrainedModel:
 @pytest.fixture(scope="module")
 def look(model):
     """What tells where it looks."""
-    found, _ = serving._look_of(model)
+    found, _ = look_of(model)
     return found
