@@ -30,7 +30,7 @@ GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "sweeping", "data", "models", "weights", "study", "deploy", "errors"},
+    "": {"lazy", "api", "data", "models", "weights", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -46,8 +46,7 @@ ALLOWED = {
     "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "api": GROUND | BELOW,
-    "sweeping": GROUND | BELOW | {"api"},
-    "cli": GROUND | BELOW | {"", "api", "sweeping"},
+    "cli": GROUND | BELOW | {"", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

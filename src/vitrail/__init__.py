@@ -9,7 +9,7 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, compare, evaluate, resume, study_model, train
+    from vitrail.api import Run, compare, evaluate, resume, study_model, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
     from vitrail.deploy.predict import predict
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
     from vitrail.study.captures import capture, capture_names
-    from vitrail.sweeping import sweep
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -32,7 +31,7 @@ _HOMES = {
     "predict": "deploy.predict",
     "resume": "api",
     "study_model": "api",
-    "sweep": "sweeping",
+    "sweep": "api",
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",

@@ -10,7 +10,7 @@ import shutil
 import pytest
 import yaml
 
-from vitrail import api
+from vitrail import DataError, api
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
@@ -224,7 +224,7 @@ def test_resuming_a_run_whose_classes_changed_is_refused(pictures, tiny, tmp_pat
     with pytest.raises(RuntimeError):
         api.train(data, tmp_path / "run", observer=Failing(1, RuntimeError("unforeseen")), **tiny)
     (data / "green").unlink()
-    with pytest.raises(api.DataError, match="2 classes"):
+    with pytest.raises(DataError, match="2 classes"):
         api.resume(tmp_path / "run")
 
 

@@ -1,11 +1,13 @@
 """The images of a study: which of some data are looked at, and which teach and try probes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from vitrail.data.items import ImageData, Item, count_classes
 from vitrail.data.order import pick_items, shuffled
-from vitrail.data.unlabelled import unlabelled
-from vitrail.errors import DataError
+from vitrail.data.unlabelled import unlabelled, unlabelled_items
+from vitrail.errors import ConfigError, DataError
 from vitrail.weights.folder import TrainedModel
 
 KNOWN, ASKED = 1000, 500
@@ -36,6 +38,31 @@ class Subjects:
     known: list[Item] = field(default_factory=list)
     asked: list[Item] = field(default_factory=list)
     unprobed: str = ""
+
+
+def subjects_of(
+    trained: TrainedModel,
+    data: str | Path | None,
+    opened: Callable[[], tuple[ImageData, bool]],
+    split: str | None,
+    count: int,
+) -> tuple[str, Subjects]:
+    """Where the images of a study come from, and which they are.
+
+    Args:
+        trained: the model.
+        data: of images without labels so many are taken, evenly; of any other kind is what is ``opened``.
+        opened: gives the data, and whether its splits mean something for this model.
+        split, count: as in `vitrail.study_model`.
+    """
+    plain = unlabelled_items(data, count, trained.multi_label) if data is not None else []
+    if plain and split is not None:
+        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
+    if plain:
+        return str(data), Subjects(plain)
+    source, own_splits = opened()
+    chosen = split or (source.evaluation_split if own_splits else "all")
+    return source.source, labelled_subjects(trained, source, chosen, count)
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:

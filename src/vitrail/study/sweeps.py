@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.study import figures, page
 from vitrail.study.comparison import Compared, curves, run_table, shown
@@ -24,8 +25,8 @@ from vitrail.study.tables import duration
 SEED = "training.seed"
 OPERATIONS = "operations"
 """In place of a setting: what training computes (the paper, figure 5)."""
-Runs = Sequence[tuple[dict[str, Any], Compared]]
-"""Each with its values of the settings that vary."""
+Found = list[tuple[dict[str, Any], Compared]]
+"""The runs of a sweep, each with its values of the settings that vary."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,25 @@ class Combination:
         return float(np.mean([getattr(run, attribute) for run in self.scored])) if self.scored else math.nan
 
 
-def combinations(runs: Runs) -> list[Combination]:
+def combinations(runs: Found) -> list[Combination]:
     """Runs with those that differ in their seed alone put together, in their order."""
     found: dict[str, Combination] = {}
     for values, run in runs:
         without_seed = {name: value for name, value in values.items() if name != SEED}
         found.setdefault(repr(without_seed), Combination(without_seed, [])).runs.append(run)
     return list(found.values())
+
+
+def score_axis(against: str | None, axes: Mapping[str, Sequence[Any]], dotted_name: Callable[[str], str]) -> str | None:
+    """What a picture has scores against, by its dotted name; refuses what it cannot."""
+    if against in (None, OPERATIONS):
+        return against
+    dotted = dotted_name(str(against))
+    numbers = [n for n, values in axes.items() if n != SEED and all(type(value) in (int, float) for value in values)]
+    if dotted not in numbers:
+        known = ", ".join([OPERATIONS, *numbers])
+        raise ConfigError(f"nothing in the sweep varies {against!r} by numbers", where="against", hint=f"known: {known}")
+    return dotted
 
 
 def table(found: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:
@@ -167,12 +180,12 @@ def _against(axes: Axes, found: Sequence[Combination], against: str) -> None:
     axes.set(xlabel="operations of training" if against == OPERATIONS else against, ylabel="score, %")
 
 
-def document(runs: Runs) -> list[dict[str, Any]]:
+def document(runs: Found) -> list[dict[str, Any]]:
     """For programs."""
     return [{"settings": values, **run.to_dict()} for values, run in runs]
 
 
-def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) -> None:
+def write_sweep(folder: Path, runs: Found, *, title: str, against: str | None) -> None:
     """Write ``report.html``, ``sweep.png``, ``curves.png``, ``results.csv`` and ``results.json`` to a folder that exists."""
     found, every = combinations(runs), [run for _, run in runs]
     figures.save(picture(found, against), folder / "sweep.png")

@@ -15,6 +15,7 @@ from typing import Any
 from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
+from vitrail.models.cost import totals
 from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
@@ -177,6 +178,14 @@ class RunFolder:
         """What stands in status.json."""
         found: dict[str, Any] = read_json(self.path / STATUS)
         return found
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the run, as `vitrail.study.comparison.Compared` has it."""
+        settings, standing = self.settings, self.standing
+        parameters, macs = totals(settings.model.config)
+        found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
+        return {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows, **found}
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
