@@ -30,7 +30,6 @@ from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
-    from vitrail.study.sweeps import Found
 
 
 @dataclass(frozen=True)
@@ -169,10 +168,7 @@ def export(model: str | Path | TrainedModel, out: str | Path | None = None, **op
 
 
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
-    """Measure a model in engines and precisions, side by side; see `vitrail.deploy.bench.bench`.
-
-    ``out`` is a folder for ``bench.json`` and ``frontier.png``, which must not exist; none by default.
-    """
+    """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench.bench`."""
     if out is not None:
         require_free(path_of(out))
     found = benches.bench(model, data, open_for=open_for, **options)
@@ -182,9 +178,8 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
         with whole_folder(path_of(out), replace=False) as draft:
             write_json(draft / "bench.json", found)
-            shown = [
-                (r["engine"], r["precision"], r["images_per_second"], r.get("top1")) for r in benches.best_rows(found["rows"])
-            ]
+            best = benches.best_rows(found["rows"])
+            shown = [(row["engine"], row["precision"], row["images_per_second"], row.get("top1")) for row in best]
             save(frontier(shown), draft / "frontier.png")
     return found
 
@@ -240,16 +235,8 @@ def study_model(
             result = predictor.evaluate(subjects.items, batch_size=32, on_batch=observer.advance)
             require_finite(result.logits)
             predictions = Predictions.of(trained, subjects, result)
-        numbers = write_study(
-            draft,
-            trained,
-            subjects,
-            predictions,
-            title=f"{name} on {name_of(where)}",
-            attention=Look(layer, head, query),
-            begin=observer.begin,
-            advance=observer.advance,
-        )
+        title, look = f"{name} on {name_of(where)}", Look(layer, head, query)
+        numbers = write_study(draft, trained, subjects, predictions, observer, title=title, attention=look)
     return folder, numbers
 
 
@@ -284,7 +271,7 @@ def sweep(
     against: str | None = None,
     observer: Observer | None = None,
     **settings: Any,
-) -> "Found":
+) -> "list[tuple[dict[str, Any], Compared]]":
     """Train a model for every combination, and write one table and one picture of all of them.
 
     Called again with the same arguments it goes on where it was: finished runs stay, interrupted ones are resumed. A run that

@@ -10,7 +10,7 @@ import shutil
 import pytest
 import yaml
 
-from vitrail import DataError, api
+from vitrail import api
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer

@@ -60,13 +60,7 @@ class Predictor(Labelled):
         return ImageDataset(items, self.preparation, classes=len(self.labels), multi_label=self.multi_label)
 
     def evaluate(
-        self,
-        items: list[Item],
-        *,
-        batch_size: int,
-        workers: int = 0,
-        on_batch: OnBatch | None = None,
-        group: Processes = ALONE,
+        self, items: list[Item], *, batch_size: int, workers: int = 0, on_batch: OnBatch | None = None, group: Processes = ALONE
     ) -> Evaluation:
         """What it says of items of its own labels; `vitrail.evaluate` describes the arguments."""
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))

@@ -17,6 +17,7 @@ from vitrail.models.base import Model
 from vitrail.models.cost import cost
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import quickest_precision
+from vitrail.runtime.observer import Observer
 from vitrail.study import figures, occlusion, page, pictures, probes
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
 from vitrail.study.captures import attends, require_capturable
@@ -49,7 +50,6 @@ ORDERS = {
     "most relevant first": ("relevance", 1),
 }
 """In which patches are taken away: by which map, from its highest or its lowest."""
-Begin = Callable[[str, int], None]
 
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
 RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
@@ -116,11 +116,10 @@ def write_study(
     trained: TrainedModel,
     subjects: Subjects,
     predictions: Predictions | None,
+    observer: Observer,
     *,
     title: str,
     attention: Look = LAST,
-    begin: Begin = lambda what, images: None,
-    advance: Callable[[int], None] = lambda images: None,
 ) -> dict[str, Any]:
     """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
 
@@ -129,16 +128,15 @@ def write_study(
         trained: the model.
         subjects: the images.
         predictions: what the model says of them; None of a model that gives vectors.
+        observer: told of every pass over so many images.
         title: of the page.
         attention: the layer, head and query of the first map.
-        begin: told of every pass over so many images.
-        advance: told of the images that are done.
 
     Raises:
         ConfigError: a model that `capture` refuses.
         DataError: an image that cannot be read.
     """
-    study = _Study(folder, trained, subjects, predictions, attention, begin, advance)
+    study = _Study(folder, trained, subjects, predictions, observer, attention)
     write_text(folder / "report.html", page.page(title, list(study.sections())))
     maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
     with (folder / "maps.npz").open("wb") as file:
@@ -156,12 +154,11 @@ class _Study:
         trained: TrainedModel,
         subjects: Subjects,
         predictions: Predictions | None,
+        observer: Observer,
         attention: Look,
-        begin: Begin,
-        advance: Callable[[int], None],
     ):
         self.folder, self.subjects, self.predictions, self.attention = folder, subjects, predictions, attention
-        self.begin, self.advance = begin, advance
+        self.begin, self.advance = observer.begin, observer.advance
         self.model, self.preparation = trained.model.eval(), trained.preparation
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read

@@ -41,20 +41,9 @@ class Subjects:
 
 
 def subjects_of(
-    trained: TrainedModel,
-    data: str | Path | None,
-    opened: Callable[[], tuple[ImageData, bool]],
-    split: str | None,
-    count: int,
+    trained: TrainedModel, data: str | Path | None, opened: Callable[[], tuple[ImageData, bool]], split: str | None, count: int
 ) -> tuple[str, Subjects]:
-    """Where the images of a study come from, and which they are.
-
-    Args:
-        trained: the model.
-        data: of images without labels so many are taken, evenly; of any other kind is what is ``opened``.
-        opened: gives the data, and whether its splits mean something for this model.
-        split, count: as in `vitrail.study_model`.
-    """
+    """Where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
     plain = unlabelled_items(data, count, trained.multi_label) if data is not None else []
     if plain and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")

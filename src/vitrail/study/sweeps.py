@@ -25,8 +25,8 @@ from vitrail.study.tables import duration
 SEED = "training.seed"
 OPERATIONS = "operations"
 """In place of a setting: what training computes (the paper, figure 5)."""
-Found = list[tuple[dict[str, Any], Compared]]
-"""The runs of a sweep, each with its values of the settings that vary."""
+Runs = Sequence[tuple[dict[str, Any], Compared]]
+"""Each with its values of the settings that vary."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Combination:
         return float(np.mean([getattr(run, attribute) for run in self.scored])) if self.scored else math.nan
 
 
-def combinations(runs: Found) -> list[Combination]:
+def combinations(runs: Runs) -> list[Combination]:
     """Runs with those that differ in their seed alone put together, in their order."""
     found: dict[str, Combination] = {}
     for values, run in runs:
@@ -180,12 +180,12 @@ def _against(axes: Axes, found: Sequence[Combination], against: str) -> None:
     axes.set(xlabel="operations of training" if against == OPERATIONS else against, ylabel="score, %")
 
 
-def document(runs: Found) -> list[dict[str, Any]]:
+def document(runs: Runs) -> list[dict[str, Any]]:
     """For programs."""
     return [{"settings": values, **run.to_dict()} for values, run in runs]
 
 
-def write_sweep(folder: Path, runs: Found, *, title: str, against: str | None) -> None:
+def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) -> None:
     """Write ``report.html``, ``sweep.png``, ``curves.png``, ``results.csv`` and ``results.json`` to a folder that exists."""
     found, every = combinations(runs), [run for _, run in runs]
     figures.save(picture(found, against), folder / "sweep.png")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from vitrail.models.cost import cost
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
-from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
+from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.tasks.evaluation import Evaluation
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.loop import Trainer
@@ -97,7 +98,9 @@ def begin_run(
                 if group.first and (warning := leak_warning(source)):
                     run.log(warning)
                     observer.note(warning)
-                trainer = _trainer(resolved, start, teacher, source, run, transform, group, signals)
+                trainer = _trainer(
+                    resolved, start, source, run, transform=transform, teacher=teacher, group=group, signals=signals
+                )
                 if trainer.epochs > resolved.training.epochs:
                     run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
                 return _finish(trainer, ending, observer)
@@ -129,24 +132,14 @@ def resume_run(
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = open_model(resolved.start)
-            trainer = _trainer(resolved, start, teacher, source, run, transform, group, signals)
+            trainer = _trainer(resolved, start, source, run, transform=transform, teacher=teacher, group=group, signals=signals)
             trainer.restore(observer)
             return _finish(trainer, ending, observer)
 
 
-def _trainer(
-    settings: RunSettings,
-    start: TrainedModel | None,
-    teacher: TrainedModel | None,
-    source: ImageData,
-    run: RunFolder,
-    transform: Transform | None,
-    group: Processes,
-    signals: Signals,
-) -> Trainer:
+def _trainer(settings: RunSettings, start: TrainedModel | None, source: ImageData, run: RunFolder, **others: Any) -> Trainer:
     torch.manual_seed(settings.training.seed)
-    model, preparation = start_model(settings, start, source.classes), preparation_of(settings)
-    return Trainer(settings, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals)
+    return Trainer(settings, start_model(settings, start, source.classes), preparation_of(settings), source, run, **others)
 
 
 def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
