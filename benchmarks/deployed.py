@@ -28,14 +28,16 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 
 import vitrail
-from vitrail.api import images_for, open_answerer, open_for
+from vitrail.api import export
 from vitrail.data.decode import decode
 from vitrail.data.items import ImageData
 from vitrail.data.order import shuffled
-from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.merging import schedule
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.samples import BATCH
 from vitrail.runtime.device import quickest_precision
-from vitrail.shipping import BATCH, export
+from vitrail.training.run_folder import open_for
 
 CROPS = (7 / 8, 3 / 4)
 """Sides of the crops, as shares of those of a photograph."""
@@ -72,7 +74,7 @@ def write_views(data: ImageData, folder: Path) -> Path:
     return table
 
 
-def timms(trained: vitrail.TrainedModel, folder: Path) -> Answerer:
+def timms(trained: vitrail.TrainedModel, folder: Path) -> Predictor:
     """timm's model with the same weights, which takes the same pixels."""
     file, c = folder / "timm.safetensors", trained.config
     vitrail.convert(trained, file, layout="timm")
@@ -88,7 +90,7 @@ def timms(trained: vitrail.TrainedModel, folder: Path) -> Answerer:
     return replace(in_python(trained), name="timm fp32", logits=logits)
 
 
-def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, Answerer]:
+def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[str, dict[str, Any]]) -> dict[str, Predictor]:
     """timm's model, ours in Python, and what is exported of it by the arguments ``given``."""
     trained, quick = vitrail.open_model(model), quickest_precision(torch.device("cpu"))
     found = {"timm fp32": timms(trained, folder)}
@@ -96,17 +98,17 @@ def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[st
     for name, arguments in given.items():
         place, figures = export(model, folder / name, calibrate=data, fold=True, force=True, **arguments)
         merged = max(figures["token_merging"]) if figures["token_merging"] else 0
-        found[f"Vitrail {name}" + (f", {merged} patches merged at a time" if merged else "")] = open_answerer(place)
+        found[f"Vitrail {name}" + (f", {merged} patches merged at a time" if merged else "")] = open_predictor(place)
     return found
 
 
-def speeds(ways: dict[str, Answerer], pixels: Tensor, *, rounds: int) -> dict[str, list[str]]:
+def speeds(ways: dict[str, Predictor], pixels: Tensor, *, rounds: int) -> dict[str, list[str]]:
     """Cells: images per second of each, and beside timm; timm gets its pixels normalised."""
     times = side_by_side.seconds({name: partial(way.logits, pixels) for name, way in ways.items()}, rounds=rounds)
     return {name: [f"{len(pixels) / took:.1f}", f"{times['timm fp32'] / took:.2f}"] for name, took in times.items()}
 
 
-def accuracies(ways: dict[str, Answerer], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
+def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
     """Cells: top-1 accuracy on the test images, and what it differs from timm's by, in points, with its standard error."""
     found, first = {}, None
     for name, way in ways.items():
@@ -136,7 +138,7 @@ def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
         ways = contenders(model, source, folder, given)
         told = accuracies(ways, source, views_of_each)
         items = vitrail.open_data(source).split("test")
-        images = images_for(ways["timm fp32"], [replace(item, label=0) for item in items[:BATCH]])
+        images = ways["timm fp32"].dataset([replace(item, label=0) for item in items[:BATCH]])
         speed = speeds(ways, torch.cat([images[0, i][0] for i in range(BATCH)]), rounds=rounds)
     rows = [[name, *told[name], *speed[name]] for name in ways]
     count = f"{len(items):,} test images" if views_of_each == 1 else f"{len(items):,} views of {len(items) // VIEWS} photographs"

@@ -11,8 +11,8 @@ from itertools import cycle, islice
 
 import torch
 
-from vitrail.api import open_answerer, predict_each
 from vitrail.data.sources import image_files
+from vitrail.deploy.predict import open_predictor, predict_each
 from vitrail.runtime.memory import kept_memory
 
 BATCH = 32
@@ -20,21 +20,21 @@ BATCH = 32
 
 def main(model: str, folder: str, precision: str | None, images: int, rounds: int = 3) -> str:
     """One line."""
-    answerer, files = open_answerer(model, precision), list(islice(cycle(image_files([folder])), images))
-    pixels = torch.from_numpy(answerer.preparation.pixels(files[0]))[None].repeat(BATCH, 1, 1, 1)
+    predictor, files = open_predictor(model, precision), list(islice(cycle(image_files([folder])), images))
+    pixels = torch.from_numpy(predictor.preparation.pixels(files[0]))[None].repeat(BATCH, 1, 1, 1)
     whole, alone = [], []
     for _ in range(rounds):
         begin = time.perf_counter()
-        count = sum(len(answers) for answers in predict_each(answerer, files, top=5, batch_size=BATCH))
+        count = sum(len(answers) for answers in predict_each(predictor, files, top=5, batch_size=BATCH))
         whole.append(count / (time.perf_counter() - begin))
         begin, calls = time.perf_counter(), max(1, images // BATCH)
         with kept_memory():
             for _ in range(calls):
-                answerer.logits(pixels)
+                predictor.logits(pixels)
         alone.append(calls * BATCH / (time.perf_counter() - begin))
     share = sorted(own / most for own, most in zip(whole, alone, strict=True))[rounds // 2]
     told = f"{max(whole):.1f} images/s from files, {max(alone):.1f} of the model alone"
-    return f"{answerer.name}: {told}; the median of {rounds} ratios is {share:.2f}"
+    return f"{predictor.name}: {told}; the median of {rounds} ratios is {share:.2f}"
 
 
 if __name__ == "__main__":

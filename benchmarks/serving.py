@@ -19,20 +19,20 @@ from reliability import FACTOR, ms, photographs, save_model
 from server_load import arriving, request, saturating
 from server_running import Process
 
-from vitrail import api
+from vitrail.deploy.predict import open_predictor
 
 BATCH = 16
 
 
 def alone(model: str, engine: str, batch: int, seconds: float) -> float:
     """Images per second of the model without a server, in batches of that size."""
-    answerer = api.open_answerer(model, engine=engine)
-    shape = (batch, answerer.preparation.channels, *answerer.preparation.image_size)
+    predictor = open_predictor(model, engine=engine)
+    shape = (batch, predictor.preparation.channels, *predictor.preparation.image_size)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8)
-    answerer.best(pixels, 5)
+    predictor.best(pixels, 5)
     count, begin = 0, time.monotonic()
     while time.monotonic() - begin < seconds:
-        answerer.best(pixels, 5)
+        predictor.best(pixels, 5)
         count += batch
     return count / (time.monotonic() - begin)
 

@@ -27,10 +27,10 @@ MODULES = {module_name(path): tree for path, tree in FILES.items()}
 every_module = pytest.mark.parametrize("name", MODULES)
 
 GROUND = {"errors", "checks", "settings", "files", "runtime"}
-BELOW = {"parts", "models", "data", "weights", "training", "study", "deploy"}
+BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "sweeping", "data", "models", "weights", "training", "study", "errors"},
+    "": {"lazy", "api", "data", "models", "weights", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -41,15 +41,12 @@ ALLOWED = {
     "models": GROUND | {"lazy", "parts"},
     "data": GROUND,
     "weights": GROUND | {"parts", "models", "data"},
-    "training": GROUND | {"parts", "models", "data", "weights"},
-    "study": GROUND | {"lazy", "parts", "models", "data", "weights"},
-    "deploy": GROUND | {"parts", "models", "data", "weights"},
+    "tasks": GROUND | {"parts", "models", "data", "weights"},
+    "training": GROUND | {"parts", "models", "data", "weights", "tasks"},
+    "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
+    "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "api": GROUND | BELOW,
-    "sweeping": GROUND | BELOW | {"api"},
-    "shipping": GROUND | BELOW | {"api"},
-    "benching": GROUND | BELOW | {"api", "shipping"},
-    "serving": GROUND | BELOW | {"api"},
-    "cli": GROUND | BELOW | {"", "api", "sweeping", "shipping", "benching", "serving"},
+    "cli": GROUND | BELOW | {"", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
 

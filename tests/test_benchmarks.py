@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.training.evaluation import Evaluation
+from vitrail.tasks.evaluation import Evaluation
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import vitrail
 from vitrail import api
+from vitrail.deploy.predict import open_predictor
 
 KEPT = Path(__file__).parent / "kept"
 
@@ -60,7 +61,7 @@ def test_a_finished_run_is_compared_and_fine_tuned(kept, tmp_path):
 @pytest.mark.parametrize("name", ["model", "exported"])
 def test_a_model_answers_as_it_did(name):
     answers = load_file(KEPT / "answers.safetensors")
-    logits = api.open_answerer(KEPT / name).logits(answers["pixels"])
+    logits = open_predictor(KEPT / name).logits(answers["pixels"])
     assert (logits - answers["logits"]).abs().max() < 1e-4 < answers["logits"].diff(dim=0).abs().min()
 
 

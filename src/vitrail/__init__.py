@@ -9,15 +9,15 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, compare, evaluate, predict, resume, study_model, train
+    from vitrail.api import Run, compare, evaluate, resume, study_model, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
+    from vitrail.deploy.predict import predict
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
     from vitrail.study.captures import capture, capture_names
-    from vitrail.sweeping import sweep
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -28,10 +28,10 @@ _HOMES = {
     "Run": "api",
     "compare": "api",
     "evaluate": "api",
-    "predict": "api",
+    "predict": "deploy.predict",
     "resume": "api",
     "study_model": "api",
-    "sweep": "sweeping",
+    "sweep": "api",
     "train": "api",
     "Preparation": "data.preparation",
     "open_data": "data.sources",

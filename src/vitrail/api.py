@@ -1,64 +1,35 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import torch
-from PIL import Image
-
-from vitrail.data.copies import leak_warning
-from vitrail.data.loader import EpochLoader, ImageDataset
-from vitrail.data.sources import ImageData, Item, open_data
 from vitrail.data.transform import Transform
-from vitrail.deploy.answering import Answerer, Labels, in_python, require_finite
-from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.engines import answerer as engine_answerer
-from vitrail.deploy.engines import quickest
-from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of, whole_folder
+from vitrail.deploy import bench as benches
+from vitrail.deploy.export_model import export_model
+from vitrail.deploy.predict import Picture, open_predictor, predict
+from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python, require_finite
+from vitrail.deploy.server import serve as server
+from vitrail.files import path_of, whole_folder, write_json
+from vitrail.models.cost import cost
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
-from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.output import default_folder, free_folder, name_of, require_free
-from vitrail.runtime.processes import ALONE, Processes, open_processes
-from vitrail.runtime.signals import InterruptedRunError, remembered_signals
-from vitrail.study.cost import cost, totals
-from vitrail.study.subjects import Subjects, labelled_subjects, plain_subjects
-from vitrail.training.checkpoint import checkpoints
-from vitrail.training.evaluation import Evaluation, evaluate_batches
-from vitrail.training.loop import Trainer
-from vitrail.training.preparing import (
-    check_images,
-    complete,
-    open_teacher,
-    preparation_of,
-    require_transform,
-    resolve_run,
-    start_model,
-    used,
-    with_batch_size,
-)
-from vitrail.training.resuming import require_same_settings
-from vitrail.training.run_folder import RunFolder, is_run
-from vitrail.training.settings import RunSettings, check_names, merge, nested
+from vitrail.runtime.output import free_folder, name_of, require_free
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.study.attention import look_of
+from vitrail.study.subjects import subjects_of
+from vitrail.tasks.evaluation import Evaluation
+from vitrail.training.run import Ending, Finished, begin_run, resume_run
+from vitrail.training.run_folder import RunFolder, open_for
+from vitrail.training.settings import nested
+from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
-    from vitrail.study.answers import Answers
     from vitrail.study.comparison import Compared
-
-Picture = str | Path | bytes | Image.Image
-WORTH_PACKING = 8
-"""Images from which on it pays to lay a model's matrices out anew."""
-OnBatch = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -73,6 +44,11 @@ class Run:
     def predict(self, images: Picture | Iterable[Picture], *, top: int = 5) -> list[Labels]:
         """See `predict`."""
         return predict(self.trained, images, top=top)
+
+    @classmethod
+    def of(cls, finished: Finished) -> Self:
+        """A run as training leaves it."""
+        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.result.scores())
 
 
 def train(
@@ -103,37 +79,8 @@ def train(
     """
     if data is not None:
         settings["data"] = str(data)
-    resolved, start = resolve_run(recipe, path_of(config) if config else None, nested(settings))
-    observer = observer or Observer()
-    with open_processes() as group:
-        with group.together():
-            folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
-            require_free(folder)
-            teacher = open_teacher(resolved)
-            source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
-            resolved = complete(resolved, source, start)
-            if transform is not None:
-                resolved = resolved.changed(transform=repr(transform)[:1000])
-            require_transform(resolved, transform)
-        bad = check_images(source, resolved, observer, group)
-        source = used(source, bad, resolved)
-        resolved = with_batch_size(resolved, source, teacher, observer, group)
-        with remembered_signals() as signals:
-            group.all_reduce_max(0)  # each hears signals before there is anything to lose
-            run = _create(folder, resolved, source, bad, group)
-            with run.at_work(signals, group):
-                if group.first and (warning := leak_warning(source)):
-                    run.log(warning)
-                    observer.note(warning)
-                torch.manual_seed(resolved.training.seed)
-                model = start_model(resolved, start, source.classes)
-                preparation = preparation_of(resolved)
-                trainer = Trainer(
-                    resolved, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals
-                )
-                if trainer.epochs > resolved.training.epochs:
-                    run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
-                return _finish(trainer, observer)
+    finished = begin_run(out, ENDING, nested(settings), recipe=recipe, config=config, observer=observer, transform=transform)
+    return Run.of(finished)
 
 
 def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None, **settings: Any) -> Run:
@@ -148,40 +95,37 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    run = RunFolder.open(path_of(folder))
-    begun, observer = run.settings, observer or Observer()
-    named = nested(settings)
-    check_names(named)
-    resolved = RunSettings.read(merge(begun.model_dump(mode="json"), named))
-    require_same_settings(begun, resolved)
-    require_transform(resolved, transform)
-    with open_processes() as group, remembered_signals() as signals:
-        run.writes = group.first
-        with run.at_work(signals, group):
-            with group.together():
-                run.recover()
-                source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
-                if len(source.classes) != resolved.model.num_classes:
-                    raise DataError(
-                        f"the data has {len(source.classes)} classes, the run was started with {resolved.model.num_classes}",
-                        where=resolved.data.source,
-                        hint="bring the data back as it was, or train anew",
-                    )
-                source = used(source, run.bad_images, resolved)
-                teacher, start = open_teacher(resolved), None
-                if resolved.start is not None and not checkpoints(run.path):
-                    start = open_model(resolved.start)
-            torch.manual_seed(resolved.training.seed)
-            model, preparation = start_model(resolved, start, source.classes), preparation_of(resolved)
-            trainer = Trainer(
-                resolved, model, preparation, source, run, transform=transform, teacher=teacher, group=group, signals=signals
-            )
-            trainer.restore(observer)
-            return _finish(trainer, observer)
+    return Run.of(resume_run(folder, ENDING, nested(settings), observer=observer, transform=transform))
+
+
+def _report(finished: Finished) -> None:
+    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
+
+    trainer, result, validation = finished.trainer, finished.result, finished.validation
+    settings, source = trainer.settings, trainer.data
+    write_report(
+        trainer.folder.path,
+        settings=settings.model_dump(mode="json"),
+        environment=environment(),
+        rows=trainer.rows,
+        kept=trainer.best["epoch"] if trainer.best else 0,
+        cost=cost(settings.model.config),
+        classes=source.classes,
+        counts={name: source.counts(name) for name in source.splits},
+        split=finished.split,
+        items=finished.items,
+        preparation=finished.trained.preparation,
+        probabilities=result.probabilities.numpy(),
+        scores=result.scores(),
+        validation=None if validation is None else (validation.labels.numpy(), validation.probabilities.numpy()),
+    )
+
+
+ENDING = Ending(lambda trained, device: in_python(trained, device=device).evaluate, _report)
 
 
 def evaluate(
-    model: str | Path | TrainedModel | Answerer,
+    model: str | Path | TrainedModel | Predictor,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -201,68 +145,48 @@ def evaluate(
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
         batch_size: images per batch.
         workers: processes that prepare images.
-        precision, engine: as in `open_answerer`.
+        precision, engine: as in `open_predictor`.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     with group.together():
-        answerer = open_answerer(model, precision, engine=engine)
+        predictor = open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        items = answerer.relabelled(source, source.split(chosen))
+        items = predictor.relabelled(source, source.split(chosen))
     if on_start:
         on_start(len(items))
-    result = _look(answerer, items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
+    result = predictor.evaluate(items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
     require_finite(result.logits)
     return result, chosen
 
 
-def open_answerer(
-    model: str | Path | TrainedModel | Answerer,
-    precision: Precision | None = None,
-    *,
-    engine: str = "auto",
-    images: int = WORTH_PACKING,
-) -> Answerer:
-    """What answers for a MODEL: Python, or for an exported one an engine.
-
-    Args:
-        model: a run folder, a model folder, an exported model, or a loaded one.
-        precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
-        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
-        images: how many there are to be; nothing is prepared or measured for a few.
-
-    Raises:
-        VitrailError: with the exit code of the command.
-    """
-    if isinstance(model, Answerer):
-        return model
-    graph = None if isinstance(model, TrainedModel) else graph_of(model)
-    if graph is not None:
-        if precision is not None:
-            hint = "leave it out, or export the model again"
-            raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
-        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else engine_answerer(graph, engine)
-    if engine not in ("auto", "torch"):
-        hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
-        raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
-    trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
+def export(model: str | Path | TrainedModel, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """Write a model as a graph that an engine runs; see `vitrail.deploy.export_model.export_model`."""
+    return export_model(model, out, open_for=open_for, **options)
 
 
-def images_for(answerer: Answerer, items: list[Item]) -> ImageDataset:
-    """Items of its own labels, as it takes them."""
-    return ImageDataset(items, answerer.preparation, classes=len(answerer.labels), multi_label=answerer.multi_label)
+def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:
+    """Measure a model in engines and precisions, into ``out`` with a picture if it is given; see `vitrail.deploy.bench.bench`."""
+    if out is not None:
+        require_free(path_of(out))
+    found = benches.bench(model, data, open_for=open_for, **options)
+    if out is not None:
+        from vitrail.study.figures import save
+        from vitrail.study.pictures import frontier
+
+        with whole_folder(path_of(out), replace=False) as draft:
+            write_json(draft / "bench.json", found)
+            best = benches.best_rows(found["rows"])
+            shown = [(row["engine"], row["precision"], row["images_per_second"], row.get("top1")) for row in best]
+            save(frontier(shown), draft / "frontier.png")
+    return found
 
 
-def _look(
-    answerer: Answerer, items: list[Item], *, batch_size: int, workers: int, on_batch: OnBatch | None, group: Processes = ALONE
-) -> Evaluation:
-    """What is said of some images."""
-    loader = EpochLoader(images_for(answerer, items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
-    with kept_memory():
-        return evaluate_batches(answerer.logits, loader, on_batch=on_batch, group=group)
+def serve(model: str | Path, **options: Any) -> int:
+    """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
+    return server.serve(model, look_of=look_of, **options)
 
 
 def study_model(
@@ -293,64 +217,27 @@ def study_model(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
+    from vitrail.study.predictions import Predictions
     from vitrail.study.study import Look, write_study  # scikit-learn and matplotlib take a second to import
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    where, subjects = str(data), plain_subjects(data, images, trained.multi_label) if data is not None else None
-    if subjects is not None and split is not None:
-        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
-    if subjects is None:
-        source, own_splits = open_for(model, data)
-        chosen = split or (source.evaluation_split if own_splits else "all")
-        where, subjects = source.source, labelled_subjects(trained, source, chosen, images)
+    where, subjects = subjects_of(trained, data, lambda: open_for(model, data), split, images)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
     trained.model.to(pick_device()).eval()
     with whole_folder(folder, replace=False) as draft:
-        answers = _answers_to(subjects, trained, observer) if trained.labels else None
-        numbers = write_study(
-            draft,
-            trained,
-            subjects,
-            answers,
-            title=f"{name} on {name_of(where)}",
-            attention=Look(layer, head, query),
-            begin=observer.begin,
-            advance=observer.advance,
-        )
+        predictions = None
+        if trained.labels:
+            observer.begin("answers", len(subjects.items))
+            predictor = in_python(trained, device=next(trained.model.parameters()).device)
+            result = predictor.evaluate(subjects.items, batch_size=32, on_batch=observer.advance)
+            require_finite(result.logits)
+            predictions = Predictions.of(trained, subjects, result)
+        title, look = f"{name} on {name_of(where)}", Look(layer, head, query)
+        numbers = write_study(draft, trained, subjects, predictions, observer, title=title, attention=look)
     return folder, numbers
-
-
-def compared(run: RunFolder, name: str) -> "Compared":
-    """What is known of a run, to be put beside others."""
-    from vitrail.study.comparison import Compared
-
-    settings, standing = run.settings, run.standing
-    parameters, macs = totals(settings.model.config)
-    return Compared(
-        name,
-        standing["state"],
-        settings.model_dump(mode="json"),
-        run.rows,
-        parameters,
-        macs,
-        standing.get("split", ""),
-        standing.get("scores", {}),
-    )
-
-
-def _answers_to(subjects: Subjects, trained: TrainedModel, observer: Observer) -> "Answers":
-    """What a model says of the images of a study."""
-    from vitrail.study.answers import Answers
-
-    observer.begin("answers", len(subjects.items))
-    answerer = in_python(trained, device=next(trained.model.parameters()).device)
-    result = _look(answerer, subjects.items, batch_size=32, workers=0, on_batch=observer.advance)
-    require_finite(result.logits)
-    chances = result.probabilities.numpy()
-    return Answers(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
 
 
 def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
@@ -363,173 +250,51 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
     Raises:
         ModelFileError: a folder that is no run.
     """
-    from vitrail.study.comparison import write_comparison
+    from vitrail.study.comparison import Compared, by_last_name, write_comparison
 
     if out is not None:
         require_free(path_of(out))
-    found = [compared(RunFolder.open(path_of(run)), str(run)) for run in runs]
-    last = [Path(run.name).resolve().name for run in found]
-    if len(set(last)) == len(found):  # else they keep their whole paths
-        found = [replace(run, name=name) for run, name in zip(found, last, strict=True)]
+    found = by_last_name([Compared(str(run), **RunFolder.open(path_of(run)).record) for run in runs])
     if out is not None:
         with whole_folder(path_of(out), replace=False) as draft:
             write_comparison(draft, found)
     return found
 
 
-def predict(
-    model: str | Path | TrainedModel | Answerer,
-    images: Picture | Iterable[Picture],
+def sweep(
+    data: str | Path | None,
+    out: str | Path,
     *,
-    top: int = 5,
-    batch_size: int = 32,
-    precision: Precision | None = None,
-    engine: str = "auto",
-) -> list[Labels]:
-    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
+    over: Mapping[str, Sequence[Any]],
+    recipe: str | None = None,
+    config: str | Path | None = None,
+    against: str | None = None,
+    observer: Observer | None = None,
+    **settings: Any,
+) -> "list[tuple[dict[str, Any], Compared]]":
+    """Train a model for every combination, and write one table and one picture of all of them.
+
+    Called again with the same arguments it goes on where it was: finished runs stay, interrupted ones are resumed. A run that
+    diverges stays in the table without a score, and is not tried again.
 
     Args:
-        model: a run folder, a model folder, an exported or a loaded model.
-        images: one image or several: paths, bytes of a file, or Pillow images.
-        top: labels per image.
-        batch_size: images per batch.
-        precision, engine: as in `open_answerer`.
+        data: as in `train`.
+        out: a folder; every run has one of its own in it.
+        over: values by the short or dotted name of a setting; those of the seed are averaged over.
+        recipe, config, settings: of all runs, as in `train`.
+        against: the setting, or ``operations`` of training, that the picture has scores against; by default the first of ``over``
+            that has numbers.
+        observer: told how each run goes.
 
     Raises:
-        DataError: an image that cannot be read.
+        VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
-    answerer = open_answerer(model, precision, engine=engine, images=len(pictures))
-    results = []
-    for answers in predict_each(answerer, pictures, top=top, batch_size=batch_size):
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-            results.append(answer)
-    return results
+    from vitrail.study.comparison import Compared
+    from vitrail.study.sweeps import score_axis, write_sweep
 
-
-def predict_each(
-    answerer: Answerer, pictures: Sequence[Picture], *, top: int, batch_size: int
-) -> Iterator[list[Labels | DataError]]:
-    """`predict`, batch by batch, with the error in place of an image that cannot be read.
-
-    While the model looks at a batch, the images of the next one are read.
-    """
-
-    def read(picture: Picture) -> np.ndarray | DataError:
-        try:
-            return answerer.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
-        except DataError as error:
-            return error
-
-    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
-        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
-        try:
-            for start in range(0, len(pictures) + batch_size, batch_size):
-                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
-                if start:
-                    yield _labelled(answerer, [image.result() for image in ahead.popleft()], top)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _labelled(answerer: Answerer, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
-    """Images with their labels in place of their pixels."""
-    pixels = [image for image in images if not isinstance(image, DataError)]
-    answers = iter(answerer.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
-    return [image if isinstance(image, DataError) else next(answers) for image in images]
-
-
-def open_for(model: str | Path | TrainedModel | Answerer, data: str | Path | None) -> tuple[ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model."""
-    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
-    if data is None:
-        if run is None:
-            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
-        data = run.settings.data.source
-    source = open_data(data)
-    if run is None or not _same(source.source, run.settings.data.source):
-        return source, source.has_splits
-    return open_data(data, assignment=run.assignment), True
-
-
-def _same(a: str, b: str) -> bool:
-    """Whether two sources that data was opened from are one, also through a link."""
-    return a == b or Path(a).resolve() == Path(b).resolve()
-
-
-def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
-    """The run folder, which the first process makes."""
-    with group.together():
-        if not group.first:
-            return RunFolder(folder, writes=False)
-        texts = {"model_summary.txt": cost(settings.model.config).to_text(settings.model.name) + "\n"}
-        run = RunFolder.create(folder, settings, source.assignment, bad, **texts)
-        images = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
-        run.log(f"{settings.model.name} on {settings.data.source}: {images}")
-        if not source.splits["val"]:
-            run.log("no validation images: the training images stand in for them")
-        return run
-
-
-def _finish(trainer: Trainer, observer: Observer) -> Run:
-    """Train to the end, then report on the best model."""
-    trainer.run(observer)
-    group, source = trainer.group, trainer.data
-    group.all_reduce_max(0)  # the first process has written the model before any other reads it
-    trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
-    answerer = in_python(trained, device=trainer.device)
-
-    def on_batch(images: int) -> None:
-        observer.advance(images)
-        (number,) = group.all_reduce_max(trainer.signals.received)
-        if number:
-            trainer.stop(number)
-
-    def look(name: str, items: list[Item]) -> Evaluation:
-        """The model's answers to some images, unless a signal comes."""
-        observer.begin(f"evaluating {name}", len(items))
-        size, workers = trainer.settings.training.batch, trainer.settings.data.workers
-        return _look(answerer, items, batch_size=size, workers=workers, on_batch=on_batch, group=group)
-
-    items = trainer.few(source.split(split))
-    result = look(split, items)
-    validation = look("val", trainer.validation) if source.multi_label else None
-    if group.first:
-        _report(trainer, trained, split, items, result, validation)
-    trainer.finish(split=split, scores=result.scores())
-    (number,) = group.all_reduce_max(trainer.signals.received)
-    if number:
-        what = "finished before it could be stopped"
-        raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
-    return Run(trainer.folder.path, trained, split, result.scores())
-
-
-def _report(
-    trainer: Trainer,
-    trained: TrainedModel,
-    split: str,
-    items: list[Item],
-    result: Evaluation,
-    validation: Evaluation | None,
-) -> None:
-    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
-
-    settings, source = trainer.settings, trainer.data
-    write_report(
-        trainer.folder.path,
-        settings=settings.model_dump(mode="json"),
-        environment=environment(),
-        rows=trainer.rows,
-        kept=trainer.best["epoch"] if trainer.best else 0,
-        cost=cost(settings.model.config),
-        classes=source.classes,
-        counts={name: source.counts(name) for name in source.splits},
-        split=split,
-        items=items,
-        preparation=trained.preparation,
-        probabilities=result.probabilities.numpy(),
-        scores=result.scores(),
-        validation=None if validation is None else (validation.labels.numpy(), validation.probabilities.numpy()),
-    )
+    asked, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
+    against = score_axis(against, asked.axes, dotted_name)
+    runs = asked.run(folder, observer or Observer(), train=train, resume=resume)
+    found = [(values, Compared(name, **record)) for values, name, record in runs]
+    write_sweep(folder, found, title=asked.title, against=against)
+    return found

@@ -9,8 +9,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from vitrail.data.sources import open_data
+from vitrail.models.cost import cost
 from vitrail.models.registry import NAMES, model_config
-from vitrail.study.cost import cost
 from vitrail.training import preparing
 from vitrail.training.recipes import recipe_names
 

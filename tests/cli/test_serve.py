@@ -6,7 +6,7 @@ import sys
 import pytest
 from server_running import tiny
 
-from vitrail import serving
+from vitrail import api
 
 
 @pytest.fixture(scope="module")
@@ -94,5 +94,5 @@ def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained
 
 def test_ctrl_c_is_told_apart_from_an_orderly_end(vitrail, trained, monkeypatch):
     for received, code in ((2, 130), (15, 0)):
-        monkeypatch.setattr(serving, "serve", lambda *arguments, received=received, **options: received)
+        monkeypatch.setattr(api, "serve", lambda *arguments, received=received, **options: received)
         assert vitrail("serve", trained).code == code

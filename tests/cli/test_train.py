@@ -258,13 +258,14 @@ def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags
 
 def test_resume_finishes_a_run(vitrail, pictures, tiny_flags, tmp_path):
     from vitrail.runtime.observer import Observer
+    from vitrail.runtime.signals import InterruptedRunError
 
     class Impatient(Observer):
         def step(self, epoch, sums):
             signal.raise_signal(signal.SIGTERM)
 
     folder = tmp_path / "run"
-    with pytest.raises(api.InterruptedRunError):
+    with pytest.raises(InterruptedRunError):
         api.train(pictures, folder, observer=Impatient(), **dotted_settings(tuple(tiny_flags)))
     answer = vitrail("resume", folder)
     assert answer.code == 0, answer.err

@@ -1,16 +1,56 @@
 """What the tests of exported models share."""
 
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pytest
+from PIL import Image
 from server_running import tiny
 
 from deploy.small import small_model
-from vitrail import serving
+from vitrail import api
+from vitrail.deploy import worth
+from vitrail.study.attention import look_of
 from vitrail.weights.folder import TrainedModel
 
 
 @pytest.fixture(scope="session")
 def trained() -> TrainedModel:
     return small_model()
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory) -> Path:
+    """A folder of labelled images, of classes that the model tells apart as it likes."""
+    folder, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for label in range(5):
+        (folder / f"label {label}").mkdir()
+        for number in range(8):
+            noise = random.integers(0, 255, (40, 50, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(folder / f"label {label}" / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory) -> Path:
+    """The folder of a small model."""
+    folder = tmp_path_factory.mktemp("model") / "small"
+    small_model().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def _measured_for_a_moment(monkeypatch):
+    """Speeds mean nothing here."""
+    monkeypatch.setattr(worth, "timed", partial(worth.timed, seconds=0.01))
+
+
+@pytest.fixture(scope="session")
+def exported(saved, labelled, tmp_path_factory):
+    """Its folder in int8, and what was measured."""
+    folder = tmp_path_factory.mktemp("exported") / "int8"
+    return api.export(saved, folder, to="openvino", precision="int8", calibrate=labelled, merge=(4,), fold=True, force=True)
 
 
 @pytest.fixture(scope="module")
@@ -22,5 +62,5 @@ def model() -> TrainedModel:
 @pytest.fixture(scope="module")
 def look(model):
     """What tells where it looks."""
-    found, _ = serving._look_of(model)
+    found, _ = look_of(model)
     return found

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.deploy.answering import Answerer, in_python
+from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server import running
 from vitrail.deploy.server.app import application
 from vitrail.deploy.server.edge import Access
@@ -73,8 +73,8 @@ class Shades:
         self.go.set()
 
     @property
-    def answerer(self) -> Answerer:
-        return Answerer("shades", [str(value) for value in range(SHADES)], False, PREPARATION, self._logits)
+    def predictor(self) -> Predictor:
+        return Predictor("shades", [str(value) for value in range(SHADES)], False, PREPARATION, self._logits)
 
     def _logits(self, pixels: torch.Tensor) -> torch.Tensor:
         shades = pixels[:, 0, 0, 0].long()
@@ -167,14 +167,14 @@ class Later:
 
 @contextmanager
 def serving(
-    answerer: Answerer | None = None,
+    predictor: Predictor | None = None,
     limits: Limits | None = None,
     *,
     look: Look | None = None,
     token: str | None = None,
 ) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
-    service = Service(answerer or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test")
+    service = Service(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test")
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
     server = running.Server(application(service, Access(token)), service, started.set)
     service.start()
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--batch", type=int, default=16)
     given = parser.parse_args()
-    service = Service(Shades(given.seconds).answerer, "shades", Limits(batch=given.batch))
+    service = Service(Shades(given.seconds).predictor, "shades", Limits(batch=given.batch))
     with running.listen("127.0.0.1", 0) as bound:
         address = running.address(bound)
         running.run(application(service, Access()), service, bound, lambda: sys.stderr.write(f"{address}\n"))

@@ -1,11 +1,13 @@
 """Small models that exporters take a second for."""
 
 import torch
+from PIL import Image
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
+from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
@@ -30,3 +32,32 @@ def described(trained, precision="fp32", *, pixels=False):
 def pixels_for(trained, count=5):
     c = trained.config
     return torch.randint(0, 256, (count, c.channels, *c.image_size), dtype=torch.uint8)
+
+
+def shade(number):
+    """A picture of one grey, by which it is known again among prepared pixels."""
+    return Image.new("RGB", (40, 40), (number,) * 3)
+
+
+def shades(samples):
+    """The greys of prepared images."""
+    return {int(pixels[0, 0, 0]) for pixels in samples.pixels}
+
+
+def shade_folder(folder, splits=("",)):
+    """Two classes of 20 shades in every split."""
+    places = [folder / split / f"label {label}" for split in splits for label in range(2)]
+    for number, place in enumerate(place for place in places for _ in range(20)):
+        place.mkdir(parents=True, exist_ok=True)
+        shade(number).save(place / f"{number}.png")
+    return folder
+
+
+class Noting(Observer):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
-from vitrail.deploy.engines import answerer, description_in, quickest
+from vitrail.deploy.engines import description_in, open_graph, quickest
 from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import Timing
 from vitrail.errors import ConfigError, ModelFileError
@@ -61,7 +61,7 @@ def test_an_engine_that_is_not_installed_is_passed_over(graphs, monkeypatch):
 
 def test_an_answer_is_not_overwritten_by_the_next(graphs):
     for engine in ("onnxruntime", "openvino"):
-        ask = answerer(graphs["onnx"], engine).logits
+        ask = open_graph(graphs["onnx"], engine).logits
         first = ask(pixels_for(graphs["model"], 2))
         kept = first.clone()
         ask(pixels_for(graphs["model"], 2))
@@ -70,7 +70,7 @@ def test_an_answer_is_not_overwritten_by_the_next(graphs):
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 9])
 def test_a_batch_in_pieces_is_answered_as_each_image_alone(graphs, threads):
-    ask, pixels = answerer(graphs["openvino"], "openvino", threads=threads).logits, pixels_for(graphs["model"], 17)
+    ask, pixels = open_graph(graphs["openvino"], "openvino", threads=threads).logits, pixels_for(graphs["model"], 17)
     alone = torch.cat([ask(image[None]) for image in pixels])
     for count in (2, 3, 4, 5, 8, 17):
         first = ask(pixels[:count])
@@ -82,9 +82,9 @@ def test_a_batch_in_pieces_is_answered_as_each_image_alone(graphs, threads):
 
 def test_an_engine_that_does_not_read_a_graph_names_those_that_do(graphs):
     with pytest.raises(ConfigError, match=r"onnxruntime does not read \.xml"):
-        answerer(graphs["openvino"], "onnxruntime")
+        open_graph(graphs["openvino"], "onnxruntime")
     with pytest.raises(ConfigError, match="unknown engine"):
-        answerer(graphs["onnx"], "tensorrt")
+        open_graph(graphs["onnx"], "tensorrt")
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.xml"])
@@ -149,7 +149,7 @@ def test_the_stack_of_signals_stays_where_it_is(graphs, tmp_path):
     """Ctrl-C after two models of OpenVINO's that went in the order they came ended in a crash."""
     before = signal_stack()
     export_graph(graphs["model"], described(graphs["model"], "int8"), "openvino", tmp_path, pixels_for(graphs["model"]))
-    first, second = (answerer(graphs["openvino"], "openvino", threads=1) for _ in range(2))
+    first, second = (open_graph(graphs["openvino"], "openvino", threads=1) for _ in range(2))
     for one in (first, second):
         one.logits(pixels_for(graphs["model"]))
     assert signal_stack() == before

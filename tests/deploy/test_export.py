@@ -12,7 +12,7 @@ import torch
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy import export as exporting
 from vitrail.deploy.artefact import Description, graph_of
-from vitrail.deploy.engines import answerer, description_in
+from vitrail.deploy.engines import description_in, open_graph
 from vitrail.deploy.export import export_graph, require_possible, session_of, verify
 from vitrail.deploy.merging import merging
 from vitrail.deploy.problems import ExportError
@@ -37,7 +37,7 @@ def test_every_kind_of_model_answers_from_its_graph_as_in_python(fields, to, tmp
     assert written.verified.batches == (1, 2, 3, 7, 16)
     assert written.verified.largest < 1e-4 or any(trained.config.merged)
     pixels = pixels_for(trained, 4)
-    again = answerer(graph_of(tmp_path), {"onnx": "onnxruntime"}.get(to, to), threads=1)
+    again = open_graph(graph_of(tmp_path), {"onnx": "onnxruntime"}.get(to, to), threads=1)
     expected = trained.model(trained.preparation.normalize(pixels))
     difference = (again.logits(pixels) - expected).abs().amax(dim=1)
     assert difference.median() < 1e-4
@@ -48,7 +48,7 @@ def test_every_kind_of_model_answers_from_its_graph_as_in_python(fields, to, tmp
 def test_normalisation_may_be_part_of_the_graph(trained, to, tmp_path):
     export_graph(trained, described(trained, pixels=True), to, tmp_path)
     pixels = pixels_for(trained)
-    folded = answerer(graph_of(tmp_path), {"onnx": "onnxruntime"}.get(to, to), threads=1)
+    folded = open_graph(graph_of(tmp_path), {"onnx": "onnxruntime"}.get(to, to), threads=1)
     torch.testing.assert_close(
         folded.logits(pixels), trained.model(trained.preparation.normalize(pixels)).detach(), atol=1e-4, rtol=0
     )
@@ -79,8 +79,8 @@ def test_openvino_also_runs_what_was_exported_to_onnx(trained, tmp_path):
     export_graph(trained, described(trained), "onnx", tmp_path)
     pixels = pixels_for(trained)
     torch.testing.assert_close(
-        answerer(tmp_path / "model.onnx", "openvino").logits(pixels),
-        answerer(tmp_path / "model.onnx", "onnxruntime").logits(pixels),
+        open_graph(tmp_path / "model.onnx", "openvino").logits(pixels),
+        open_graph(tmp_path / "model.onnx", "onnxruntime").logits(pixels),
         atol=1e-4,
         rtol=0,
     )
@@ -91,7 +91,7 @@ def test_half_precision_answers_up_to_its_rounding(trained, to, precision, tmp_p
     written = export_graph(trained, described(trained, precision), to, tmp_path)
     pixels = pixels_for(trained)
     exact = trained.model(trained.preparation.normalize(pixels)).detach()
-    answers = written.answerer.logits(pixels)
+    answers = written.predictor.logits(pixels)
     assert answers.dtype == torch.float32
     torch.testing.assert_close(answers, exact, atol=0.05 * (exact.max() - exact.min()).item(), rtol=0)
     assert all(p.dtype == torch.float32 for p in trained.model.parameters())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
-from vitrail.deploy.engines import answerer, openvino
+from vitrail.deploy.engines import open_graph, openvino
 from vitrail.deploy.export import Network, export_graph, to_openvino, trace
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.quantise import _origin, _sums_of_convolutions, last_products, quantise_openvino
@@ -21,10 +21,10 @@ def test_int8_answers_nearly_as_the_model_does(to, engine, tmp_path):
     written = export_graph(trained, described(trained, "int8"), to, tmp_path, pixels[:16])
     assert (written.floats is None) == (to == "onnx")
     expected = trained.model(trained.preparation.normalize(pixels)).detach()
-    found = answerer(next(tmp_path.glob("model.[ox]*")), engine).logits(pixels)
+    found = open_graph(next(tmp_path.glob("model.[ox]*")), engine).logits(pixels)
     difference = (found - expected).abs().mean() / expected.std()
     assert 0 < difference < 0.3  # of random weights; a trained model loses far less
-    assert engine in written.answerer.name and "int8" in written.answerer.name
+    assert engine in written.predictor.name and "int8" in written.predictor.name
 
 
 def test_products_are_integer_but_those_that_suffer(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from server_running import SHADES, Shades, noise, serving, shade
 
 import vitrail
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.study.attention import head_maps
 
 PICTURES = [noise(seed, (30 + 3 * seed, 60 - 2 * seed)) for seed in range(12)]
@@ -66,13 +66,13 @@ def test_more_labels_than_there_are_are_all_of_them(server):
 
 def test_images_that_are_computed_together_are_answered_as_alone(model):
     batches = []
-    answerer = in_python(model)
+    predictor = in_python(model)
 
     def logits(pixels):
         batches.append(len(pixels))
-        return answerer.logits(pixels)
+        return predictor.logits(pixels)
 
-    with serving(replace(answerer, logits=logits)) as server, ThreadPoolExecutor(12) as pool:
+    with serving(replace(predictor, logits=logits)) as server, ThreadPoolExecutor(12) as pool:
         together = server.client.post("/predict", files=form(*PICTURES)).json()["predictions"]
         assert max(batches[2:]) > 1
         alone = pool.map(lambda picture: server.post(picture).json()["predictions"][0], PICTURES)
@@ -102,7 +102,7 @@ def test_no_answer_goes_to_another_client():
             wrong += any(len(labels) != 1 + client % 3 for labels in found)
         return wrong
 
-    with serving(shades.answerer) as server, ThreadPoolExecutor(clients) as pool:
+    with serving(shades.predictor) as server, ThreadPoolExecutor(clients) as pool:
         assert sum(pool.map(ask, range(clients))) == 0
     assert max(map(len, shades.batches)) > 4  # they did travel together
 
@@ -133,7 +133,7 @@ def test_attention_is_of_one_picture_at_a_time(server):
 
 
 def test_without_attention_the_server_says_so_and_why():
-    with serving(Shades().answerer) as server:
+    with serving(Shades().predictor) as server:
         answer = server.post(shade(1), "/attention")
         assert (answer.status_code, server.client.get("/model").json()["attention"]) == (501, False)
         assert "it is a test" in answer.json()["detail"]
@@ -193,7 +193,7 @@ def test_every_answer_has_the_headers_that_keep_browsers_from_harm(server):
 
 def test_only_finite_answers_are_given():
     says = [0.0]
-    broken = replace(Shades().answerer, logits=lambda pixels: torch.full((len(pixels), SHADES), says[0]))
+    broken = replace(Shades().predictor, logits=lambda pixels: torch.full((len(pixels), SHADES), says[0]))
     with serving(broken) as server:
         assert server.post(shade(1)).status_code == 200
         says[0] = torch.nan

@@ -68,7 +68,7 @@ def test_the_command_serves_a_model_and_leaves_with_0_at_sigterm(processes):
 
 
 def test_a_body_that_is_still_on_its_way_is_waited_for():
-    with serving(Shades().answerer) as server, server.connect() as connection:
+    with serving(Shades().predictor) as server, server.connect() as connection:
         content = shade(5)
         connection.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(content))
         server.until(lambda: server.service.active == 1)
@@ -82,7 +82,7 @@ def test_a_model_that_hangs_does_not_keep_the_server_from_its_end(monkeypatch):
     monkeypatch.setattr(running, "BODY_SECONDS", 0.1)
     monkeypatch.setattr(running, "SPARE", 0.5)
     shades = Shades()
-    with serving(shades.answerer, Limits(deadline=0.3)) as server:
+    with serving(shades.predictor, Limits(deadline=0.3)) as server:
         shades.hold()
         waiting = server.later(shade(1))
         assert shades.begun.wait(10)
@@ -95,7 +95,7 @@ def test_a_model_that_hangs_does_not_keep_the_server_from_its_end(monkeypatch):
 @pytest.mark.parametrize("second", [2, 15])
 def test_the_second_signal_ends_it_at_once(second):
     shades = Shades()
-    with serving(shades.answerer) as server:
+    with serving(shades.predictor) as server:
         shades.hold()
         waiting = server.later(shade(1))
         assert shades.begun.wait(10)

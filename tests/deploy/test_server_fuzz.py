@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import checks
 from server_running import serving, tiny
 
-from vitrail import serving as servings
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.limits import Limits
+from vitrail.study.attention import look_of
 
 CHECKS = [
     checks.not_a_server_error,
@@ -20,7 +20,7 @@ CHECKS = [
 def fuzz(cases: int, *, chance: int = 0) -> int:
     """So many requests, beside the few that there are without a body; gives how many were made."""
     model, made = tiny(), 0
-    look, _ = servings._look_of(model)
+    look, _ = look_of(model)
     with serving(in_python(model), Limits(body=100_000), look=look) as server:
         described = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
         operations = [each.ok() for each in described.get_all_operations()]

@@ -10,7 +10,7 @@ from server_running import Shades, noise, serving, tiny
 from sklearn.datasets import load_sample_images
 
 import vitrail
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.limits import Limits
 from vitrail.study.attention import head_maps
 
@@ -198,7 +198,7 @@ def test_a_server_with_a_token_asks_for_it(browser, tmp_path):
 def test_while_the_server_is_busy_the_page_tries_again(browser, tmp_path):
     (tmp_path / "noise.png").write_bytes(noise(1))
     shades = Shades()
-    with serving(shades.answerer, Limits(waiting=1, images=1)) as server:
+    with serving(shades.predictor, Limits(waiting=1, images=1)) as server:
         browser.open(server.url)
         browser.until("document.title === 'tiny'")
         shades.hold()

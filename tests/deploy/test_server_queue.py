@@ -30,7 +30,7 @@ def form(*values):
 
 
 def test_a_full_queue_refuses_at_once_and_before_the_body_is_read(shades):
-    with serving(shades.answerer, Limits(waiting=3, batch=2)) as server:
+    with serving(shades.predictor, Limits(waiting=3, batch=2)) as server:
         shades.hold()
         waiting = [server.later(shade(value)) for value in range(3)]
         server.taken(3)
@@ -46,7 +46,7 @@ def test_a_full_queue_refuses_at_once_and_before_the_body_is_read(shades):
 
 
 def test_a_request_for_more_than_is_free_is_refused_as_a_whole(shades):
-    with serving(shades.answerer, Limits(waiting=4, images=4)) as server:
+    with serving(shades.predictor, Limits(waiting=4, images=4)) as server:
         shades.hold()
         waiting = server.later(shade(1))
         server.taken(1)
@@ -58,7 +58,7 @@ def test_a_request_for_more_than_is_free_is_refused_as_a_whole(shades):
 
 
 def test_a_long_wait_is_refused_even_where_there_is_room(shades):
-    with serving(shades.answerer, Limits(waiting=100)) as server:
+    with serving(shades.predictor, Limits(waiting=100)) as server:
         server.service._images.pace = 2.0
         shades.hold()
         waiting = [server.later(shade(value)) for value in range(2)]
@@ -87,7 +87,7 @@ def test_requests_one_by_one_do_not_make_a_crowd_look_slow():
 
 
 def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
-    with serving(shades.answerer, Limits(batch=4)) as server:
+    with serving(shades.predictor, Limits(batch=4)) as server:
         shades.hold()
         first = server.later(shade(0))
         assert shades.begun.wait(10)
@@ -99,7 +99,7 @@ def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
 
 
 def test_an_image_that_is_alone_waits_for_no_other_and_no_packet_for_another(shades):
-    with serving(shades.answerer) as server:
+    with serving(shades.predictor) as server:
         took = []
         for value in range(20):
             begin = time.monotonic()
@@ -109,7 +109,7 @@ def test_an_image_that_is_alone_waits_for_no_other_and_no_packet_for_another(sha
 
 
 def test_what_waits_beyond_its_deadline_is_told_so_and_never_computed(shades):
-    with serving(shades.answerer, Limits(deadline=0.3, batch=1)) as server:
+    with serving(shades.predictor, Limits(deadline=0.3, batch=1)) as server:
         shades.hold()
         inside, waiting = server.later(shade(1)), None
         assert shades.begun.wait(10)
@@ -122,7 +122,7 @@ def test_what_waits_beyond_its_deadline_is_told_so_and_never_computed(shades):
 
 
 def test_a_client_that_goes_frees_its_place_and_is_not_computed(shades):
-    with serving(shades.answerer, Limits(waiting=2, batch=1)) as server:
+    with serving(shades.predictor, Limits(waiting=2, batch=1)) as server:
         shades.hold()
         inside = server.later(shade(1))
         assert shades.begun.wait(10)
@@ -140,7 +140,7 @@ def test_a_client_that_goes_frees_its_place_and_is_not_computed(shades):
 
 
 def test_a_batch_that_fails_is_told_to_those_in_it_and_to_nobody_else(shades, caplog):
-    with serving(shades.answerer) as server:
+    with serving(shades.predictor) as server:
         shades.fails = True
         answer = server.post(shade(1))
         assert answer.status_code == 500
@@ -152,7 +152,7 @@ def test_a_batch_that_fails_is_told_to_those_in_it_and_to_nobody_else(shades, ca
 
 
 def test_a_client_that_goes_while_it_sends_leaves_nothing_behind(shades):
-    with serving(shades.answerer) as server:
+    with serving(shades.predictor) as server:
         with server.connect() as connection:
             connection.sendall(HEAD.format(1000).encode() + bytes(500))
             server.until(lambda: server.service._memory.held == 500)
@@ -169,7 +169,7 @@ def look(pixels):
 
 
 def test_attention_has_places_of_its_own(shades):
-    with serving(shades.answerer, look=look) as server:
+    with serving(shades.predictor, look=look) as server:
         shades.hold()
         answer = server.later(shade(1))
         assert shades.begun.wait(10)
@@ -191,7 +191,7 @@ def test_between_two_looks_a_batch_is_answered(shades):
         order.append("look")
         return look(pixels)
 
-    with serving(shades.answerer, Limits(batch=1), look=slow) as server:
+    with serving(shades.predictor, Limits(batch=1), look=slow) as server:
         shades.hold()
         first = server.later(shade(0))
         assert shades.begun.wait(10)

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from server_running import Shades, client, noise, received, serving, shade, tiny
 
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server import edge, reading, running
 from vitrail.deploy.server.limits import Limits
 
@@ -160,7 +160,7 @@ def test_a_head_that_does_not_come_is_given_up(server, monkeypatch):
 
 
 def test_bodies_that_are_held_take_only_so_much_memory_together():
-    with serving(Shades().answerer, Limits(body=1000)) as server:
+    with serving(Shades().predictor, Limits(body=1000)) as server:
         server.service._memory.most = 1500
         with server.connect() as first, server.connect() as second:
             for connection in (first, second):
@@ -224,7 +224,7 @@ def test_the_page_itself_may_ask(server):
 
 @pytest.fixture(scope="module")
 def guarded():
-    with serving(Shades().answerer, token="secret") as found:
+    with serving(Shades().predictor, token="secret") as found:
         yield found
 
 

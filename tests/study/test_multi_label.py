@@ -8,8 +8,8 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
-from vitrail.study.answers import Answers
 from vitrail.study.multi_label import THESE, MultiLabel, average_precisions, best_thresholds, worst_ranked
+from vitrail.study.predictions import Predictions
 
 
 def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():
@@ -60,13 +60,13 @@ def test_the_worst_ranked_are_those_whose_last_class_has_most_before_it():
     assert worst_ranked(true, probabilities) == [(4, 2), (2, 1), (1, 1)]
 
 
-def answers(true: np.ndarray, probabilities: np.ndarray) -> Answers:
+def predictions(true: np.ndarray, probabilities: np.ndarray) -> Predictions:
     items = [Item(f"{i}", np.zeros((4, 4), dtype=np.uint8), tuple(np.flatnonzero(row).tolist())) for i, row in enumerate(true)]
     classes, scores = (
         [f"c{i}" for i in range(true.shape[1])],
         {"map": 0.5, "top1": 0.25, "top5": 1.0, "loss": 0.1, "images": len(true)},
     )
-    return Answers(classes, "test", items, Preparation.standard((4, 4), 1), probabilities, scores)
+    return Predictions(classes, "test", items, Preparation.standard((4, 4), 1), probabilities, scores)
 
 
 TRUE = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
@@ -75,7 +75,7 @@ PROBABILITIES = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.6], [0.7, 0.8, 0.1], [0.
 
 def test_thresholds_of_other_images_are_applied_to_those_shown():
     other = np.array([[0, 1, 1], [1, 1, 1]]), np.array([[0.1, 0.25, 0.3], [0.8, 0.4, 0.4]])
-    made = MultiLabel(answers(TRUE, PROBABILITIES), other, "the validation images")
+    made = MultiLabel(predictions(TRUE, PROBABILITIES), other, "the validation images")
     assert made.thresholds.tolist() == [0.8, 0.25, 0.3]
     assert made.said.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
     assert made.images.tolist() == [2, 2, 0]
@@ -94,13 +94,13 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
 
 
 def test_thresholds_are_otherwise_the_best_for_the_images_shown():
-    made = MultiLabel(answers(TRUE, PROBABILITIES), None, THESE)
+    made = MultiLabel(predictions(TRUE, PROBABILITIES), None, THESE)
     assert made.thresholds.tolist() == best_thresholds(TRUE, PROBABILITIES).tolist()
     assert made.thresholds[2] == 0.5
 
 
 def test_the_sections_say_where_thresholds_are_from_and_draw_what_was_missed(tmp_path):
-    sections = list(MultiLabel(answers(TRUE, PROBABILITIES), None, THESE).sections(tmp_path))
+    sections = list(MultiLabel(predictions(TRUE, PROBABILITIES), None, THESE).sections(tmp_path))
     assert "the best F1 on these same images. That flatters precision, recall and F1." in sections[0]
     assert "1 of 1 images with a class that stands behind" in sections[-1]  # image 1, whose class 1 stands last
     assert {file.name for file in tmp_path.iterdir()} == {"calibration.png", "mistakes.png"}
@@ -108,7 +108,7 @@ def test_the_sections_say_where_thresholds_are_from_and_draw_what_was_missed(tmp
 
 def test_without_mistakes_there_is_no_sheet_of_them(tmp_path):
     sections = list(
-        MultiLabel(answers(TRUE, TRUE * 0.8 + 0.1), (TRUE, PROBABILITIES), "the validation images").sections(tmp_path)
+        MultiLabel(predictions(TRUE, TRUE * 0.8 + 0.1), (TRUE, PROBABILITIES), "the validation images").sections(tmp_path)
     )
     assert "flatters" not in sections[0]
     assert "No mistakes" in sections[-1]

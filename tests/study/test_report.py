@@ -14,9 +14,9 @@ from sklearn.metrics import classification_report
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.study.answers import Answers
-from vitrail.study.cost import cost
+from vitrail.models.cost import cost
 from vitrail.study.multi_label import THESE
+from vitrail.study.predictions import Predictions
 from vitrail.study.report import curves_caption, for_multi_label, write_report
 from vitrail.weights.reference import load_model
 
@@ -166,9 +166,9 @@ def test_the_page_of_several_labels_begins_with_average_precision(report):
 )
 def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(split, given, val, said):
     items = [Item("", Image.new("L", (8, 8)), (0,)), Item("", Image.new("L", (8, 8)), (1,))]
-    answers = Answers(["a", "b"], split, items, Preparation.standard((8, 8), 1), np.array([[0.9, 0.1], [0.2, 0.8]]), {})
+    predictions = Predictions(["a", "b"], split, items, Preparation.standard((8, 8), 1), np.array([[0.9, 0.1], [0.2, 0.8]]), {})
     validation = (np.eye(2), np.array([[0.7, 0.1], [0.2, 0.6]])) if given else None
-    made = for_multi_label(answers, {"train": [9, 9], "val": [val, 0]}, validation)
+    made = for_multi_label(predictions, {"train": [9, 9], "val": [val, 0]}, validation)
     assert made.chosen_on == said
     assert made.thresholds.tolist() == ([0.9, 0.8] if said == THESE else [0.7, 0.6])
 

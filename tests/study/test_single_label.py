@@ -5,16 +5,16 @@ import pytest
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
-from vitrail.study.answers import Answers
+from vitrail.study.predictions import Predictions
 from vitrail.study.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 
 
-def answers(labels, probabilities: np.ndarray, split: str = "test") -> Answers:
+def predictions(labels, probabilities: np.ndarray, split: str = "test") -> Predictions:
     items = [Item(f"{i}", np.zeros((4, 4), dtype=np.uint8), label) for i, label in enumerate(labels)]
     top1 = float((probabilities.argmax(axis=1) == labels).mean())
     scores = {"top1": top1, "top5": 1.0, "loss": 0.5, "images": len(items)}
     classes = [f"class {i}" for i in range(probabilities.shape[1])]
-    return Answers(classes, split, items, Preparation.standard((4, 4), 1), probabilities, scores)
+    return Predictions(classes, split, items, Preparation.standard((4, 4), 1), probabilities, scores)
 
 
 def one_hot(guesses, classes: int, sureness: float) -> np.ndarray:
@@ -35,7 +35,7 @@ def test_mistakes_come_from_the_surest_and_hits_from_the_least_sure():
 
 def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():
     labels = [0] * 81 + [1] * 182  # Newcombe's 81 of 263
-    made = dict(SingleLabel(answers(labels, one_hot([0] * 263, 6, 0.75))).cards())
+    made = dict(SingleLabel(predictions(labels, one_hot([0] * 263, 6, 0.75))).cards())
     assert made == {
         "30.80 %": "top-1 accuracy on 263 test images; 95 % interval 25.5 to 36.6 %; top-5 100.00 %",
         "0.500": "cross-entropy",
@@ -47,13 +47,13 @@ def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():
     ("split", "words"), [("val", "4 validation images"), ("all", "4 images"), ("train", "4 training images")]
 )
 def test_the_first_card_names_the_images(split, words):
-    (_, what), *_ = SingleLabel(answers([0, 1, 0, 1], one_hot([0, 1, 0, 1], 2, 0.9), split)).cards()
+    (_, what), *_ = SingleLabel(predictions([0, 1, 0, 1], one_hot([0, 1, 0, 1], 2, 0.9), split)).cards()
     assert what.startswith(f"top-1 accuracy on {words}; 95 % interval 51.0 to 100.0 %")
     assert "top-5" not in what
 
 
 def text_of(labels, guesses, classes, tmp_path) -> str:
-    return "".join(SingleLabel(answers(labels, one_hot(guesses, classes, 0.9))).sections(tmp_path))
+    return "".join(SingleLabel(predictions(labels, one_hot(guesses, classes, 0.9))).sections(tmp_path))
 
 
 @pytest.mark.parametrize(("guesses", "missing", "said"), [([0, 1], "mistakes", "No mistakes."), ([1, 0], "unsure", "No hits.")])
@@ -70,10 +70,10 @@ def test_the_captions_count_what_is_shown(tmp_path):
 
 
 def test_a_hit_is_shown_with_its_second_guess_and_a_mistake_with_the_truth(tmp_path, monkeypatch):
-    drawn, save = [], Answers.save_sheet
-    monkeypatch.setattr(Answers, "save_sheet", lambda *args, **kwargs: (drawn.append(args[2]), save(*args, **kwargs)))
+    drawn, save = [], Predictions.save_sheet
+    monkeypatch.setattr(Predictions, "save_sheet", lambda *args, **kwargs: (drawn.append(args[2]), save(*args, **kwargs)))
     probabilities = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
-    list(SingleLabel(answers([1, 2], probabilities)).sections(tmp_path))
+    list(SingleLabel(predictions([1, 2], probabilities)).sections(tmp_path))
     assert drawn == [{1: "class 0 (60 %)\nis class 2 (10 %)"}, {0: "class 1 (50 %)\nor class 2 (30 %)"}]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import vitrail
-from vitrail.study.cost import totals
+from vitrail.models.cost import totals
 from vitrail.study.speed import kept_for_gradients, measured
 
 TINY = {"image_size": 24, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}

@@ -17,7 +17,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.study.subjects import labelled_subjects, plain_subjects
+from vitrail.study.subjects import labelled_subjects
 
 DIGITS = {
     "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
@@ -167,14 +167,6 @@ def test_nothing_is_left_of_a_study_that_fails(run, pictures, tmp_path):
     (tmp_path / "taken" / "file").touch()
     with pytest.raises(ConfigError, match="exists"):
         vitrail.study_model(run.folder, pictures, tmp_path / "taken")
-
-
-def test_subjects_of_a_folder_of_images_and_of_one_image(pictures):
-    file = pictures / "red" / "0.png"
-    assert [item.name for item in plain_subjects(pictures / "red", 3).items] == ["0.png", "4.png", "7.png"]
-    assert [item.name for item in plain_subjects(file, 3).items] == ["0.png"]
-    assert plain_subjects(pictures, 3) is None
-    assert plain_subjects("digits", 3) is None
 
 
 def test_subjects_for_probes_are_of_different_splits(digits):

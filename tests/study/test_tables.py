@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.study.cost import cost
+from vitrail.models.cost import cost
 from vitrail.study.tables import Score, class_table, cost_table, count_table, duration, weakest
 
 

@@ -353,7 +353,7 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
     trainer = make_trainer(**{"training.epochs": 4})
     scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
-    monkeypatch.setattr("vitrail.training.evaluation.Evaluation.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.evaluation.Evaluation.scores", lambda self: next(scores))
     trainer.run()
     assert trainer.best["epoch"] == 2
 

@@ -224,7 +224,7 @@ def test_resuming_a_run_whose_classes_changed_is_refused(pictures, tiny, tmp_pat
     with pytest.raises(RuntimeError):
         api.train(data, tmp_path / "run", observer=Failing(1, RuntimeError("unforeseen")), **tiny)
     (data / "green").unlink()
-    with pytest.raises(api.DataError, match="2 classes"):
+    with pytest.raises(DataError, match="2 classes"):
         api.resume(tmp_path / "run")
 
 

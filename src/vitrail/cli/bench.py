@@ -45,7 +45,7 @@ def bench(
     json
         One JSON document: rows, and what is recommended.
     """
-    from vitrail import benching
+    from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import StageProgress
     from vitrail.study.comparison import columns
@@ -54,7 +54,7 @@ def bench(
     for number in (*(batch_sizes or ()), *(threads or ())):
         require_positive(**{"--batch-sizes, --threads": number})
     with StageProgress() as progress:
-        found = benching.bench(
+        found = api.bench(
             model,
             data,
             out,

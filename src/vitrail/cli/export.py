@@ -51,7 +51,7 @@ def export(
     json
         One JSON document: what is in export.json, and the folder.
     """
-    from vitrail import shipping
+    from vitrail import api
     from vitrail.checks import require_not_negative
     from vitrail.cli.progress import StageProgress
     from vitrail.deploy.merging import read_merging
@@ -59,7 +59,7 @@ def export(
     require_not_negative(**{"--max-drop": max_drop})
     counts = read_merging(merge)
     with StageProgress() as progress:
-        folder, figures = shipping.export(
+        folder, figures = api.export(
             model,
             out,
             to=to,

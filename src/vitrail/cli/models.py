@@ -38,8 +38,8 @@ def models(
     """
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
+    from vitrail.models.cost import totals
     from vitrail.models.registry import NAMES, model_config
-    from vitrail.study.cost import totals
     from vitrail.weights.reference import config_of
 
     require_positive(**{"--batch-size": batch_size})

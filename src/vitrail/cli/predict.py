@@ -43,11 +43,11 @@ def predict(
     json
         One JSON document: a list of images with their predictions, best first.
     """
-    from vitrail import api
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
+    from vitrail.deploy.predict import open_predictor, predict_each
     from vitrail.runtime.processes import open_processes
     from vitrail.weights.reference import open_model
 
@@ -56,11 +56,11 @@ def predict(
         with group.together():
             found = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
-            answerer = api.open_answerer(found, precision, engine=engine, images=len(files))
+            predictor = open_predictor(found, precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []
-            for answers in api.predict_each(answerer, group.part(files), top=top, batch_size=batch_size):
+            for answers in predict_each(predictor, group.part(files), top=top, batch_size=batch_size):
                 labelled += answers
                 progress.advance(len(answers) * group.count)
         answered = zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True)

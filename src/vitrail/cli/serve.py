@@ -55,7 +55,7 @@ def serve(
     max_mebibytes
         The size of a request.
     """
-    from vitrail import serving
+    from vitrail import api
     from vitrail.checks import require_at_most, require_not_negative, require_positive
     from vitrail.deploy.server.limits import Limits
 
@@ -67,7 +67,7 @@ def serve(
     require_positive(**{"--max-images": max_images, "--max-mebibytes": max_mebibytes})
     require_at_most("--max-images", max_images, queue)
     limits = Limits(body=max_mebibytes * MEBIBYTE, images=max_images, waiting=queue, batch=batch_size, deadline=deadline)
-    received = serving.serve(
+    received = api.serve(
         model,
         host=host,
         port=port,

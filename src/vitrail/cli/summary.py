@@ -19,7 +19,7 @@ def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, 
     json
         One JSON document: model, parameters, macs, layers.
     """
-    from vitrail.study.cost import cost
+    from vitrail.models.cost import cost
     from vitrail.weights.reference import config_of
 
     config = config_of(model)

@@ -45,7 +45,7 @@ def sweep(
     json
         One JSON document: the runs with their settings.
     """
-    from vitrail import sweeping
+    from vitrail import api
     from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings
     from vitrail.study.comparison import columns
@@ -57,7 +57,7 @@ def sweep(
         axes[name] = [*axes.get(name, []), *values]
     shared = dotted_settings(settings) | ({"start": start} if start is not None else {})
     with TrainingProgress() as progress:
-        found = sweeping.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **shared)
+        found = api.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **shared)
     if json:
         result_json(document(found))
     else:

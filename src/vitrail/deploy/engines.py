@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.deploy.answering import Answerer
 from vitrail.deploy.artefact import KEY, RUNS, Description, ExportPrecision
 from vitrail.deploy.measure import timed
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.runtime.device import quickest_precision
@@ -150,7 +150,7 @@ def _metadata_of_openvino(graph: Path) -> str | None:
     return str(model.get_rt_info(KEY).value) if model.has_rt_info(KEY) else None
 
 
-def answerer(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Answerer:
+def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
     """An exported graph as what answers.
 
     Args:
@@ -173,8 +173,8 @@ def answerer(graph: Path, engine: str, *, precision: ExportPrecision | None = No
 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
-) -> Answerer:
-    """As `answerer`, of a graph that has been asked what it is."""
+) -> Predictor:
+    """As `open_graph`, of a graph that has been asked what it is."""
     made = precision or about.precision
     try:
         session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
@@ -183,19 +183,19 @@ def _opened(
     except Exception as error:
         what = f"{engine} cannot run {graph.name}: {first_line(error)}"
         raise ModelFileError(what, where=graph, hint="export the model again, or take another --engine") from error
-    return as_answerer(session, about, f"{engine} {made}")
+    return as_predictor(session, about, f"{engine} {made}")
 
 
-def as_answerer(session: Session, about: Description, name: str) -> Answerer:
+def as_predictor(session: Session, about: Description, name: str) -> Predictor:
     """A session with what is known of its graph."""
 
     def logits(pixels: Tensor) -> Tensor:
         return torch.from_numpy(session(about.given(pixels).numpy())).float()
 
-    return Answerer(name, list(about.labels), about.multi_label, about.preparation, logits)
+    return Predictor(name, list(about.labels), about.multi_label, about.preparation, logits)
 
 
-def quickest(graph: Path, *, measure: bool = True) -> Answerer:
+def quickest(graph: Path, *, measure: bool = True) -> Predictor:
     """An exported graph in the quickest of the installed engines that read it, which is told on stderr.
 
     Args:

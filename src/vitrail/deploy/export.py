@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
-from vitrail.deploy.answering import Answerer
 from vitrail.deploy.artefact import ENGINE, GRAPHS, KEY, Description, Target
-from vitrail.deploy.engines import ENGINES, Session, as_answerer, onnx, openvino, openvino_session
+from vitrail.deploy.engines import ENGINES, Session, as_predictor, onnx, openvino, openvino_session
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
@@ -247,9 +247,9 @@ def require_possible(to: Target, precision: str) -> None:
 class Written:
     """A graph that was written and verified."""
 
-    answerer: Answerer
+    predictor: Predictor
     verified: Verified
-    floats: Answerer | None
+    floats: Predictor | None
     """The same graph before it was quantised, in the engine's quickest floats; None where it was not."""
 
 
@@ -274,12 +274,12 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     program = trace(network, c.channels, c.image_size, single.graph_multiple if about.any_size else None)
     kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
-    floats: Answerer | None = None
+    floats: Predictor | None = None
     if to == "openvino":
         graph = to_openvino(program)
         if int8:
             session = openvino_session(graph, "quickest", torch.get_num_threads())
-            floats, graph = as_answerer(session, about, "openvino floats"), quantise_openvino(graph, given, kept)
+            floats, graph = as_predictor(session, about, "openvino floats"), quantise_openvino(graph, given, kept)
         file = write_openvino(graph, about, folder)
     elif to == "onnx":
         file = write_onnx(to_onnx(program), about, folder)
@@ -289,4 +289,4 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
         file = write_torch(program, about, folder)
     session = session_of(file, to, about.precision)
     name = f"{ENGINE.get(to, 'torch')} {about.precision}"
-    return Written(as_answerer(session, about, name), verify(session, trained, about), floats)
+    return Written(as_predictor(session, about, name), verify(session, trained, about), floats)

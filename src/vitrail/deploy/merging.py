@@ -3,8 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.samples import Samples
+from vitrail.deploy.worth import points_lost, surely_lost
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
+from vitrail.runtime.device import quickest_precision
+from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel, fill
 
 STAGES = (3 / 12, 5 / 12, 7 / 12)
@@ -67,3 +74,47 @@ def read_merging(text: str) -> int | tuple[int, ...] | None:
         hint = "give patches per block, such as 8, or one number for each such as 0,0,0,24, or auto"
         raise ConfigError(f"--merge {text!r} is no number", where="--merge", hint=hint) from None
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+class TooMuchLostError(Exception):
+    """Of what was written with merging; less of it is tried next."""
+
+
+class MergingLimit:
+    """What merging may lose on some images.
+
+    Args:
+        trained: the model.
+        samples: the images.
+        max_drop: points that may be lost, of accuracy and of the mean probability of the right label.
+        observer: told how it goes.
+    """
+
+    def __init__(self, trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer):
+        self.trained, self.samples, self.max_drop, self.observer = trained, samples, max_drop, observer
+        self.precision = quickest_precision(torch.device("cpu"))
+        self.before = samples.asked(in_python(trained, self.precision), observer, "the model")
+
+    def strongest(self) -> tuple[int, ...]:
+        """The schedule that merges most within it, in Python."""
+        found = strongest(self.trained.config, self._allowed)
+        if not any(found):
+            self.observer.note(f"no merging loses less than {self.max_drop:g} points")
+        return found
+
+    def _allowed(self, counts: tuple[int, ...]) -> bool:
+        merged = in_python(merging(self.trained, counts), self.precision)
+        answers = self.samples.asked(merged, self.observer, f"merging {max(counts)} patches at a time")
+        return max(points_lost(self.before, answers)) <= self.max_drop
+
+    def require(self, predictor: Predictor) -> None:
+        """Refuse a graph that loses more, with all that was done to it.
+
+        Raises:
+            TooMuchLostError: it does.
+        """
+        answers = self.samples.asked(predictor, self.observer, predictor.name)
+        lost = surely_lost(*points_lost(self.before, answers), len(self.samples.pixels))
+        if lost > self.max_drop:
+            self.observer.note(f"{predictor.name} with merging loses {lost:.2f} points; it is tried with less of it")
+            raise TooMuchLostError

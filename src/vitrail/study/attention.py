@@ -4,14 +4,15 @@ Weights are computed for one layer at a time, beside the model's own fused kerne
 (B, rows, columns), a number per patch; registers and class tokens have none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, VitrailError
 from vitrail.study.captures import WEIGHTS, attends, capture, model_in
+from vitrail.weights.folder import TrainedModel
 
 Patch = tuple[int, int]
 """Row and column."""
@@ -224,6 +225,21 @@ def _answering(model: nn.Module) -> Any:
     if vit.training:
         raise ConfigError("maps are those of a model that answers", where="model", hint="call model.eval() first")
     return vit
+
+
+def look_of(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | None, str]:
+    """What tells where a model looks: one image's prepared pixels (1, C, H, W) to its `head_maps`; or why nothing can."""
+    model = trained.model.eval()
+
+    def look(pixels: Tensor) -> Tensor:
+        device = next(model.parameters()).device
+        return head_maps(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
+
+    try:
+        look(torch.zeros(1, trained.preparation.channels, *trained.preparation.image_size, dtype=torch.uint8))
+    except VitrailError as error:
+        return None, error.what
+    return look, ""
 
 
 def _on_patches(model: Any, looked: Tensor) -> Tensor:

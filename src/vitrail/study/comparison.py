@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,12 @@ class Compared:
             "macs": self.macs,
             "operations": self.operations,
         }
+
+
+def by_last_name(runs: list[Compared]) -> list[Compared]:
+    """Runs by the last names of their folders, where these differ; else they keep their whole paths."""
+    last = [Path(run.name).resolve().name for run in runs]
+    return [replace(run, name=name) for run, name in zip(runs, last, strict=True)] if len(set(last)) == len(runs) else runs
 
 
 def differences(runs: Sequence[Compared]) -> dict[str, list[Any]]:

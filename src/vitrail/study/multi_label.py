@@ -12,9 +12,9 @@ from sklearn.metrics import (
 )
 
 from vitrail.study import figures, page
-from vitrail.study.answers import SHEET, Answers
 from vitrail.study.calibration import BINS, calibration
 from vitrail.study.page import Markup
+from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
 
 
@@ -22,30 +22,30 @@ class MultiLabel:
     """Scores and sections of images that show any number of classes.
 
     Args:
-        answers: what the model says of the images shown.
+        predictions: what the model says of the images shown.
         validation: labels and probabilities (N, classes) of other images, to choose thresholds on; None for those shown.
         chosen_on: what to call the images that thresholds are chosen on.
     """
 
-    def __init__(self, answers: Answers, validation: tuple[np.ndarray, np.ndarray] | None, chosen_on: str):
-        self.answers, self.chosen_on = answers, chosen_on
-        self.true = np.zeros(answers.probabilities.shape, dtype=bool)
-        for image, item in enumerate(answers.items):
+    def __init__(self, predictions: Predictions, validation: tuple[np.ndarray, np.ndarray] | None, chosen_on: str):
+        self.predictions, self.chosen_on = predictions, chosen_on
+        self.true = np.zeros(predictions.probabilities.shape, dtype=bool)
+        for image, item in enumerate(predictions.items):
             self.true[image, list(item.labels)] = True
-        self.thresholds = best_thresholds(*(validation or (self.true, answers.probabilities)))
-        self.said = answers.probabilities >= self.thresholds
+        self.thresholds = best_thresholds(*(validation or (self.true, predictions.probabilities)))
+        self.said = predictions.probabilities >= self.thresholds
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(self.true, self.said, zero_division=0)
 
     @property
     def text(self) -> str:
         """scikit-learn's table of the classes, at their thresholds."""
-        return classification_report(self.true, self.said, target_names=self.answers.classes, digits=4, zero_division=0)
+        return classification_report(self.true, self.said, target_names=self.predictions.classes, digits=4, zero_division=0)
 
     def cards(self) -> Iterator[tuple[str, str]]:
         """The numbers to begin with."""
-        scores, shown = self.answers.scores, self.images > 0
+        scores, shown = self.predictions.scores, self.images > 0
         first = f"the surest class is right on {100 * scores['top1']:.1f} %"
-        yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.answers.images}; {first}"
+        yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.predictions.images}; {first}"
         yield f"{100 * self.f1[shown].mean() if shown.any() else 0:.1f} %", f"mean F1, thresholds from {self.chosen_on}"
         yield f"{scores['loss']:.3f}", "binary cross-entropy"
 
@@ -64,7 +64,7 @@ class MultiLabel:
             Score("precision", where_shown(self.precision)),
             Score("recall", where_shown(self.recall)),
             Score("F1", where_shown(self.f1)),
-            Score("average precision", average_precisions(self.true, self.answers.probabilities)),
+            Score("average precision", average_precisions(self.true, self.predictions.probabilities)),
         ]
         how = f"A class is said from its threshold on: the probability of the best F1 on {self.chosen_on}."
         if self.chosen_on == THESE:
@@ -72,11 +72,11 @@ class MultiLabel:
         return page.section(
             "Classes",
             page.paragraph(how),
-            class_table(self.answers.classes, self.images, scores),
+            class_table(self.predictions.classes, self.images, scores),
         )
 
     def _calibration(self, file: Path) -> Markup:
-        made = calibration(self.answers.probabilities.ravel(), self.true.ravel())
+        made = calibration(self.predictions.probabilities.ravel(), self.true.ravel())
         figures.save(figures.reliability(made, "probability of a class, %", "images that show it, %"), file)
         caption = (
             f"All classes of all images, in {BINS} steps of probability: a bar is the share that is there, the dot on it their "
@@ -86,15 +86,15 @@ class MultiLabel:
         return page.section("Calibration", page.picture(file, "Reliability diagram", caption))
 
     def _worst_ranked(self, file: Path) -> Markup:
-        answers = self.answers
-        found = worst_ranked(self.true, answers.probabilities)
+        predictions = self.predictions
+        found = worst_ranked(self.true, predictions.probabilities)
         if not found:
             return page.section("Worst misses", page.paragraph("No mistakes: every class shown stands before all others."))
         captions = {}
         for image, index in found[:SHEET]:
-            first = int(np.where(self.true[image], -1, answers.probabilities[image]).argmax())
-            captions[image] = f"is {answers.said(image, index)}\nnot {answers.said(image, first)}"
-        answers.save_sheet(file, captions, right=False)
+            first = int(np.where(self.true[image], -1, predictions.probabilities[image]).argmax())
+            captions[image] = f"is {predictions.said(image, index)}\nnot {predictions.said(image, first)}"
+        predictions.save_sheet(file, captions, right=False)
         caption = (
             f"{len(captions)} of {len(found):,} images with a class that stands behind one they do not show, first where it "
             "stands farthest back: that class and its probability; below, the surest of those that are not there."

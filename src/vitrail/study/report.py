@@ -10,10 +10,10 @@ import yaml
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.files import write_text
+from vitrail.models.cost import Cost
 from vitrail.study import figures, page
-from vitrail.study.answers import Answers
-from vitrail.study.cost import Cost
 from vitrail.study.multi_label import THESE, MultiLabel
+from vitrail.study.predictions import Predictions
 from vitrail.study.single_label import SingleLabel
 from vitrail.study.tables import cost_table, count_table, duration
 
@@ -61,8 +61,8 @@ def write_report(
     """
     plots = folder / "plots"
     plots.mkdir(exist_ok=True)
-    answers = Answers(classes, split, items, preparation, probabilities, scores)
-    part = for_multi_label(answers, counts, validation) if answers.multi_label else SingleLabel(answers)
+    predictions = Predictions(classes, split, items, preparation, probabilities, scores)
+    part = for_multi_label(predictions, counts, validation) if predictions.multi_label else SingleLabel(predictions)
     write_text(folder / "classification_report.txt", part.text)
     figures.save(figures.curves(rows, kept), plots / "curves.png")
     seconds = sum(row["seconds"] for row in rows)
@@ -78,7 +78,7 @@ def write_report(
         page.section("Training", page.picture(plots / "curves.png", "Curves of training", curves_caption(settings, rows))),
         *part.sections(plots),
         page.section("Cost", cost_table(cost), page.note(_speed(rows))),
-        page.section("Data", count_table(classes, counts, counted="labels" if answers.multi_label else "images")),
+        page.section("Data", count_table(classes, counts, counted="labels" if predictions.multi_label else "images")),
         page.section(
             "Settings",
             page.folded("config.yaml", page.verbatim(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))),
@@ -90,12 +90,12 @@ def write_report(
 
 
 def for_multi_label(
-    answers: Answers, counts: dict[str, list[int]], validation: tuple[np.ndarray, np.ndarray] | None
+    predictions: Predictions, counts: dict[str, list[int]], validation: tuple[np.ndarray, np.ndarray] | None
 ) -> MultiLabel:
     """Thresholds come from the validation images, or from those that stood in for them, unless these are the ones shown."""
-    if validation is None or answers.split == "val":
-        return MultiLabel(answers, None, THESE)
-    return MultiLabel(answers, validation, "the validation images" if any(counts["val"]) else "the training images")
+    if validation is None or predictions.split == "val":
+        return MultiLabel(predictions, None, THESE)
+    return MultiLabel(predictions, validation, "the validation images" if any(counts["val"]) else "the training images")
 
 
 def _about(settings: dict[str, Any], environment: dict[str, Any]) -> Iterator[str]:

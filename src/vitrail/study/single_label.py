@@ -7,9 +7,9 @@ import numpy as np
 from sklearn.metrics import classification_report, confusion_matrix, precision_recall_fscore_support
 
 from vitrail.study import figures, page
-from vitrail.study.answers import SHEET, Answers
 from vitrail.study.calibration import BINS, calibration, wilson_interval
 from vitrail.study.page import Markup, Number
+from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
 
 PAIRS = 10
@@ -20,28 +20,28 @@ SCANTY = 200
 class SingleLabel:
     """Scores and sections of images that show one class each."""
 
-    def __init__(self, answers: Answers):
-        self.answers = answers
-        self.labels = np.array([item.label for item in answers.items])
-        self.guesses = answers.probabilities.argmax(axis=1)
-        self.sureness = answers.probabilities.max(axis=1)
+    def __init__(self, predictions: Predictions):
+        self.predictions = predictions
+        self.labels = np.array([item.label for item in predictions.items])
+        self.guesses = predictions.probabilities.argmax(axis=1)
+        self.sureness = predictions.probabilities.max(axis=1)
         self.right = self.guesses == self.labels
         self.calibration = calibration(self.sureness, self.right)
 
     @property
     def text(self) -> str:
         """scikit-learn's table of the classes."""
-        names = self.answers.classes
+        names = self.predictions.classes
         return classification_report(
             self.labels, self.guesses, labels=range(len(names)), target_names=names, digits=4, zero_division=0
         )
 
     def cards(self) -> Iterator[tuple[str, str]]:
         """The numbers to begin with."""
-        scores = self.answers.scores
+        scores = self.predictions.scores
         low, high = wilson_interval(int(self.right.sum()), len(self.right))
-        what = f"top-1 accuracy on {self.answers.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
-        if len(self.answers.classes) > 5:
+        what = f"top-1 accuracy on {self.predictions.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+        if len(self.predictions.classes) > 5:
             what += f"; top-5 {100 * scores['top5']:.2f} %"
         yield f"{100 * scores['top1']:.2f} %", what
         yield f"{scores['loss']:.3f}", "cross-entropy"
@@ -56,7 +56,7 @@ class SingleLabel:
         yield self._unsure(plots / "unsure.png")
 
     def _confusion(self, file: Path) -> Markup:
-        names, contents = self.answers.classes, []
+        names, contents = self.predictions.classes, []
         matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
         if len(names) <= max(SCANTY, len(self.labels)):  # else there is next to nothing in it
             figures.save(figures.confusion(matrix, names), file)
@@ -76,7 +76,7 @@ class SingleLabel:
         return page.section("Confusion", *(contents or [page.paragraph("No class is taken for another.")]))
 
     def _per_class(self) -> Markup:
-        names = self.answers.classes
+        names = self.predictions.classes
         precision, recall, f1, images = precision_recall_fscore_support(
             self.labels, self.guesses, labels=range(len(names)), zero_division=0
         )
@@ -96,14 +96,14 @@ class SingleLabel:
         )
 
     def _mistakes(self, file: Path) -> Markup:
-        answers, wrong = self.answers, int((~self.right).sum())
+        predictions, wrong = self.predictions, int((~self.right).sum())
         if not wrong:
             return page.section("Surest mistakes", page.paragraph("No mistakes."))
         captions = {
-            image: f"{answers.said(image, self.guesses[image])}\nis {answers.said(image, self.labels[image])}"
+            image: f"{predictions.said(image, self.guesses[image])}\nis {predictions.said(image, self.labels[image])}"
             for image in surest_mistakes(self.right, self.sureness)[:SHEET]
         }
-        answers.save_sheet(file, captions, right=False)
+        predictions.save_sheet(file, captions, right=False)
         caption = (
             f"{len(captions)} of {wrong:,} mistake{'s' if wrong > 1 else ''}, the surest first: above, the guess and its "
             "probability; below, what it is and the probability that this was given."
@@ -111,14 +111,15 @@ class SingleLabel:
         return page.section("Surest mistakes", page.picture(file, "Surest mistakes", caption))
 
     def _unsure(self, file: Path) -> Markup:
-        answers, hits = self.answers, int(self.right.sum())
+        predictions, hits = self.predictions, int(self.right.sum())
         if not hits:
             return page.section("Least sure hits", page.paragraph("No hits."))
         captions = {
-            image: f"{answers.said(image, self.guesses[image])}\nor {answers.said(image, _second(answers.probabilities[image]))}"
+            image: f"{predictions.said(image, self.guesses[image])}\nor {predictions.said(image, second)}"
             for image in least_sure_hits(self.right, self.sureness)[:SHEET]
+            for second in [_second(predictions.probabilities[image])]
         }
-        answers.save_sheet(file, captions, right=True)
+        predictions.save_sheet(file, captions, right=True)
         caption = (
             f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the right guess, the second best."
         )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
+from vitrail.models.cost import totals
 from vitrail.models.inference import for_inference
-from vitrail.study.cost import totals
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,18 @@ from vitrail.data.order import spread
 from vitrail.errors import DataError
 from vitrail.files import write_json, write_text
 from vitrail.models.base import Model
+from vitrail.models.cost import cost
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import quickest_precision
+from vitrail.runtime.observer import Observer
 from vitrail.study import figures, occlusion, page, pictures, probes
-from vitrail.study.answers import Answers
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
 from vitrail.study.captures import attends, require_capturable
-from vitrail.study.cost import cost
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
 from vitrail.study.multi_label import THESE, MultiLabel
 from vitrail.study.page import Markup, Number
+from vitrail.study.predictions import Predictions
 from vitrail.study.single_label import SingleLabel
 from vitrail.study.speed import measured
 from vitrail.study.subjects import Subjects
@@ -49,7 +50,6 @@ ORDERS = {
     "most relevant first": ("relevance", 1),
 }
 """In which patches are taken away: by which map, from its highest or its lowest."""
-Begin = Callable[[str, int], None]
 
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
 RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
@@ -115,12 +115,11 @@ def write_study(
     folder: Path,
     trained: TrainedModel,
     subjects: Subjects,
-    answers: Answers | None,
+    predictions: Predictions | None,
+    observer: Observer,
     *,
     title: str,
     attention: Look = LAST,
-    begin: Begin = lambda what, images: None,
-    advance: Callable[[int], None] = lambda images: None,
 ) -> dict[str, Any]:
     """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
 
@@ -128,17 +127,16 @@ def write_study(
         folder: exists.
         trained: the model.
         subjects: the images.
-        answers: what the model says of them; None of a model that gives vectors.
+        predictions: what the model says of them; None of a model that gives vectors.
+        observer: told of every pass over so many images.
         title: of the page.
         attention: the layer, head and query of the first map.
-        begin: told of every pass over so many images.
-        advance: told of the images that are done.
 
     Raises:
         ConfigError: a model that `capture` refuses.
         DataError: an image that cannot be read.
     """
-    study = _Study(folder, trained, subjects, answers, attention, begin, advance)
+    study = _Study(folder, trained, subjects, predictions, observer, attention)
     write_text(folder / "report.html", page.page(title, list(study.sections())))
     maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
     with (folder / "maps.npz").open("wb") as file:
@@ -155,13 +153,12 @@ class _Study:
         folder: Path,
         trained: TrainedModel,
         subjects: Subjects,
-        answers: Answers | None,
+        predictions: Predictions | None,
+        observer: Observer,
         attention: Look,
-        begin: Begin,
-        advance: Callable[[int], None],
     ):
-        self.folder, self.subjects, self.answers, self.attention = folder, subjects, answers, attention
-        self.begin, self.advance = begin, advance
+        self.folder, self.subjects, self.predictions, self.attention = folder, subjects, predictions, attention
+        self.begin, self.advance = observer.begin, observer.advance
         self.model, self.preparation = trained.model.eval(), trained.preparation
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
@@ -173,16 +170,16 @@ class _Study:
 
     def sections(self) -> Iterator[Markup]:
         """Everything, in the order of the page."""
-        answers, part = self.answers, None
-        if answers is not None and self.subjects.labelled:
-            part = MultiLabel(answers, None, THESE) if answers.multi_label else SingleLabel(answers)
-            self.numbers["scores"] = answers.scores
+        predictions, part = self.predictions, None
+        if predictions is not None and self.subjects.labelled:
+            part = MultiLabel(predictions, None, THESE) if predictions.multi_label else SingleLabel(predictions)
+            self.numbers["scores"] = predictions.scores
         yield page.cards([*(part.cards() if part else ()), *self._size()])
         if self.attends:
             yield self._where_it_looks()
             yield self._heads()
-            if answers is not None:
-                yield self._occlusion(answers)
+            if predictions is not None:
+                yield self._occlusion(predictions)
             yield self._distances()
             yield self._positions()
         yield self._filters()
@@ -222,7 +219,7 @@ class _Study:
 
     def _where_it_looks(self) -> Markup:
         made: Maps = {"attention": self.attention.map, "rollout": rollout_map}
-        if self.answers is not None:
+        if self.predictions is not None:
             made["relevance"] = relevance_map
         for name, method in made.items():
             batches = self._batches(self.pixels, name)
@@ -243,13 +240,13 @@ class _Study:
         return page.section("Where it looks", self._picture(pictures.sheet(rows, head, captions), "maps", "Maps", caption))
 
     def _caption(self, number: int) -> str:
-        answers, item = self.answers, self.subjects.items[number]
-        if answers is None:
+        predictions, item = self.predictions, self.subjects.items[number]
+        if predictions is None:
             return figures.short(Path(item.name).name, 30)
-        guess = answers.said(number, int(answers.probabilities[number].argmax()))
-        if not self.subjects.labelled or answers.multi_label or item.label == answers.probabilities[number].argmax():
+        guess = predictions.said(number, int(predictions.probabilities[number].argmax()))
+        if not self.subjects.labelled or predictions.multi_label or item.label == predictions.probabilities[number].argmax():
             return guess
-        return f"{guess}\nis {figures.short(answers.classes[item.labels[0]])}"
+        return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
 
     def _heads(self) -> Markup:
         image = self.preparation.normalize(self.pixels[:1].to(self.device))
@@ -257,9 +254,9 @@ class _Study:
         self.maps["heads"] = found
         return page.section("Heads", self._picture(pictures.heads(found.numpy()), "heads", "Maps of all heads", HEADS))
 
-    def _occlusion(self, answers: Answers) -> Markup:
-        guesses = torch.from_numpy(answers.probabilities.argmax(axis=1))
-        by_label = self.subjects.labelled and not answers.multi_label
+    def _occlusion(self, predictions: Predictions) -> Markup:
+        guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
+        by_label = self.subjects.labelled and not predictions.multi_label
         followed = torch.tensor([item.label for item in self.subjects.items]) if by_label else guesses
         chance = torch.rand(self.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
         scores, (first, *between, last) = {**self.maps, "random": chance}, occlusion.SHARES
@@ -273,7 +270,7 @@ class _Study:
                 images = self.preparation.normalize(part.to(self.device))
                 by, labels = by.to(self.device), labels.to(self.device)
                 found = occlusion.deletion(
-                    network, images, by, labels, shares=shares, multi_label=answers.multi_label, on_pass=self.advance
+                    network, images, by, labels, shares=shares, multi_label=predictions.multi_label, on_pass=self.advance
                 )
                 parts.append(torch.stack([answer.double().cpu() for answer in found]))
             right, probability = torch.cat(parts, dim=2)

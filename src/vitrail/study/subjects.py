@@ -1,14 +1,13 @@
 """The images of a study: which of some data are looked at, and which teach and try probes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vitrail.data.decode import Source
-from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import ImageData, Item, count_classes
-from vitrail.data.order import pick_items, shuffled, spread
-from vitrail.errors import DataError
-from vitrail.files import path_of
+from vitrail.data.order import pick_items, shuffled
+from vitrail.data.unlabelled import unlabelled, unlabelled_items
+from vitrail.errors import ConfigError, DataError
 from vitrail.weights.folder import TrainedModel
 
 KNOWN, ASKED = 1000, 500
@@ -41,17 +40,18 @@ class Subjects:
     unprobed: str = ""
 
 
-def plain_subjects(data: str | Path, count: int, multi_label: bool = False) -> Subjects | None:
-    """``count`` images without labels, evenly out of a file or a folder of them; None where the data is of another kind."""
-    path = path_of(data)
-    if path.is_dir():
-        if (path / TABLE).is_file() or has_class_folders(path):
-            return None
-        files = images_below(path)
-    else:
-        files = [path] if path.is_file() and is_image(path) else []
-    chosen = [files[i] for i in spread(len(files), count)]
-    return Subjects([unlabelled(file.name, file, multi_label) for file in chosen]) if files else None
+def subjects_of(
+    trained: TrainedModel, data: str | Path | None, opened: Callable[[], tuple[ImageData, bool]], split: str | None, count: int
+) -> tuple[str, Subjects]:
+    """Where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
+    plain = unlabelled_items(data, count, trained.multi_label) if data is not None else []
+    if plain and split is not None:
+        raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
+    if plain:
+        return str(data), Subjects(plain)
+    source, own_splits = opened()
+    chosen = split or (source.evaluation_split if own_splits else "all")
+    return source.source, labelled_subjects(trained, source, chosen, count)
 
 
 def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
@@ -65,11 +65,6 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
     return Subjects(items, split, not why, why, known, asked, unprobed)
-
-
-def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
-    """An item whose label means nothing, and is of the kind that the model gives."""
-    return Item(name, image, () if multi_label else 0)
 
 
 def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:

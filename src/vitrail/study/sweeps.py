@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.study import figures, page
 from vitrail.study.comparison import Compared, curves, run_table, shown
@@ -73,6 +74,18 @@ def combinations(runs: Runs) -> list[Combination]:
         without_seed = {name: value for name, value in values.items() if name != SEED}
         found.setdefault(repr(without_seed), Combination(without_seed, [])).runs.append(run)
     return list(found.values())
+
+
+def score_axis(against: str | None, axes: Mapping[str, Sequence[Any]], dotted_name: Callable[[str], str]) -> str | None:
+    """What a picture has scores against, by its dotted name; refuses what it cannot."""
+    if against in (None, OPERATIONS):
+        return against
+    dotted = dotted_name(str(against))
+    numbers = [n for n, values in axes.items() if n != SEED and all(type(value) in (int, float) for value in values)]
+    if dotted not in numbers:
+        known = ", ".join([OPERATIONS, *numbers])
+        raise ConfigError(f"nothing in the sweep varies {against!r} by numbers", where="against", hint=f"known: {known}")
+    return dotted
 
 
 def table(found: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vitrail.models.cost import Cost
 from vitrail.study import page
-from vitrail.study.cost import Cost
 from vitrail.study.page import Markup, Number
 
 OPEN_CLASSES = 40

@@ -29,10 +29,10 @@ from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.output import name_of
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.tasks.evaluation import Evaluation, answering, evaluate_batches
 from vitrail.training import parallel
 from vitrail.training.adapters import merge, save_adapter
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
-from vitrail.training.evaluation import Evaluation, answering, evaluate_batches
 from vitrail.training.learner import Learner
 from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
 from vitrail.training.run_folder import RunFolder

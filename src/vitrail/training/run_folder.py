@@ -14,7 +14,8 @@ from typing import Any
 
 from vitrail.data import sources
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
-from vitrail.files import locked, recover_folder, whole_folder, write_json, write_text
+from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
+from vitrail.models.cost import totals
 from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
@@ -178,6 +179,14 @@ class RunFolder:
         found: dict[str, Any] = read_json(self.path / STATUS)
         return found
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the run, as `vitrail.study.comparison.Compared` has it."""
+        settings, standing = self.settings, self.standing
+        parameters, macs = totals(settings.model.config)
+        found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
+        return {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows, **found}
+
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
         if self.writes:
@@ -203,3 +212,21 @@ class RunFolder:
 def is_run(path: Path) -> bool:
     """Whether a folder was written by a run."""
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
+
+
+def open_for(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model."""
+    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
+    if data is None:
+        if run is None:
+            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
+        data = run.settings.data.source
+    source = sources.open_data(data)
+    if run is None or not _same(source.source, run.settings.data.source):
+        return source, source.has_splits
+    return sources.open_data(data, assignment=run.assignment), True
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two sources that data was opened from are one, also through a link."""
+    return a == b or Path(a).resolve() == Path(b).resolve()

@@ -74,15 +74,15 @@ def _operations(app: FastAPI, service: Service) -> None:
     @app.get("/model", response_model=schema.Model, responses=refusals(), summary="What answers")
     async def model() -> Response:
         """The model's labels, how images are prepared for it, and the limits of a request."""
-        answerer, limits = service.answerer, service.limits
+        predictor, limits = service.predictor, service.limits
         return JSONResponse(
             {
                 "name": service.name,
-                "engine": answerer.name,
-                "labels": answerer.labels,
-                "multi_label": answerer.multi_label,
+                "engine": predictor.name,
+                "labels": predictor.labels,
+                "multi_label": predictor.multi_label,
                 "attention": service.sees,
-                "preparation": answerer.preparation.model_dump(mode="json"),
+                "preparation": predictor.preparation.model_dump(mode="json"),
                 "limits": {"body": limits.body, "images": limits.images, "deadline": limits.deadline},
             }
         )

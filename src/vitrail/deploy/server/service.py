@@ -14,7 +14,7 @@ from starlette.requests import Request
 from torch import Tensor
 
 from vitrail.data.preparation import to_pixels
-from vitrail.deploy.answering import Answerer, Labels
+from vitrail.deploy.predictor import Labels, Predictor
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import ProblemError, busy, shutting_down
@@ -40,15 +40,15 @@ class Service:
     """A model that answers many at a time.
 
     Args:
-        answerer: what answers; asked by one thread.
+        predictor: what answers; asked by one thread.
         name: what the model is called.
         limits: what is taken on.
         look: computes attention, in the same thread; None where the model's cannot be seen.
         unseen: why not, then.
     """
 
-    def __init__(self, answerer: Answerer, name: str, limits: Limits, look: Look | None = None, unseen: str = ""):
-        self.answerer, self.name, self.limits, self._look, self._unseen = answerer, name, limits, look, unseen
+    def __init__(self, predictor: Predictor, name: str, limits: Limits, look: Look | None = None, unseen: str = ""):
+        self.predictor, self.name, self.limits, self._look, self._unseen = predictor, name, limits, look, unseen
         self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
         self._worker = Worker()
         self._images: Queue[tuple[np.ndarray, int], Labels] = self._worker.queue(
@@ -73,11 +73,11 @@ class Service:
 
     def start(self) -> None:
         """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work."""
-        preparation = self.answerer.preparation
+        preparation = self.predictor.preparation
         pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
         for size in (*sizes(self.limits.batch), self.limits.batch):
             begin = time.monotonic()
-            self.answerer.best(pixels[:size], 1)
+            self.predictor.best(pixels[:size], 1)
             self._images.pace = (time.monotonic() - begin) / size
         self._worker.start()
 
@@ -158,17 +158,17 @@ class Service:
         return cast(list[D], made)
 
     def _pixels(self, content: bytes) -> np.ndarray:
-        return self.answerer.preparation.pixels(content)
+        return self.predictor.preparation.pixels(content)
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
-        picture, seen = self.answerer.preparation.framed(content)
+        picture, seen = self.predictor.preparation.framed(content)
         return to_pixels(picture), list(seen)
 
     def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Labels]:
         """Labels of a batch, as many for each as it asks for."""
         pixels = torch.from_numpy(np.stack([each for each, _ in images]))
-        best = self.answerer.best(pixels, max(top for _, top in images))
+        best = self.predictor.best(pixels, max(top for _, top in images))
         return [labels[:top] for labels, (_, top) in zip(best, images, strict=True)]
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:

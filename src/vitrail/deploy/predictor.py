@@ -6,19 +6,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitrail.data.items import Item
+from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.evaluation import Evaluation, evaluate_batches
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labelled
 
+OnBatch = Callable[[int], None]
 Labels = list[tuple[str, float]]
 """Labels with their probabilities, best first."""
 
 
 @dataclass(frozen=True)
-class Answerer(Labelled):
+class Predictor(Labelled):
     """A model that only answers, in Python or behind an engine."""
 
     name: str
@@ -49,10 +55,22 @@ class Answerer(Labelled):
             for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
+    def dataset(self, items: list[Item]) -> ImageDataset:
+        """Items of its own labels, as it takes them."""
+        return ImageDataset(items, self.preparation, classes=len(self.labels), multi_label=self.multi_label)
+
+    def evaluate(
+        self, items: list[Item], *, batch_size: int, workers: int = 0, on_batch: OnBatch | None = None, group: Processes = ALONE
+    ) -> Evaluation:
+        """What it says of items of its own labels; `vitrail.evaluate` describes the arguments."""
+        loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+        with kept_memory():
+            return evaluate_batches(self.logits, loader, on_batch=on_batch, group=group)
+
 
 def in_python(
     trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, packed: bool = True
-) -> Answerer:
+) -> Predictor:
     """A trained model as it is. Laying its matrices out anew (``packed``) does not pay for a handful of images.
 
     Raises:
@@ -67,7 +85,7 @@ def in_python(
         answers: Tensor = network(trained.preparation.normalize(pixels.to(device)))
         return answers.float().cpu()
 
-    return Answerer(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits)
+    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits)
 
 
 def require_classes(model: Labelled) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
-from vitrail.training.evaluation import Evaluation, answering, evaluate_batches
+from vitrail.tasks.evaluation import Evaluation, answering, evaluate_batches
 
 LOGITS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
 LABELS = torch.tensor([[1.0, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 1]])

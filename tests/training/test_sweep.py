@@ -7,11 +7,10 @@ import signal
 
 import pytest
 
-from vitrail import api
+from vitrail import api, sweep
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
-from vitrail.sweeping import sweep
 
 OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
 

@@ -6,18 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from vitrail import api
-from vitrail.deploy.answering import Answerer
 from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.limits import Limits
-from vitrail.errors import ConfigError, VitrailError
+from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.runtime.device import Precision
 from vitrail.runtime.output import name_of
-from vitrail.study.attention import head_maps
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -28,11 +24,14 @@ TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 DEFAULTS = Limits()
+LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
+"""Gives what tells where a model looks; or why nothing can."""
 
 
 def serve(
     model: str | Path,
     *,
+    look_of: LookOf,
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
@@ -45,10 +44,11 @@ def serve(
 
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or an exported model.
+        look_of: gives what tells where the model looks.
         host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
         token_file: holds the token; that of the environment's ``VITRAIL_TOKEN`` by default.
-        precision, engine: as in `vitrail.api.open_answerer`.
+        precision, engine: as in `open_predictor`.
         limits: what the server takes on.
         on_start: told the address, once it listens.
 
@@ -68,8 +68,8 @@ def serve(
     token = _token(token_file)
     with running.listen(host, port) as bound:
         _require_token(bound, token, running.is_loopback(bound))
-        answerer, look, unseen = _opened(model, precision, engine)
-        service = Service(answerer, name_of(str(model)), limits, look, unseen)
+        predictor, look, unseen = _opened(look_of, model, precision, engine)
+        service = Service(predictor, name_of(str(model)), limits, look, unseen)
         address = running.address(bound)
         return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
 
@@ -92,24 +92,9 @@ def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> N
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
 
-def _opened(model: str | Path, precision: Precision | None, engine: str) -> "tuple[Answerer, Look | None, str]":
+def _opened(look_of: LookOf, model: str | Path, precision: Precision | None, engine: str) -> "tuple[Predictor, Look | None, str]":
     """What answers, what tells where it looks, and why nothing does if nothing does."""
     if graph_of(model) is not None:
-        return api.open_answerer(model, precision, engine=engine), None, "an exported model keeps its attention to itself"
+        return open_predictor(model, precision, engine=engine), None, "an exported model keeps its attention to itself"
     trained = open_model(model)
-    return api.open_answerer(trained, precision, engine=engine), *_look_of(trained)
-
-
-def _look_of(trained: TrainedModel) -> "tuple[Look | None, str]":
-    """What tells where a model looks; or why nothing can."""
-    model = trained.model.eval()
-
-    def look(pixels: Tensor) -> Tensor:
-        device = next(model.parameters()).device
-        return head_maps(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
-
-    try:
-        look(torch.zeros(1, trained.preparation.channels, *trained.preparation.image_size, dtype=torch.uint8))
-    except VitrailError as error:
-        return None, error.what
-    return look, ""
+    return open_predictor(trained, precision, engine=engine), *look_of(trained)

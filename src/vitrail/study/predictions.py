@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study import figures
+from vitrail.study.subjects import Subjects
+from vitrail.tasks.evaluation import Evaluation
+from vitrail.weights.folder import TrainedModel
 
 SHEET = 24
 """Pictures on a sheet."""
@@ -15,7 +19,7 @@ SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all
 
 
 @dataclass(frozen=True)
-class Answers:
+class Predictions:
     """The images of a split, in their order, with what the model says of them and how right that is."""
 
     classes: list[str]
@@ -25,6 +29,12 @@ class Answers:
     probabilities: np.ndarray
     """(N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
+
+    @classmethod
+    def of(cls, trained: TrainedModel, subjects: Subjects, result: Evaluation) -> Self:
+        """What a model says of the images of a study."""
+        chances = result.probabilities.numpy()
+        return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
 
     @property
     def images(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from deploy.small import pixels_for, small_model
-from vitrail.deploy.answering import in_python
+from vitrail.deploy.predictor import in_python
 
 
 @torch.no_grad()
@@ -14,7 +14,7 @@ def test_pixels_are_normalised_and_probabilities_are_a_softmax_or_a_sigmoid_each
     trained.preparation = trained.preparation.changed(mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     pixels = pixels_for(trained, 3)
     images = (pixels / 255 - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)) / torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
-    logits, answerer = trained.model(images), in_python(trained)
-    torch.testing.assert_close(answerer.probabilities(pixels), logits.softmax(dim=1), atol=1e-4, rtol=1e-4)
-    several = replace(answerer, multi_label=True).probabilities(pixels)
+    logits, predictor = trained.model(images), in_python(trained)
+    torch.testing.assert_close(predictor.probabilities(pixels), logits.softmax(dim=1), atol=1e-4, rtol=1e-4)
+    several = replace(predictor, multi_label=True).probabilities(pixels)
     torch.testing.assert_close(several, 1 / (1 + (-logits).exp()), atol=1e-4, rtol=1e-4)

@@ -10,21 +10,19 @@ from typing import Any, cast
 
 import torch
 
-from vitrail.deploy.answering import Answerer, in_python
 from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
-from vitrail.deploy.engines import answerer, description_in
+from vitrail.deploy.engines import description_in, open_graph
 from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import timed
+from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
+from vitrail.deploy.worth import certainty, surely_lost
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.files import path_of, whole_folder, write_json
 from vitrail.runtime.device import Precision, quickest_precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.output import name_of, require_free
-from vitrail.shipping import SampleSets, certainty, samples_of, surely_lost
-from vitrail.study.figures import save
-from vitrail.study.pictures import frontier
-from vitrail.training.evaluation import Evaluation
+from vitrail.runtime.output import name_of
+from vitrail.tasks.evaluation import Evaluation
 from vitrail.weights.folder import save_model
 from vitrail.weights.reference import open_model
 
@@ -45,19 +43,19 @@ class Way:
         """As people call it."""
         return f"{self.engine} {self.precision}"
 
-    def open(self, threads: int) -> Answerer:
+    def open(self, threads: int) -> Predictor:
         """What answers so."""
         torch.set_num_threads(threads)
         if self.engine == "torch":
             return in_python(open_model(self.reference), cast(Precision, self.precision))
-        return answerer(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
+        return open_graph(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
 
 
 def bench(
     model: str | Path,
     data: str | Path | None = None,
-    out: str | Path | None = None,
     *,
+    open_for: OpenFor,
     engines: Sequence[str] = (),
     precisions: Sequence[str] = (),
     batch_sizes: Sequence[int] = (1, 16),
@@ -72,9 +70,9 @@ def bench(
 
     Args:
         model: a run folder, a model folder, a file of weights, or an exported model.
-        data: images for accuracy and int8, as ``calibrate`` of `vitrail.shipping.export`: training images calibrate,
+        data: images for accuracy and int8, as ``calibrate`` of `vitrail.api.export`: training images calibrate,
             validation images judge what is recommended, test images give the accuracy of every row.
-        out: a folder for ``bench.json`` and ``frontier.png``, which must not exist; none by default.
+        open_for: finds the images that a model comes with.
         engines, precisions: these alone; by default all.
         batch_sizes: images at a time.
         threads: of the processor; by default as many as torch has.
@@ -86,24 +84,17 @@ def bench(
         VitrailError: with the exit code of the command.
     """
     observer, counts, before = observer or Observer(), tuple(threads) or (torch.get_num_threads(),), torch.get_num_threads()
-    if out is not None:
-        require_free(path_of(out))
     try:
         with tempfile.TemporaryDirectory() as folder, kept_memory():
-            ways, samples = _ways(model, data, Path(folder), engines, precisions, observer)
+            ways, samples = _ways(open_for, model, data, Path(folder), engines, precisions, observer)
             rows = list(_rows(ways, samples, batch_sizes, counts, seconds, observer))
     finally:
         torch.set_num_threads(before)
-    found = {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop)}
-    if out is not None:
-        with whole_folder(path_of(out), replace=False) as draft:
-            write_json(draft / "bench.json", found)
-            shown = [(r["engine"], r["precision"], r["images_per_second"], r.get("top1")) for r in _best_rows(rows)]
-            save(frontier(shown), draft / "frontier.png")
-    return found
+    return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop)}
 
 
 def _ways(
+    open_for: OpenFor,
     model: str | Path,
     data: str | Path | None,
     folder: Path,
@@ -117,10 +108,10 @@ def _ways(
         precision = description_in(graph).precision
         ways = [Way(engine, precision, graph) for engine in RUNS[graph.suffix.lower()]]
         first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
-        samples = None if data is None else samples_of(model, first.open(torch.get_num_threads()), data, observer)
+        samples = None if data is None else samples_of(open_for, model, first.open(torch.get_num_threads()), data, observer)
     else:
         trained = open_model(model)
-        samples = None if data is None else samples_of(model, in_python(trained), data, observer)
+        samples = None if data is None else samples_of(open_for, model, in_python(trained), data, observer)
         save_model(folder / "model", trained, card="")
         quick = quickest_precision(torch.device("cpu"))
         ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
@@ -184,7 +175,7 @@ def _rows(
                 }  # fmt: skip
 
 
-def _shape(one: Answerer, batch: int) -> tuple[int, int, int, int]:
+def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
     height, width = one.preparation.image_size
     return batch, one.preparation.channels, height, width
 
@@ -214,7 +205,7 @@ def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], told: Connec
     told.send((peak_memory() - before) / 1e6)
 
 
-def _best_rows(rows: Sequence[Row]) -> list[Row]:
+def best_rows(rows: Sequence[Row]) -> list[Row]:
     """The quickest of each way."""
     best: dict[str, Row] = {}
     for row in rows:
@@ -228,7 +219,7 @@ def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
 
     It is chosen by the judging images; the accuracy in a row is that of others.
     """
-    first, *others = best = _best_rows(rows)
+    first, *others = best = best_rows(rows)
     if "judged" in first:
         best = [first, *(row for row in others if _lost(first, row) <= max_drop)]
     chosen = max(best, key=lambda row: row["images_per_second"])

@@ -1,0 +1,109 @@
+"""What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
+from vitrail.deploy.export import export_graph, require_possible
+from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, weaker
+from vitrail.deploy.predictor import in_python
+from vitrail.deploy.samples import OpenFor, samples_of
+from vitrail.deploy.worth import loss_of, require_worth, speeds_of
+from vitrail.errors import ConfigError
+from vitrail.files import whole_folder, write_json, write_text
+from vitrail.runtime.device import quickest_precision
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import free_folder, name_of
+from vitrail.weights.folder import TrainedModel, fill_folder
+from vitrail.weights.reference import from_pretrained
+
+
+def export_model(
+    model: str | Path | TrainedModel,
+    out: str | Path | None = None,
+    *,
+    open_for: OpenFor,
+    to: Target = "onnx",
+    precision: ExportPrecision = "fp32",
+    calibrate: str | Path | None = None,
+    merge: int | tuple[int, ...] | None = 0,
+    max_drop: float = 0.5,
+    image_size: int | str | tuple[int, int] | None = None,
+    fold: bool = False,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
+
+    It is kept only if it answers as the model does; see `vitrail.deploy.export.verify`.
+
+    Args:
+        model: a run folder, a model folder, a file of weights, or a loaded model.
+        out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
+        open_for: finds the images that a model comes with.
+        to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
+        precision: fp32, bf16, fp16 or int8.
+        calibrate: images, as for `evaluate` or without labels; by default those of a run. Training images calibrate int8,
+            validation images judge what is chosen, and accuracy is reported on test images; see `samples_of`.
+        merge: patches that every block merges into others like them, or a number for each block; None for as many as
+            ``max_drop`` allows.
+        max_drop: points of accuracy that merging, with all else, may lose on the judging images; beside accuracy itself also
+            of the mean probability of the right label, which a few images tell better.
+        image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
+            model's own by default.
+        fold: whether the graph takes pixels, uint8, and normalises them.
+        force: keep int8 also where it loses more than one point, or is slower than bf16.
+        observer: told how it goes.
+
+    Raises:
+        ExportError: the graph cannot be made, or does not answer as the model does.
+        VitrailError: others with the exit code of the command.
+    """
+    require_possible(to, precision)
+    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
+    folder, observer = free_folder(out, "exports", name), observer or Observer()
+    any_size = image_size == "any"
+    trained = _to_export(model, None if any_size else image_size)
+    samples = None
+    if calibrate is not None or precision == "int8" or merge is None:
+        python = in_python(trained)
+        samples = samples_of(open_for, model, python, calibrate, observer)
+    limit = MergingLimit(trained, samples.judging, max_drop, observer) if merge is None and samples else None
+    schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
+    for counts in schedules:
+        with suppress(TooMuchLostError), whole_folder(folder, replace=False) as draft:
+            shown = merging(trained, counts) if counts else trained
+            about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
+            observer.begin("exporting", 0)
+            written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
+            if limit and any(shown.config.merged):
+                limit.require(written.predictor)
+            if to == "torch":
+                fill_folder(draft, shown, card=shown.card or shown.plain_card())
+            figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
+            figures |= {"verified": written.verified.to_dict()}
+            if samples:
+                beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
+                figures |= speeds_of(python, written.predictor, beside, samples.reporting, observer)
+                if precision == "int8" and not force:
+                    require_worth(loss_of(python, written.predictor, samples.judging, observer), figures)
+                figures |= {"samples": str(samples)} | loss_of(python, written.predictor, samples.reporting, observer)
+            write_json(draft / FIGURES, figures)
+            if to != "torch":
+                write_text(draft / "README.md", artefact_card(about, to, figures))
+            break
+    return folder, figures
+
+
+def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
+    """The model in Python."""
+    if isinstance(model, TrainedModel):
+        return model
+    if graph_of(model) is not None:
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    trained = from_pretrained(model, image_size=image_size)
+    trained.eval()
+    return trained

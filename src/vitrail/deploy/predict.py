@@ -1,0 +1,122 @@
+"""Pictures in, labels out, by whatever model."""
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.engines import open_graph, quickest
+from vitrail.deploy.predictor import Labels, Predictor, in_python
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.reference import open_model
+
+Picture = str | Path | bytes | Image.Image
+WORTH_PACKING = 8
+"""Images from which on it pays to lay a model's matrices out anew."""
+
+
+def open_predictor(
+    model: str | Path | TrainedModel | Predictor,
+    precision: Precision | None = None,
+    *,
+    engine: str = "auto",
+    images: int = WORTH_PACKING,
+) -> Predictor:
+    """What answers for a MODEL: Python, or for an exported one an engine.
+
+    Args:
+        model: a run folder, a model folder, an exported model, or a loaded one.
+        precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
+        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
+        images: how many there are to be; nothing is prepared or measured for a few.
+
+    Raises:
+        VitrailError: with the exit code of the command.
+    """
+    if isinstance(model, Predictor):
+        return model
+    graph = None if isinstance(model, TrainedModel) else graph_of(model)
+    if graph is not None:
+        if precision is not None:
+            hint = "leave it out, or export the model again"
+            raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
+        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else open_graph(graph, engine)
+    if engine not in ("auto", "torch"):
+        hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
+        raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
+    trained = model if isinstance(model, TrainedModel) else open_model(model)
+    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
+
+
+def predict(
+    model: str | Path | TrainedModel | Predictor,
+    images: Picture | Iterable[Picture],
+    *,
+    top: int = 5,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+    engine: str = "auto",
+) -> list[Labels]:
+    """The ``top`` labels of every image with their probabilities, best first; each has its own where there may be several.
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model.
+        images: one image or several: paths, bytes of a file, or Pillow images.
+        top: labels per image.
+        batch_size: images per batch.
+        precision, engine: as in `open_predictor`.
+
+    Raises:
+        DataError: an image that cannot be read.
+    """
+    pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
+    predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
+    results = []
+    for answers in predict_each(predictor, pictures, top=top, batch_size=batch_size):
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+            results.append(answer)
+    return results
+
+
+def predict_each(
+    predictor: Predictor, pictures: Sequence[Picture], *, top: int, batch_size: int
+) -> Iterator[list[Labels | DataError]]:
+    """`predict`, batch by batch, with the error in place of an image that cannot be read.
+
+    While the model looks at a batch, the images of the next one are read.
+    """
+
+    def read(picture: Picture) -> np.ndarray | DataError:
+        try:
+            return predictor.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
+        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
+        try:
+            for start in range(0, len(pictures) + batch_size, batch_size):
+                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
+                if start:
+                    yield _labelled(predictor, [image.result() for image in ahead.popleft()], top)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _labelled(predictor: Predictor, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
+    """Images with their labels in place of their pixels."""
+    pixels = [image for image in images if not isinstance(image, DataError)]
+    answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
+    return [image if isinstance(image, DataError) else next(answers) for image in images]

@@ -1,0 +1,77 @@
+"""What a graph loses of accuracy and gains in speed, and whether that is worth it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from vitrail.deploy.measure import timed
+from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.problems import ExportError
+from vitrail.deploy.samples import BATCH, Samples
+from vitrail.runtime.observer import Observer
+from vitrail.tasks.evaluation import Evaluation
+
+MOST_LOST = 1.0
+"""Points of top-1 accuracy that int8 may lose."""
+ENOUGH = 200
+"""Images from which on accuracy alone tells what is lost; of fewer one is half a point or more, and certainty must fall, too."""
+
+
+def points_lost(before: Evaluation, after: Evaluation) -> tuple[float, float]:
+    """Points of top-1 accuracy that were lost, and of the mean probability of the right labels."""
+    return 100 * (before.top(1) - after.top(1)), 100 * (certainty(before) - certainty(after))
+
+
+def surely_lost(points: float, certainty: float, images: int) -> float:
+    """Points of accuracy that were lost, as far as so many images can tell."""
+    return points if images >= ENOUGH else min(points, certainty)
+
+
+def certainty(evaluation: Evaluation) -> float:
+    """The mean probability of the right labels."""
+    if evaluation.multi_label:
+        return (evaluation.probabilities[evaluation.labels > 0].mean() if evaluation.labels.any() else torch.zeros(())).item()
+    return evaluation.probabilities.gather(1, evaluation.labels[:, None]).mean().item()
+
+
+def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
+    """Accuracy on some images before and after."""
+    before, after = samples.asked(plain, observer, "the model"), samples.asked(predictor, observer, predictor.name)
+    lost, certainty_lost = points_lost(before, after)
+    return {
+        "images": len(samples.pixels),
+        "labelled": samples.labelled,
+        "top1": {"before": before.top(1), "after": after.top(1)},
+        "agreement": (before.logits.argmax(dim=1) == after.logits.argmax(dim=1)).double().mean().item(),
+        "points_lost": lost,
+        "certainty_lost": certainty_lost,
+    }
+
+
+def speeds_of(plain: Predictor, predictor: Predictor, beside: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
+    """Images per second beside the model in Python and without quantisation."""
+    ways = {plain.name: plain, predictor.name: predictor}
+    ways.setdefault(beside.name, beside)
+    observer.begin("measuring speed", 0)
+    rates = timed({name: way.logits for name, way in ways.items()}, samples.pixels[:BATCH])
+    return {"images_per_second": {name: rate.images_per_second for name, rate in rates.items()}, "beside": beside.name}
+
+
+def require_worth(loss: Mapping[str, Any], speed: Mapping[str, Any]) -> None:
+    """Refuse int8 that loses too much, or is slower than floats; see `loss_of` and `speeds_of`.
+
+    Raises:
+        ExportError: it is not worth it.
+    """
+    lost = surely_lost(loss["points_lost"], loss["certainty_lost"], loss["images"])
+    rates = speed["images_per_second"]
+    name = next(name for name in rates if name.endswith("int8"))
+    hint = "keep it all the same: --force"
+    if lost > MOST_LOST:
+        of = "accuracy" if loss["labelled"] else "agreement with the model"
+        raise ExportError(f"int8 loses {lost:.1f} points of {of} on {loss['images']} images", where="--precision", hint=hint)
+    beside = speed["beside"]
+    if rates[name] < rates[beside]:
+        what = f"int8 is slower than {beside}: {rates[name]:.0f} images per second, not {rates[beside]:.0f}"
+        raise ExportError(what, where="--precision", hint=hint)

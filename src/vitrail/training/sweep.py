@@ -1,0 +1,150 @@
+"""A sweep: a run for every combination of the values of some settings, one after another, resumable."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import ConfigError, DivergedError
+from vitrail.files import path_of, write_json
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import name_of, require_free
+from vitrail.runtime.signals import InterruptedRunError
+from vitrail.settings import brief
+from vitrail.training.preparing import resolve_run
+from vitrail.training.run_folder import RunFolder, is_run
+from vitrail.training.settings import check_names, merge, nested
+
+PLAN, DIVERGED = "sweep.json", "diverged.json"
+MOST = 1000
+"""Runs of a sweep at most."""
+LONGEST = 180
+"""Characters in a folder's name."""
+Run = Callable[..., object]
+"""`vitrail.train`, or `vitrail.resume`."""
+
+
+class Sweep:
+    """The runs of a sweep, as they are asked for; see `vitrail.sweep`."""
+
+    def __init__(
+        self,
+        data: str | Path | None,
+        over: Mapping[str, Sequence[Any]],
+        *,
+        recipe: str | None,
+        config: str | Path | None,
+        settings: Mapping[str, Any],
+    ):
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("a sweep is one process", where="torchrun", hint="start its runs one by one with vitrail train")
+        self.shared = nested({**settings, **({} if data is None else {"data": str(data)})})
+        self.axes = _axes(over)
+        self.combinations = _combinations(self.axes)
+        self.recipe, self.config = recipe, path_of(config) if config else None
+
+    @property
+    def title(self) -> str:
+        """What varies, and on which images."""
+        source = self.shared.get("data", {}).get("source")
+        return ", ".join(self.axes) + (f" on {name_of(str(source))}" if source else "")
+
+    def run(
+        self, folder: Path, observer: Observer, *, train: Run, resume: Run
+    ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
+        """Every run: its values, its name, and its record."""
+        for values in self.combinations:
+            resolve_run(self.recipe, self.config, merge(self.shared, nested(values)))  # every mistake before the first run
+        config = self.config and self.config.read_text(encoding="utf-8")
+        _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
+        found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
+        for values, name in zip(self.combinations, _names(self.combinations), strict=True):
+            observer.note(f"run {len(found) + 1} of {len(self.combinations)}: {name}")
+            try:
+                found.append((values, name.replace(",", ", "), self._run(folder, name, values, observer, train, resume)))
+            except InterruptedRunError as error:
+                again = "give the same command again: it goes on where it was"
+                raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error
+        return found
+
+    def _run(
+        self, out: Path, name: str, values: Mapping[str, Any], observer: Observer, train: Run, resume: Run
+    ) -> dict[str, Any]:
+        """The record of a run that is trained, gone on with, or left as it is done or has diverged."""
+        folder, verdicts = out / name, out / DIVERGED
+        diverged = json.loads(verdicts.read_text(encoding="utf-8")) if verdicts.is_file() else {}
+        try:
+            if name in diverged:
+                raise DivergedError(diverged[name])
+            if not is_run(folder):
+                settings = merge(self.shared, nested(values))
+                plain = {key: value for key, value in settings.items() if key != "data"}  # which is a word of train's own
+                plain |= {f"data.{key}": value for key, value in settings.get("data", {}).items()}
+                train(out=folder, recipe=self.recipe, config=self.config, observer=observer, **plain)
+            elif RunFolder.open(folder).standing["state"] != "finished":
+                resume(folder, observer=observer)
+        except DivergedError as error:
+            observer.note(f"{name}: {error.what}")
+            write_json(verdicts, {**diverged, name: error.what})
+            return {"state": "diverged", "settings": {}, "rows": [], "parameters": 0, "macs": 0}
+        return RunFolder.open(folder).record
+
+
+def _axes(over: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """Values by dotted name."""
+    axes: dict[str, list[Any]] = {}
+    for name, values in over.items():
+        dotted = dotted_name(name)
+        if dotted in axes or not values or len({repr(value) for value in values}) < len(values):
+            raise ConfigError(
+                f"the values of {dotted} are {brief(list(values))}",
+                where=name,
+                hint="give each setting once, with at least one value, and each value once",
+            )
+        axes[dotted] = list(values)
+    return axes
+
+
+def dotted_name(name: str) -> str:
+    """The dotted name of a setting that may be given by its short one; refuses one that does not exist."""
+    value: Any = nested({name: None})
+    check_names(value)
+    parts = []
+    while isinstance(value, dict):
+        (part, value), *_ = value.items()
+        parts.append(part)
+    return ".".join(parts)
+
+
+def _combinations(axes: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    if not axes:
+        raise ConfigError("nothing to vary", where="over", hint="name a setting and its values: model.position=none,relative")
+    found = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    if len(found) > MOST:
+        raise ConfigError(f"{len(found):,} runs", where="over", hint=f"at most {MOST:,} are made")
+    return found
+
+
+def _begin(folder: Path, plan: dict[str, Any]) -> None:
+    """Make the folder of a sweep, or see that the one that is there is of the same sweep."""
+    file = folder / PLAN
+    if not file.is_file():
+        require_free(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, plan)
+    elif json.loads(file.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+        hint = "give another folder, or the settings that it was begun with"
+        raise ConfigError(f"{str(folder)!r} holds a sweep of other settings", where=file, hint=hint)
+
+
+def _names(combinations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A folder's name for each, such as position=relative,seed=1; those that would be alike have their number."""
+    names = [_name(values) for values in combinations]
+    return [name if names.count(name) == 1 else f"{name},run={i}" for i, name in enumerate(names, start=1)]
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    words = (f"{name.rpartition('.')[2]}={v if isinstance(v, str) else json.dumps(v)}" for name, v in values.items())
+    return "".join(c if c.isalnum() or c in "=.,+-_" else "-" for c in ",".join(words))[:LONGEST]

@@ -1,0 +1,53 @@
+"""Every engine and precision, side by side."""
+
+import pytest
+
+from deploy.small import shade_folder, shades
+from vitrail import api
+from vitrail.deploy import bench
+from vitrail.deploy.samples import Samples
+from vitrail.errors import ConfigError
+
+
+def test_a_bench_has_a_row_for_every_way_and_batch(saved, labelled, tmp_path):
+    found = api.bench(
+        saved, labelled, tmp_path / "bench", engines=["torch", "openvino"], precisions=["fp32", "int8"], batch_sizes=[1, 4],
+        threads=[1], seconds=0.01, max_drop=100,
+    )  # fmt: skip
+    rows = found["rows"]
+    assert [(row["name"], row["batch"]) for row in rows] == [
+        (name, batch) for batch in (1, 4) for name in ("torch fp32", "openvino fp32", "openvino int8")
+    ]
+    for row in rows:
+        assert row["images_per_second"] > 0 and row["latency_p99_ms"] >= row["latency_ms"] > 0 and row["memory_mb"] > 0
+        assert 0 <= row["top1"] <= 1 and (row["images"], row["judged"]["images"]) == (8, 4)
+    assert found["recommended"] in [{**row, "times": found["recommended"]["times"], "beside": "torch fp32"} for row in rows]
+    assert found["recommended"]["images_per_second"] == max(row["images_per_second"] for row in rows)
+    assert {path.name for path in (tmp_path / "bench").iterdir()} == {"bench.json", "frontier.png"}
+
+
+def test_an_exported_model_is_measured_as_it_is(exported):
+    rows = api.bench(exported[0], batch_sizes=[2], seconds=0.01)["rows"]
+    assert [row["name"] for row in rows] == ["openvino int8"] and "top1" not in rows[0]
+
+
+def test_what_loses_too_much_is_not_recommended():
+    judged = {"top1": 0.9, "certainty": 0.8, "images": 500}
+    first = {"name": "torch fp32", "images_per_second": 10.0, "top1": 0.9, "judged": judged}
+    quick = {"name": "openvino int8", "images_per_second": 40.0, "top1": 0.9, "judged": judged | {"top1": 0.894}}
+    assert bench._recommended([first, quick], 0.5)["name"] == "torch fp32"
+    assert bench._recommended([first, quick], 0.7)["times"] == 4
+
+
+def test_nothing_to_measure_is_refused(saved):
+    with pytest.raises(ConfigError, match="nothing is left"):
+        api.bench(saved, engines=["torch"], precisions=["int8"])
+
+
+def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(saved, tmp_path, monkeypatch):
+    data, told = shade_folder(tmp_path / "data", ("train", "val", "test")), []
+    monkeypatch.setattr(Samples, "asked", lambda self, *args: told.append(shades(self)))
+    monkeypatch.setattr(bench, "_accuracy", lambda answers: {"top1": len(told), "certainty": 0.0, "images": 300})
+    rows = api.bench(saved, data, engines=["torch"], batch_sizes=[1], seconds=0.01)["rows"]
+    assert told == [set(range(80, 120)), set(range(40, 80))] * len(rows)
+    assert [(row["top1"], row["judged"]["top1"]) for row in rows] == [(1, 2), (3, 4)][: len(rows)]

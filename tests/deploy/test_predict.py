@@ -1,0 +1,88 @@
+"""Pictures in, labels out."""
+
+import time
+
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from vitrail.data.preparation import Preparation
+from vitrail.deploy.predict import open_predictor, predict_each
+from vitrail.deploy.predictor import in_python
+from vitrail.errors import ConfigError, DataError
+
+
+def test_predict_takes_paths_bytes_and_pictures_one_or_many(run, pictures):
+    file = pictures / "red" / "0.png"
+    picture = Image.open(file)
+    one = vitrail.predict(run.folder, file)
+    assert len(one) == 1
+    many = vitrail.predict(run.trained, [str(file), file, file.read_bytes(), picture])
+    assert [[label for label, _ in answer] for answer in many] == [[label for label, _ in one[0]]] * 4
+    for answer in many:
+        assert [score for _, score in answer] == pytest.approx([score for _, score in one[0]], abs=1e-6)
+        assert sum(score for _, score in answer) == pytest.approx(1, abs=1e-6)
+
+
+def test_predict_is_the_softmax_of_the_prepared_image(run, pictures):
+    file = pictures / "green" / "2.png"
+    with torch.no_grad():
+        expected = run.trained.model(run.trained.preparation(file)).softmax(dim=1)[0]
+    for label, score in run.predict(file)[0]:
+        assert score == pytest.approx(expected[run.trained.labels.index(label)].item(), abs=1e-6)
+
+
+def test_predict_shows_the_best_first_and_as_many_as_asked(run, pictures):
+    (answer,) = run.predict(pictures / "red" / "1.png", top=2)
+    assert len(answer) == 2
+    assert answer[0][1] >= answer[1][1]
+
+
+def test_predict_answers_for_none_and_for_more_than_a_batch(run, pictures):
+    assert vitrail.predict(run.trained, []) == []
+    files = sorted(pictures.rglob("*.png"))
+    answers = vitrail.predict(run.trained, files, batch_size=7)
+    singly = [vitrail.predict(run.trained, file)[0] for file in files]
+    assert [a[0][0] for a in answers] == [a[0][0] for a in singly]
+
+
+def test_images_of_the_next_batch_are_read_before_the_answers_to_this_one_are_asked_for(run, pictures, monkeypatch):
+    files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
+    monkeypatch.setattr(Preparation, "pixels", lambda self, source: read.append(source) or pixels(self, source))
+    answers = predict_each(in_python(run.trained), files, top=1, batch_size=2)
+    for done in range(3):
+        assert len(next(answers)) == 2
+        until = time.monotonic() + 5
+        while len(read) < min(2 * done + 4, 6) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert sorted(read) == files[: 2 * done + 4]  # and no further
+    assert next(answers, None) is None
+
+
+def test_an_image_that_cannot_be_read_leaves_the_others_their_answers(run, pictures, tmp_path):
+    (tmp_path / "text.jpg").write_text("no picture")
+    files = sorted(pictures.rglob("*.png"))[:4]
+    found = [
+        answer
+        for part in predict_each(in_python(run.trained), [*files[:3], tmp_path / "text.jpg", files[3]], top=3, batch_size=2)
+        for answer in part
+    ]
+    assert isinstance(found.pop(3), DataError)
+    assert [answer[0][0] for answer in found] == [vitrail.predict(run.trained, file)[0][0][0] for file in files]
+
+
+def test_predict_refuses_what_is_no_image(run, tmp_path):
+    (tmp_path / "text.jpg").write_text("no picture")
+    for wrong in (tmp_path / "text.jpg", tmp_path / "nowhere.jpg", b"no picture"):
+        with pytest.raises(DataError):
+            vitrail.predict(run.trained, wrong)
+
+
+def test_engines_and_precisions_that_do_not_go_with_a_model_are_refused(saved, exported):
+    with pytest.raises(ConfigError, match="in Python"):
+        open_predictor(saved, engine="openvino")
+    with pytest.raises(ConfigError, match="precision of its own"):
+        open_predictor(exported[0], "bf16")
+    with pytest.raises(ConfigError, match="onnxruntime does not read"):
+        open_predictor(exported[0], engine="onnxruntime")
