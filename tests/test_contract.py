@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from torch import nn
+from vitrail.study.cost import cost, totals
 
 import vitrail
 from vitrail import api
@@ -15,7 +16,6 @@ from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
-from vitrail.study.cost import cost, totals
 from vitrail.training.optimizer import layers_above
 from vitrail.training.settings import ModelSettings, RunSettings
 from vitrail.weights.folder import TrainedModel

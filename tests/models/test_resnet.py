@@ -7,6 +7,7 @@ from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
 from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
 from transformers import ResNetConfig as TheirConfig
+from vitrail.study.cost import cost
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
@@ -16,7 +17,6 @@ from vitrail.models.configs.resnet import PRESETS, ResNetConfig
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.resnet import ResNet
 from vitrail.parts import Interpolation
-from vitrail.study.cost import cost
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.transfer import adapt, transfer
 
