@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -24,7 +24,22 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): tree for path, tree in FILES.items()}
-every_module = pytest.mark.parametrize("name", MODULES)
+
+
+def every_module(test: Callable[[str], None]) -> Callable[[], None]:
+    """One test that looks at every module, and tells of all that are not as they should be."""
+
+    def look_at_all() -> None:
+        faults = []
+        for name in MODULES:
+            try:
+                test(name)
+            except AssertionError as error:
+                faults.append(f"{name}: {error}")
+        assert not faults, "\n".join(faults)
+
+    return look_at_all
+
 
 GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
@@ -104,8 +119,10 @@ def test_only_modules_that_exist_are_imported(name):
     assert of_ours(name) <= MODULES.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if place(name) in ("parts", "models")])
+@every_module
 def test_parts_and_models_know_no_file(name):
+    if place(name) not in ("parts", "models"):
+        return
     files = {"pathlib", "os", "io", "shutil", "tempfile", "glob", "safetensors", "PIL"}
     assert not {module.split(".")[0] for module in imported(name)} & files
     assert "open" not in {called for called, _ in calls(MODULES[name])}
