@@ -259,9 +259,19 @@ def test_it_takes_images_of_any_size_as_it_is():
 @pytest.mark.parametrize("name", ["ResNet-18", "BiT-R50x1"])
 def test_a_graph_for_any_size_answers_as_the_model_does(name, tmp_path):
     model = create_model(name, image_size=(64, 100), num_classes=3, depths=(1, 1, 1, 1)).eval()
-    nn.init.normal_(model.head.linear.weight)
+    nn.init.normal_(model.head.linear.weight, std=0.02)
     trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard((64, 100), 3))
     written = export_graph(trained, Description.of_model(trained, name, "fp32", any_size=True), "onnx", tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_filters_so_small_that_their_epsilon_tells_are_exported_as_they_are(tmp_path):
+    model = create_model("BiT-R50x1", **SMALL, depths=(1, 1, 1, 1)).eval()
+    nn.init.normal_(model.head.linear.weight, std=0.02)
+    for layer in model.layers():
+        nn.init.normal_(layer.spread[2].weight, std=1e-4)
+    trained = TrainedModel(model, list("abcde"), Preparation.standard((32, 32), 3))
+    written = export_graph(trained, Description.of_model(trained, "small", "fp32"), "onnx", tmp_path)
     assert written.verified.largest < 1e-4 < written.verified.spread
 
 
