@@ -17,6 +17,8 @@ from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.resnet import ResNet
 from vitrail.parts import Interpolation
 from vitrail.study.cost import cost
+from vitrail.training.adapters import add_adapters
+from vitrail.training.settings import LoraSettings
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.transfer import adapt, transfer
 
@@ -301,6 +303,11 @@ def test_weights_of_another_depth_width_or_block_are_refused():
         adapt(tensors, source, source.changed(depths=(2, 2, 2, 2)), keep_head=True, interpolation=Interpolation())
     with pytest.raises(ConfigError, match="width 64 → 32"):
         adapt(tensors, source, source.changed(width=32), keep_head=True, interpolation=Interpolation())
+
+
+def test_adapters_are_refused_where_no_layer_is_linear():
+    with pytest.raises(ConfigError, match="a ResNet has no linear layers inside"):
+        add_adapters(create_model("ResNet-18", **SMALL), LoraSettings())
 
 
 @pytest.mark.parametrize(
