@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 from torch import nn
-from vitrail.study.cost import cost, totals
 
 import vitrail
 from vitrail import api
@@ -14,6 +13,7 @@ from vitrail.deploy.artefact import Description
 from vitrail.deploy.export import export_graph
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
+from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of, build, model_config, named
 from vitrail.training.optimizer import layers_above

@@ -8,9 +8,9 @@ import torch
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.mixer import MixerConfig
+from vitrail.models.cost import cost
 from vitrail.models.mixer import Mixer
 from vitrail.models.registry import create_model, model_config
-from vitrail.study.cost import cost
 
 MACS = {
     "Mixer-S/32": 1_002_426_368,

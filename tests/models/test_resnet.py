@@ -7,16 +7,18 @@ from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
 from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
 from transformers import ResNetConfig as TheirConfig
-from vitrail.study.cost import cost
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
 from vitrail.deploy.export import export_graph
 from vitrail.errors import ConfigError
 from vitrail.models.configs.resnet import PRESETS, ResNetConfig
+from vitrail.models.cost import cost
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.resnet import ResNet
 from vitrail.parts import Interpolation
+from vitrail.training.adapters import add_adapters
+from vitrail.training.settings import LoraSettings
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.transfer import adapt, transfer
 
@@ -259,9 +261,19 @@ def test_it_takes_images_of_any_size_as_it_is():
 @pytest.mark.parametrize("name", ["ResNet-18", "BiT-R50x1"])
 def test_a_graph_for_any_size_answers_as_the_model_does(name, tmp_path):
     model = create_model(name, image_size=(64, 100), num_classes=3, depths=(1, 1, 1, 1)).eval()
-    nn.init.normal_(model.head.linear.weight)
+    nn.init.normal_(model.head.linear.weight, std=0.02)
     trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard((64, 100), 3))
     written = export_graph(trained, Description.of_model(trained, name, "fp32", any_size=True), "onnx", tmp_path)
+    assert written.verified.largest < 1e-4 < written.verified.spread
+
+
+def test_filters_so_small_that_their_epsilon_tells_are_exported_as_they_are(tmp_path):
+    model = create_model("BiT-R50x1", **SMALL, depths=(1, 1, 1, 1)).eval()
+    nn.init.normal_(model.head.linear.weight, std=0.02)
+    for layer in model.layers():
+        nn.init.normal_(layer.spread[2].weight, std=1e-4)
+    trained = TrainedModel(model, list("abcde"), Preparation.standard((32, 32), 3))
+    written = export_graph(trained, Description.of_model(trained, "small", "fp32"), "onnx", tmp_path)
     assert written.verified.largest < 1e-4 < written.verified.spread
 
 
@@ -291,6 +303,11 @@ def test_weights_of_another_depth_width_or_block_are_refused():
         adapt(tensors, source, source.changed(depths=(2, 2, 2, 2)), keep_head=True, interpolation=Interpolation())
     with pytest.raises(ConfigError, match="width 64 → 32"):
         adapt(tensors, source, source.changed(width=32), keep_head=True, interpolation=Interpolation())
+
+
+def test_adapters_are_refused_where_no_layer_is_linear():
+    with pytest.raises(ConfigError, match="a ResNet has no linear layers inside"):
+        add_adapters(create_model("ResNet-18", **SMALL), LoraSettings())
 
 
 @pytest.mark.parametrize(

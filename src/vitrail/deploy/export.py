@@ -18,7 +18,7 @@ from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
-from vitrail.models.inference import Answering, sharing_copy
+from vitrail.models.inference import Answering, sharing_copy, standardized
 from vitrail.parts.attention import Apart, Attention
 from vitrail.weights.folder import TrainedModel
 
@@ -267,7 +267,7 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
         ExportError: it cannot be made, or does not answer as the model does.
     """
     c, model, int8 = trained.config, trained.model.eval(), about.precision == "int8"
-    single = apart(model) if to == "openvino" else model
+    single = standardized(apart(model) if to == "openvino" else model)
     made = single.at_any_size(graph=True) if about.any_size else single
     dtype = HALF.get((to, about.precision), torch.float32)
     network = Network(made, dtype, about.preparation if about.pixels else None)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.parts.packed import PackedLinear, can_pack
+from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import Precision
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -30,6 +31,18 @@ def sharing_copy(model: Model) -> Model:
     return copy.deepcopy(model, shared)
 
 
+def standardized(model: Model) -> Model:
+    """A copy whose filters are standardised once and for all.
+
+    In a graph they must be: ONNX's exporter takes the epsilon of 1e-8 for zero, and leaves it out.
+    """
+    found = sharing_copy(model)
+    for name, module in list(found.named_modules()):
+        if isinstance(module, StandardizedConv2d):
+            found.set_submodule(name, FixedConv2d(module))
+    return found
+
+
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 
@@ -37,7 +50,7 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
     """
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    fast = sharing_copy(model).eval()
+    fast = standardized(model).eval()
     for name, module in list(fast.named_modules()):
         if type(module) is nn.Linear and can_pack(module.weight.device):
             fast.set_submodule(name, PackedLinear(module, dtype))

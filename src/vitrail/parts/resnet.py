@@ -30,12 +30,27 @@ class StandardizedConv2d(nn.Conv2d):
         super().__init__(channels, width, kernel, stride, bias=False)
         self.same = same and stride > 1  # with a stride of 1 both are one
 
-    def forward(self, x: Tensor) -> Tensor:
+    def standardized(self) -> Tensor:
+        """The filters as images meet them: (width, channels, kernel, kernel)."""
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), correction=0, keepdim=True)
-        weight = (self.weight - mean) * (variance + 1e-8).rsqrt()
+        return (self.weight - mean) * (variance + 1e-8).rsqrt()
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.standardized()
         if self.same:
             return F.conv2d(pad_same(x, self.kernel_size[0], self.stride[0]), weight, stride=self.stride)
         return F.conv2d(x, weight, stride=self.stride, padding=self.kernel_size[0] // 2)
+
+
+class FixedConv2d(StandardizedConv2d):
+    """A standardised convolution that answers only: its filters are standardised once, and not with every image."""
+
+    def __init__(self, own: StandardizedConv2d):
+        super().__init__(own.in_channels, own.out_channels, own.kernel_size[0], own.stride[0], same=own.same)
+        self.weight = nn.Parameter(own.standardized().detach(), requires_grad=False)
+
+    def standardized(self) -> Tensor:
+        return self.weight
 
 
 def pad_same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
@@ -192,7 +207,8 @@ def _maximum(kind: Kind, x: Tensor) -> Tensor:
     if kind == "resnet":
         return F.max_pool2d(x, 3, 2, padding=1)
     if kind == "bit":  # whose zeros are larger than what is negative at the rim
-        return F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2)
+        zeros = F.pad(x.neg(), (1, 1, 1, 1)).neg()  # turned, lest ONNX Runtime merges padding and maximum, as if it were with −∞
+        return F.max_pool2d(zeros, 3, 2)
     return F.max_pool2d(pad_same(x, 3, 2, value=-math.inf), 3, 2)
 
 

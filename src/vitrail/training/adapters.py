@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import ModelFileError, unknown
+from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.files import whole_folder, write_json
 from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
@@ -57,11 +57,14 @@ def add_adapters(model: Model, settings: LoraSettings) -> None:
     """Put an adapter around the linear layers inside of the model's layers that ``settings.targets`` names.
 
     Raises:
-        ConfigError: there is no linear layer of that name.
+        ConfigError: there is no linear layer of that name, or none at all.
     """
     inside = {module for layer in model.layers() for module in layer.modules()}
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in inside}
     known = sorted({_last(name) for name in layers})
+    if not known:
+        what = f"a {type(model).__name__} has no linear layers inside, and adapters stand on those"
+        raise ConfigError(what, where="--tune", hint="take --tune all or --tune head")
     for target in settings.targets:
         if target not in known:
             raise unknown("linear layer of the model's layers", target, known, where="lora.targets")
