@@ -1,7 +1,9 @@
 """Whether a change made anything slower: a commit and the working tree side by side, in turns, in two processes of one thread.
 
-python benchmarks/commits.py COMMIT prints, for a training step, an answer and a prediction from files, the median of the ratios
-of neighbouring turns: above 1 the working tree is slower.
+    python benchmarks/commits.py COMMIT
+
+Printed are, for a training step, an answer and a prediction from files, the median times and the median of the ratios of
+neighbouring turns: above 1 the working tree is slower.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A checkpoint to a model: what the files say, what the tensors tell, and what the user wants otherwise."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
         what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
         raise ModelFileError(what, where=where, hint="give the whole model folder")
     config = {**checkpoint.config, **_section(checkpoint.config, "vision_config"), **_section(checkpoint.config, "model_args")}
-    layouts = _candidates(config, name, where)
+    layouts = _of_fields(_candidates(config, name, where), fields)
     try:
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -230,7 +230,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
             lambda layout: {
                 **_training(config, layout),
                 **_described(checkpoint.config, config, layout, where),
-                **_told(fields, layout),
+                **{told: layout.config.read_field(told, value) for told, value in fields.items()},
             },
             layouts=layouts,
             where=checkpoint.file,
@@ -306,12 +306,14 @@ def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     return {name: layout.config.read_field(name, value, where=FORMAT) for name, value in own.items()}
 
 
-def _told(fields: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """What the user says of the model, as the configuration of a layout's models has it."""
-    known = layout.config.model_fields
-    if strange := [name for name in fields if name not in known]:
-        raise unknown("field", strange[0], list(known), where=layout.about)
-    return {name: layout.config.read_field(name, value) for name, value in fields.items()}
+def _of_fields(layouts: list[Layout], fields: Iterable[str]) -> list[Layout]:
+    """The layouts of those architectures that have all the fields which the user says something of."""
+    for name in fields:
+        fitting = [layout for layout in layouts if name in layout.config.model_fields]
+        if not fitting:
+            raise unknown("field", name, list(layouts[0].config.model_fields), where=layouts[0].about)
+        layouts = fitting
+    return layouts
 
 
 def _labels(names: Any, config: ModelConfig, where: Path) -> list[str]:

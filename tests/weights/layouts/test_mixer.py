@@ -138,6 +138,14 @@ def test_every_size_of_timms_has_its_name():
     assert all(preset_of(name) for name in names)
 
 
+def test_fields_that_only_another_architecture_has_are_refused_with_those_that_there_are(tmp_path):
+    config = MixerConfig(image_size=16, patch_size=4, dim=24, depth=2, token_dim=12, channel_dim=40, num_classes=3)
+    np.savez(tmp_path / "mixer.npz", **google(random_weights(Mixer(config))))
+    assert from_pretrained(tmp_path / "mixer.npz", layout="google-mixer", norm_eps=1e-5).config.norm_eps == 1e-5
+    with pytest.raises(ConfigError, match="unknown field 'heads'"):
+        from_pretrained(tmp_path / "mixer.npz", layout="google-mixer", heads=3)
+
+
 def test_our_own_folder_is_the_usual_one(tmp_path):
     config = MixerConfig(image_size=16, patch_size=4, dim=24, depth=2, token_dim=12, channel_dim=40, num_classes=3)
     TrainedModel(Mixer(config), ["a", "b", "c"], vitrail.Preparation.standard((16, 16), 3), False).save_pretrained(
