@@ -218,6 +218,6 @@ def test_it_is_studied(kind, pictures, tmp_path):
 
 def _some_linear(kind: str) -> list[str]:
     """The name of some linear layer inside of the layers, if there are any."""
-    inside = {m for layer in tiny(kind).layers() for m in layer.modules()}
-    names = [name.rpartition(".")[2] for name, m in tiny(kind).named_modules() if isinstance(m, nn.Linear)]
-    return sorted(set(names))[:1] if any(isinstance(m, nn.Linear) for m in inside) else []
+    layers = tiny(kind).layers()
+    names = {name.rpartition(".")[2] for layer in layers for name, m in layer.named_modules() if isinstance(m, nn.Linear)}
+    return sorted(names)[:1]

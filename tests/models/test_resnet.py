@@ -1,5 +1,7 @@
 """Residual networks against timm and transformers, at several sizes, and their counts and multiply-adds."""
 
+from functools import partial
+
 import pytest
 import timm
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
 from transformers import ResNetConfig as TheirConfig
 
+import random_weights
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import Description
 from vitrail.deploy.export import export_graph
@@ -42,6 +45,8 @@ TIMM = {
 }
 SMALL = {"image_size": 32, "num_classes": 5}
 SIZES = [(64, 64), (47, 65), (33, 34), (7, 1)]
+
+randomize = partial(random_weights.randomize, std=0.1)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -100,16 +105,6 @@ def translated(theirs: nn.Module, config: ResNetConfig, rename) -> dict[str, Ten
     """All of their tensors under our names; the head of BiT is a convolution there."""
     found = {renamed(rename(key), config): tensor for key, tensor in theirs.state_dict().items()}
     return {name: tensor.flatten(1) if name == "head.linear.weight" else tensor for name, tensor in found.items()}
-
-
-def randomize(model: nn.Module) -> nn.Module:
-    """Every parameter and running statistic away from where it starts, so that each has a say."""
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.5 if parameter.ndim == 1 else 0.0, std=0.1)
-    for name, buffer in model.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            nn.init.uniform_(buffer, 0.5, 1.5)
-    return model.double().eval()
 
 
 def twin(theirs: nn.Module, config: ResNetConfig, rename) -> ResNet:

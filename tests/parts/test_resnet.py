@@ -1,6 +1,7 @@
 """Residual networks against NumPy, transformers' ResNet and BiT, and the counts of the papers."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,18 +9,11 @@ import torch
 from torch import Tensor, nn
 from transformers import BitBackbone, BitConfig, ResNetConfig, ResNetModel
 
+import random_weights
 from vitrail.errors import ConfigError
 from vitrail.parts.resnet import Bottleneck, HybridEmbedding, ResNetFeatures, StandardizedConv2d, pad_same
 
-
-def randomize(model: nn.Module) -> nn.Module:
-    """Every parameter and running statistic away from where it starts."""
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, mean=0.5 if parameter.ndim == 1 else 0.0, std=0.3)
-    for name, buffer in model.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            nn.init.uniform_(buffer, 0.5, 1.5)
-    return model.double().eval()
+randomize = partial(random_weights.randomize, std=0.3)
 
 
 def by_hand(images: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What every model promises to whatever trains, studies and exports it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -87,13 +87,18 @@ class Model(nn.Module):
         return dict(tensors)
 
     @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        """Fields of two configurations that change nothing of what is computed, or for which `adapted` makes the weights fit."""
+        return target.training_only | {"num_classes"}
+
+    @classmethod
     def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
         """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
-        may_differ = target.training_only | {"num_classes"}
+        allowed = cls.may_differ(source, target, keep_head=keep_head)
         return [
             f"{name} {getattr(source, name)} → {getattr(target, name)}"
             for name in type(target).model_fields
-            if name not in may_differ and getattr(source, name) != getattr(target, name)
+            if name not in allowed and getattr(source, name) != getattr(target, name)
         ]
 
 

@@ -88,7 +88,7 @@ def build(config: ModelConfig) -> "Model":
 
 
 def create_model(name: str, **fields: Any) -> "Model":
-    """Build the model called ``name`` with fresh weights; ``fields`` are those of its configuration.
+    """Build the model called ``name`` with fresh weights; ``fields`` change its configuration.
 
     >>> model = create_model("ViT-Ti/16", num_classes=10)
     """

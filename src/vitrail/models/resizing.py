@@ -1,6 +1,6 @@
 """The weights of a ViT for images of another size, other patches, channels and tokens."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 import torch
 from torch import Tensor
@@ -36,8 +36,8 @@ def adapted(
     """The parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
 
     Positions are interpolated to the new grid, the patch embedding is resized to another patch and summed or repeated for
-    other channels. A new distillation token and its position start as those of the class token, which has learned to gather
-    what classes need.
+    other channels. A new distillation token and its position start as copies of the class token and its position: that token
+    has learned to gather what classes need.
     """
     first = next(name for name in FIRST if name in tensors)
     ours = resized_positions(tensors, source, target, interpolation)
@@ -77,8 +77,8 @@ def _second_token(ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
 
 
-def differences(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> list[str]:
-    """Fields in which the two compute something else, and weights cannot help."""
+def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[str]:
+    """Fields in which the two may differ; see `vitrail.models.base.Model.may_differ`."""
     allowed = MAY_DIFFER | (set() if keep_head else {"head"})
     if {source.embedding, target.embedding} <= FLAT:
         allowed |= {"embedding"}
@@ -88,8 +88,4 @@ def differences(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> lis
         allowed -= {"patch_size", "channels"}
     if (source.layer_scale is None) == (target.layer_scale is None):
         allowed |= {"layer_scale"}
-    return [
-        f"{name} {getattr(source, name)} → {getattr(target, name)}"
-        for name in ViTConfig.model_fields
-        if name not in allowed and getattr(source, name) != getattr(target, name)
-    ]
+    return allowed

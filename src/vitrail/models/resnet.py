@@ -2,7 +2,7 @@
 https://arxiv.org/abs/1912.11370)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ class ResNet(Model):
         return logits
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself, which takes images (B, C, H, W) of any height and width, as a graph those of `graph_multiple`."""
+        """The model itself, which takes images (B, C, H, W) of any size; as a graph, sizes in multiples of `graph_multiple`."""
         if graph and min(self.config.image_size) < (least := 2 * self.features.stride):
             raise ConfigError(
                 f"a graph for images of any size takes none below {least} pixels, and the model's are smaller",
@@ -81,9 +81,8 @@ class ResNet(Model):
         return {**tensors, first: parts.adapt_channels(tensors[first], target.channels)}
 
     @classmethod
-    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
-        fitted = source.changed(image_size=target.image_size, channels=target.channels)
-        return super().differences(fitted, target, keep_head=keep_head)
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
 
 
 def _initialize(module: nn.Module) -> None:

@@ -1,7 +1,7 @@
 """The Vision Transformer (Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929)."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -85,8 +85,8 @@ class ViT(Model):
         return resizing.adapted(tensors, source, target, interpolation)
 
     @classmethod
-    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
-        return resizing.differences(source, target, keep_head=keep_head)
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return resizing.may_differ(source, target, keep_head=keep_head)
 
     @contextmanager
     def every_token(self) -> Iterator[None]:
@@ -158,7 +158,7 @@ class ViT(Model):
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
         Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
-        a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions are those of their grid; they may
+        a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions fit the images' own grid; they may
         also come with their own E_pos, (prefix + N, D), in ``position``.
         """
         grid = self.config.grid

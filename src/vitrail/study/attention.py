@@ -220,7 +220,7 @@ def _answering(model: nn.Module) -> Any:
     """The model itself, with attention and in evaluation mode: in training it drops patches and dims what it sees."""
     vit = model_in(model)
     if not attends(vit):
-        hint = "maps of attention are those of models whose layers attend"
+        hint = "give a model whose layers attend"
         raise ConfigError(f"a {type(vit).__name__} has no attention", where="model", hint=hint)
     if vit.training:
         raise ConfigError("maps are those of a model that answers", where="model", hint="call model.eval() first")

@@ -69,8 +69,9 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
             hint="add some, or take the classes out of the other splits",
         )
     model = settings.model.changed(num_classes=len(source.classes))
-    if start is not None and start.labels != source.classes and getattr(model, "head", None) is not None:
-        model = model.changed(head="linear") if getattr(model, "head", None) == getattr(start.config, "head", None) else model
+    head = getattr(model, "head", None)  # which not every architecture lets one choose
+    if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
+        model = model.changed(head="linear")
     return settings.changed(
         model=model,
         data=settings.data.changed(source=source.source),

@@ -289,7 +289,7 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
 
 
 def _fields(settings: type[Settings]) -> list[str]:
-    """The names of a section's settings; of the model's, those of every architecture."""
+    """The names of a section's settings; for the model's section, of the settings of every architecture."""
     kinds = [model_settings(name) for name in ARCHITECTURES] if settings is ModelSettings else [settings]
     return list(dict.fromkeys(field for kind in kinds for field in kind.model_fields))
 

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import get_args
 
 import torch
 
@@ -13,6 +14,12 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.folder import FORMAT, TrainedModel
 from vitrail.weights.layouts import LAYOUTS
+
+
+def choices(field: str) -> list[str]:
+    """All values of a field of the configuration."""
+    return list(get_args(ViTConfig.model_fields[field].annotation))
+
 
 SMALL = {"image_size": 40, "patch_size": 8, "num_classes": 5, "dim": 64, "depth": 2, "heads": 2, "mlp_dim": 128}
 KINDS: dict[str, dict] = {
@@ -75,22 +82,11 @@ CHOICES: dict[str, list] = {
     "heads": [1, 2, 4],
     "head_dim": [None, 16, 64],
     "mlp_dim": [128, 96, 100],
-    "embedding": ["conv", "linear", "stem", "pooled-stem", "resnet"],
+    "embedding": choices("embedding"),
     "resnet_depths": [(), (1,), (1, 1)],
     "resnet_width": [32, 64],
     "resnet_root": ["imagenet", "cifar"],
-    "position": [
-        "none",
-        "learned-1d",
-        "learned-2d",
-        "sincos-1d",
-        "sincos-2d",
-        "sincos-2d-simple",
-        "relative",
-        "relative-per-block",
-        "rotary",
-        "learned-1d+rotary",
-    ],
+    "position": choices("position"),
     "rotary_base": [100.0, 1e4],
     "rotary_coordinates": ["patches", "unit"],
     "rotary_grid": [None, 4],
