@@ -112,7 +112,7 @@ def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int)
     """Cells: top-1 accuracy on the test images, and what it differs from timm's by, in points, with its standard error."""
     found, first = {}, None
     for name, way in ways.items():
-        evaluation, _ = vitrail.api.evaluate(way, data, split="test")
+        evaluation, _ = vitrail.api.evaluate(way, data, split="test", keep=True)
         right = (evaluation.logits.argmax(dim=1) == evaluation.labels).double()
         first = right if first is None else first
         difference = 100 * (right - first).reshape(-1, views_of_each).mean(dim=1)

@@ -18,8 +18,8 @@ from vitrail import open_data
 from vitrail.data.loader import Batch, EpochLoader, ImageDataset
 from vitrail.models.vit import ViT
 from vitrail.training import preparing
-from vitrail.training.loop import Trainer
 from vitrail.training.run_folder import RunFolder
+from vitrail.training.trainer import Trainer
 
 IMAGES = 12_800
 
@@ -39,8 +39,8 @@ def drain(loader: EpochLoader, epoch: int) -> None:
 
 def learn(trainer: Trainer, batches: list[Batch]) -> None:
     """A training step on each of some batches that are there already."""
-    for pixels, targets in batches:
-        trainer._step(pixels, targets)
+    for batch in batches:
+        trainer._step(batch)
 
 
 def main(source: str, recipe: str) -> None:
@@ -53,18 +53,19 @@ def main(source: str, recipe: str) -> None:
         run = RunFolder.create(Path(folder) / "run", settings, None)
         trainer = Trainer(settings, ViT(settings.model.config), preparing.preparation_of(settings), data, run)
         count = len(data.splits["train"])
+        targets = trainer.learner.task.targets(mixed=settings.augmentation.mixes)
 
         first, later, training = [], [], []
         for i in range(3):
             loader = EpochLoader(
-                ImageDataset(data.split("train"), trainer.preparation, settings.augmentation, classes=len(data.classes)),
+                ImageDataset(data.split("train"), trainer.preparation, settings.augmentation, targets=targets),
                 settings.training.batch_size,
                 shuffle=True,
             )
             first.append(rate(partial(drain, loader, 0), count))
             later.append(rate(partial(drain, loader, 1), count))
             batches = list(islice(loader.epoch(2 + i), 20))
-            training.append(rate(partial(learn, trainer, batches), sum(len(pixels) for pixels, _ in batches)))
+            training.append(rate(partial(learn, trainer, batches), sum(len(batch["images"]) for batch in batches)))
     trained = statistics.median(training)
     for name, values in (("first epoch", first), ("later epochs", later), ("training", training)):
         value = statistics.median(values)

@@ -15,9 +15,9 @@ from shapes import Shape
 from torch import nn
 
 from vitrail.data.preparation import Preparation
+from vitrail.tasks.classification import Classification
 from vitrail.training.learner import Learner
 from vitrail.training.settings import RunSettings
-from vitrail.training.task import Task
 
 SHAPES = {
     "32 px, patch 4, 192/9/3, batch 128": (Shape(image_size=32, patch_size=4, dim=192, depth=9, heads=3, classes=10), 128),
@@ -36,10 +36,11 @@ def vitrail_step(shape: Shape, batch: int, precision: str, *, compiled: bool = F
         }
     )
     preparation = Preparation.standard(model.config.image_size)
-    learner = Learner(settings, model.train(), preparation, Task(), total=10**6, warmup=0)
-    pixels = torch.randint(0, 256, (batch, 3, shape.image_size, shape.image_size), dtype=torch.uint8)
+    task = Classification(model.train(), preparation, [str(i) for i in range(shape.classes)])
+    learner = Learner(settings, task, total=10**6, warmup=0)
+    images = torch.randint(0, 256, (batch, 3, shape.image_size, shape.image_size), dtype=torch.uint8)
     labels = torch.randint(0, shape.classes, (batch,))
-    return lambda: learner.step(pixels, labels, done=0, size=batch, own=batch)
+    return lambda: learner.step({"images": images, "labels": labels}, done=0, size=batch, own=batch)
 
 
 def step(model: nn.Module, shape: Shape, batch: int, *, bf16: bool, compiled: bool = False) -> side_by_side.Work:

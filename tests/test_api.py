@@ -18,9 +18,9 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import figures
 from vitrail.training import run_folder
+from vitrail.training.configuration import nested
 from vitrail.training.preparing import preparation_of, resolve_run
 from vitrail.training.recipes import read_recipe, recipe_names
-from vitrail.training.settings import nested
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
 
@@ -78,35 +78,26 @@ def test_the_digits_train_from_a_recipe(tmp_path):
 
 
 def test_evaluate_gives_logits_and_labels_in_the_order_of_the_images(run, pictures):
-    result, split = vitrail.evaluate(run.folder, split="train")
+    result, split = vitrail.evaluate(run.folder, split="train", keep=True)
     items = open_data(pictures).split("train")
     assert split == "train"
-    assert result.labels.tolist() == [item.label for item in items]
+    assert result.labels.tolist() == [item.target for item in items]
     with torch.no_grad():
         logits = torch.cat([run.trained.model(run.trained.preparation(item.image)) for item in items])
     torch.testing.assert_close(result.logits, logits, rtol=1e-5, atol=1e-5)
     assert result.probabilities.sum(dim=1).tolist() == pytest.approx([1.0] * len(items))
 
 
-def test_scores_are_fractions_computed_from_the_logits():
-    from vitrail.tasks.evaluation import Evaluation
-
-    logits = torch.tensor([[9.0, 1, 2, 3, 4, 5, 6], [1, 9, 2, 3, 4, 5, 6], [1, 2, 9, 3, 4, 5, 6]])
-    result = Evaluation(logits, torch.tensor([0, 6, 0]))
-    assert (result.top(1), result.top(5), result.top(100)) == pytest.approx((1 / 3, 2 / 3, 1.0))
-    assert result.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, result.labels).item())
-
-
 def test_evaluate_counts_the_images_of_every_batch(run):
     started, seen = [], []
     result, _ = vitrail.evaluate(run.folder, split="all", batch_size=5, on_start=started.append, on_batch=seen.append)
-    assert started == [24] == [len(result.labels)]
+    assert started == [24] == [result.images]
     assert seen == [5, 5, 5, 5, 4]
 
 
 def test_evaluate_takes_all_of_a_folder_that_the_model_was_not_trained_on(run, pictures):
     result, split = vitrail.evaluate(run.folder / "best", pictures)
-    assert (split, len(result.labels)) == ("all", 24)
+    assert (split, result.images) == ("all", 24)
 
 
 def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
@@ -119,7 +110,7 @@ def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures
     result, split = vitrail.evaluate(made.folder)
     dealt = json.loads((made.folder / "splits.json").read_text())
     assert split == "test"
-    assert len(result.labels) == sum(name == "test" for name in dealt.values())
+    assert result.images == sum(name == "test" for name in dealt.values())
     assert result.scores() == pytest.approx(made.scores)
 
 
@@ -333,7 +324,7 @@ def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_deal
             for number in numbers:
                 shutil.copy(pictures / name / f"{number}.png", tmp_path / split / name)
     evaluation, split = vitrail.evaluate(run.folder / "best", tmp_path)
-    assert (split, len(evaluation.labels)) == ("test", 6)
+    assert (split, evaluation.images) == ("test", 6)
 
 
 def test_classes_that_are_never_trained_on_are_refused(pictures, tiny, tmp_path):

@@ -3,6 +3,7 @@
 import importlib
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import torch
 from PIL import Image
 
 import vitrail
-from vitrail.tasks.evaluation import Evaluation
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_no_photograph_has_views_in_two_splits(deployed, table):
     seen = {split: photographs(items) for split, items in data.splits.items()}
     assert {split: len(set(own)) for split, own in seen.items()} == {"train": 3, "val": 3, "test": 6}
     assert len(set().union(*seen.values())) == 12
-    assert [item.label for item in data.split("all")] == [number % 3 for number in photographs(data.split("all"))]
+    assert [item.target for item in data.split("all")] == [number % 3 for number in photographs(data.split("all"))]
     for own in seen.values():  # the views of a photograph stand beside each other, and are counted together
         assert all(len(set(own[i : i + deployed.VIEWS])) == 1 for i in range(0, len(own), deployed.VIEWS))
 
@@ -56,9 +56,11 @@ def test_no_photograph_has_views_in_two_splits(deployed, table):
 def test_the_difference_is_paired_and_its_error_that_of_photographs(deployed, monkeypatch):
     labels, first = torch.zeros(6, dtype=torch.long), torch.tensor([0, 0, 0, 0, 1, 1])
     answers = {"timm fp32": first, "ours": torch.tensor([0, 1, 0, 0, 0, 0])}
-    monkeypatch.setattr(
-        vitrail.api, "evaluate", lambda way, *args, **kw: (Evaluation(torch.eye(2)[answers[way]], labels), "test")
-    )
+
+    def evaluated(way, *args, **kw):
+        return SimpleNamespace(logits=torch.eye(2)[answers[way]], labels=labels), "test"
+
+    monkeypatch.setattr(vitrail.api, "evaluate", evaluated)
     found = deployed.accuracies({name: name for name in answers}, "photographs", 2)
     points = [-50.0, 0.0, 100.0]  # of the three photographs, two views each
     error = np.std(points, ddof=1) / math.sqrt(3)

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 
 from vitrail.cli.app import app
 from vitrail.errors import ConfigError
-from vitrail.training.settings import check_names
+from vitrail.training.configuration import check_names
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]

@@ -14,7 +14,7 @@ import vitrail
 from vitrail import ConfigError, DataError
 from vitrail.errors import DivergedError
 from vitrail.training.learner import Learner
-from vitrail.training.loop import Trainer
+from vitrail.training.trainer import Trainer
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 TINY = {
@@ -92,7 +92,7 @@ def test_one_label_an_image_is_evaluated_by_a_model_of_several(run, tmp_path):
         Image.fromarray(pixels).save(tmp_path / "data" / name / "0.png")
     evaluation, _ = vitrail.evaluate(run.folder, tmp_path / "data")
     assert evaluation.labels.shape == (3, 3)
-    assert evaluation.top(1) == 1
+    assert evaluation.scores()["top1"] == 1
 
 
 def test_images_of_several_labels_are_refused_by_a_model_of_one(several, pictures, tmp_path):
@@ -120,9 +120,9 @@ def uneven(tmp_path):
 def test_sampling_shows_every_class_as_often(uneven, tmp_path, monkeypatch):
     seen, step = Counter(), Trainer._step
 
-    def noting(self, pixels, labels):
-        seen.update(labels.tolist())
-        return step(self, pixels, labels)
+    def noting(self, batch):
+        seen.update(batch["labels"].tolist())
+        return step(self, batch)
 
     monkeypatch.setattr(Trainer, "_step", noting)
     vitrail.train(uneven, tmp_path / "run", **TINY, balance="sampling")

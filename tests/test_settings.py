@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.training.settings import OptimizerSettings, RunSettings, read_yaml
+from vitrail.training.configuration import read_yaml
+from vitrail.training.settings import OptimizerSettings, RunSettings
 
 COMPLETE = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "digits"}}
 

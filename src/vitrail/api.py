@@ -9,7 +9,7 @@ from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.predict import Picture, open_predictor, predict
-from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python, require_finite
+from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.cost import cost
@@ -20,10 +20,10 @@ from vitrail.runtime.output import free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.attention import look_of
 from vitrail.study.subjects import subjects_of
-from vitrail.tasks.evaluation import Evaluation
-from vitrail.training.run import Ending, Finished, begin_run, resume_run
-from vitrail.training.run_folder import RunFolder, open_for
-from vitrail.training.settings import nested
+from vitrail.tasks.task import Metrics
+from vitrail.training.configuration import nested
+from vitrail.training.run import Finished, begin_run, evaluate_run, resume_run
+from vitrail.training.run_folder import RunFolder, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -48,7 +48,7 @@ class Run:
     @classmethod
     def of(cls, finished: Finished) -> Self:
         """A run as training leaves it."""
-        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.result.scores())
+        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.metrics.scores())
 
 
 def train(
@@ -79,7 +79,7 @@ def train(
     """
     if data is not None:
         settings["data"] = str(data)
-    finished = begin_run(out, ENDING, nested(settings), recipe=recipe, config=config, observer=observer, transform=transform)
+    finished = begin_run(out, _report, nested(settings), recipe=recipe, config=config, observer=observer, transform=transform)
     return Run.of(finished)
 
 
@@ -95,33 +95,20 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    return Run.of(resume_run(folder, ENDING, nested(settings), observer=observer, transform=transform))
+    return Run.of(resume_run(folder, _report, nested(settings), observer=observer, transform=transform))
 
 
 def _report(finished: Finished) -> None:
-    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.report import Reported, write_report  # scikit-learn and matplotlib take a second to import
 
-    trainer, result, validation = finished.trainer, finished.result, finished.validation
-    settings, source = trainer.settings, trainer.data
-    write_report(
-        trainer.folder.path,
-        settings=settings.model_dump(mode="json"),
-        environment=environment(),
-        rows=trainer.rows,
-        kept=trainer.best["epoch"] if trainer.best else 0,
-        cost=cost(settings.model.config),
-        classes=source.classes,
-        counts={name: source.counts(name) for name in source.splits},
-        split=finished.split,
-        items=finished.items,
-        preparation=finished.trained.preparation,
-        probabilities=result.probabilities.numpy(),
-        scores=result.scores(),
-        validation=None if validation is None else (validation.labels.numpy(), validation.probabilities.numpy()),
-    )
-
-
-ENDING = Ending(lambda trained, device: in_python(trained, device=device).evaluate, _report)
+    trainer, folder = finished.trainer, finished.trainer.folder.path
+    (folder / "plots").mkdir(exist_ok=True)
+    run = Reported(
+        trainer.settings.model_dump(mode="json"), trainer.rows, finished.task, trainer.data, finished.split, finished.items,
+        finished.metrics, finished.validation, folder / "plots",
+    )  # fmt: skip
+    kept = trainer.best["epoch"] if trainer.best else 0
+    write_report(folder, run, environment=environment(), kept=kept, cost=cost(trainer.settings.model.config))
 
 
 def evaluate(
@@ -133,11 +120,12 @@ def evaluate(
     workers: int = 0,
     precision: Precision | None = None,
     engine: str = "auto",
+    keep: bool = False,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     group: Processes = ALONE,
-) -> tuple[Evaluation, str]:
-    """Evaluate a model on labelled images; also says which split was taken.
+) -> tuple[Metrics, str]:
+    """Evaluate a model on images: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
@@ -146,20 +134,24 @@ def evaluate(
         batch_size: images per batch.
         workers: processes that prepare images.
         precision, engine: as in `open_predictor`.
+        keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
         on_start: told the number of images.
         on_batch: told the size of every finished batch.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
+    run = unlabelled_run(model)
     with group.together():
-        predictor = open_predictor(model, precision, engine=engine)
+        predictor = None if run else open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data)
         chosen = split or (source.evaluation_split if own_splits else "all")
-        items = predictor.relabelled(source, source.split(chosen))
+        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
     if on_start:
         on_start(len(items))
-    result = predictor.evaluate(items, batch_size=batch_size, workers=workers, on_batch=on_batch, group=group)
-    require_finite(result.logits)
-    return result, chosen
+    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
+    if predictor is not None:
+        return predictor.evaluate(items, keep=keep, **options), chosen
+    assert run is not None
+    return evaluate_run(run, source, items, **options), chosen
 
 
 def export(model: str | Path | TrainedModel, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
@@ -232,9 +224,8 @@ def study_model(
         if trained.labels:
             observer.begin("answers", len(subjects.items))
             predictor = in_python(trained, device=next(trained.model.parameters()).device)
-            result = predictor.evaluate(subjects.items, batch_size=32, on_batch=observer.advance)
-            require_finite(result.logits)
-            predictions = Predictions.of(trained, subjects, result)
+            metrics = predictor.evaluate(subjects.items, batch_size=32, keep=True, on_batch=observer.advance)
+            predictions = Predictions.of(trained, subjects, metrics)
         title, look = f"{name} on {name_of(where)}", Look(layer, head, query)
         numbers = write_study(draft, trained, subjects, predictions, observer, title=title, attention=look)
     return folder, numbers

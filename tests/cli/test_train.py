@@ -13,7 +13,8 @@ import yaml
 from vitrail import api
 from vitrail.cli.train import dotted_settings
 from vitrail.training import preparing
-from vitrail.training.settings import SHORT_NAMES, RunSettings, nested
+from vitrail.training.configuration import SHORT_NAMES, nested
+from vitrail.training.settings import RunSettings
 
 # flags to settings
 
@@ -108,6 +109,7 @@ def test_every_number_can_be_given_on_the_command_line(settings_of, name, text, 
 
 
 SHORT = {
+    "task": ("mae", "mae"),
     "model": ("ViT-S/16", "ViT-S/16"),
     "epochs": ("7", 7),
     "batch_size": ("9", 9),

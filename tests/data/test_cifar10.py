@@ -72,7 +72,7 @@ def test_every_image_has_its_pixels_label_and_name(files, tmp_path):
     for split, batches in (("train", BATCHES[:5]), ("test", BATCHES[5:])):
         for number, item in enumerate(contents.splits[split]):
             batch, index = batches[number // COUNT], number % COUNT
-            assert item.name == f"{batch}/{index:05d}" and item.label == LABELS[batch][index]
+            assert item.name == f"{batch}/{index:05d}" and item.target == LABELS[batch][index]
             assert np.array_equal(item.image, IMAGES[batch][index].transpose(1, 2, 0))
             assert np.array_equal(decode(item.image), item.image)
 

@@ -88,8 +88,8 @@ def test_images_that_share_their_labels_with_no_other_are_dealt_all_the_same():
 def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
     items = [Item(str(i), Image.new("L", (1, 1)), i % 3 if i < 90 else 3) for i in range(92)]
     small, large = share_of(items, 0.1, seed=1), share_of(items, 0.5, seed=1)
-    assert [sum(item.label == label for item in small) for label in range(4)] == [3, 3, 3, 1]
-    assert [sum(item.label == label for item in large) for label in range(4)] == [15, 15, 15, 1]
+    assert [sum(item.target == label for item in small) for label in range(4)] == [3, 3, 3, 1]
+    assert [sum(item.target == label for item in large) for label in range(4)] == [15, 15, 15, 1]
     assert {item.name for item in small} < {item.name for item in large}
     assert [int(item.name) for item in large] == sorted(int(item.name) for item in large)
     assert share_of(items, 1.0, seed=1) == items

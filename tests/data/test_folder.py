@@ -64,7 +64,7 @@ def test_images_below_a_class_belong_to_it_and_suffixes_may_shout(tmp_path):
     fill(tmp_path / "cat" / "indoors" / "2024", 2, ".JPG")
     fill(tmp_path / "dog" / "x", 1, ".WebP")
     data = open_data(tmp_path)
-    assert {i.name: i.label for i in data.split("all")} == {
+    assert {i.name: i.target for i in data.split("all")} == {
         "cat/0.png": 0, "cat/indoors/2024/0.JPG": 0, "cat/indoors/2024/1.JPG": 0, "dog/0.png": 1, "dog/x/0.WebP": 1,
     }  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_a_class_that_only_one_split_has_is_a_class(tmp_path):
     flat(tmp_path / "val", ant=1, cat=1)
     data = open_data(tmp_path)
     assert data.classes == ["ant", "cat", "dog"]
-    assert {i.name: i.label for i in data.splits["val"]} == {"val/ant/0.png": 0, "val/cat/0.png": 1}
+    assert {i.name: i.target for i in data.splits["val"]} == {"val/ant/0.png": 0, "val/cat/0.png": 1}
 
 
 def test_a_training_split_alone_gives_a_stratified_tenth_to_validation(tmp_path):

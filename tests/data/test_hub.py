@@ -47,7 +47,7 @@ def test_every_image_has_its_pixels_label_and_name(tmp_path):
     assert {s: [i.name for i in items] for s, items in contents.splits.items()} == {
         "train": [f"train/{n:05d}" for n in range(4)], "val": ["validation/00000", "validation/00001"], "test": ["test/00000"],
     }  # fmt: skip
-    assert [i.label for i in contents.splits["train"]] == [0, 1, 2, 0]
+    assert [i.target for i in contents.splits["train"]] == [0, 1, 2, 0]
     greys = {s: [decode(i.image, channels=1).getpixel((0, 0)) for i in items] for s, items in contents.splits.items()}
     assert greys == {"train": [0, 1, 2, 3], "val": [10, 11], "test": [20]}
 
@@ -67,7 +67,7 @@ def test_rows_that_were_chosen_and_shuffled_keep_their_labels(tmp_path):
     data = table(list(range(3)) * 5).shuffle(seed=3).select(range(7))
     items = read_data(saved(data, tmp_path / "some")).splits["all"]
     assert len(items) == 7
-    assert [i.label for i in items] == [decode(i.image, channels=1).getpixel((0, 0)) % 3 for i in items]
+    assert [i.target for i in items] == [decode(i.image, channels=1).getpixel((0, 0)) % 3 for i in items]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_rows_that_were_chosen_and_shuffled_keep_their_labels(tmp_path):
 )
 def test_labels_of_every_kind(feature, label, labels, classes, expected, tmp_path):
     data = open_data(saved(DatasetDict(test=table(labels, feature, label=label)), tmp_path / "data"))
-    assert data.classes == classes and [i.label for i in data.splits["test"]] == expected
+    assert data.classes == classes and [i.target for i in data.splits["test"]] == expected
     assert data.multi_label == isinstance(expected[0], tuple)
 
 
@@ -136,13 +136,13 @@ def test_a_folder_of_parquet_files_and_one_of_images_are_read(tmp_path):
     (tmp_path / "parquet").mkdir()
     table([0, 1, 2]).to_parquet(str(tmp_path / "parquet" / "train-0.parquet"))
     contents = read_data(f"hf:{tmp_path / 'parquet'}")
-    assert contents.classes == ["dog", "cat", "ant"] and [i.label for i in contents.splits["train"]] == [0, 1, 2]
+    assert contents.classes == ["dog", "cat", "ant"] and [i.target for i in contents.splits["train"]] == [0, 1, 2]
     assert np.asarray(decode(contents.splits["train"][2].image, channels=1)).tolist() == [[2] * 3] * 2
     for name in ("red", "blue"):
         (tmp_path / "images" / name).mkdir(parents=True)
         Image.new("RGB", (4, 4), name).save(tmp_path / "images" / name / "1.png")
     contents = read_data(f"hf:{tmp_path / 'images'}")
-    assert {contents.classes[i.label]: decode(i.image).getpixel((0, 0)) for i in contents.splits["train"]} == {
+    assert {contents.classes[i.target]: decode(i.image).getpixel((0, 0)) for i in contents.splits["train"]} == {
         "red": (255, 0, 0), "blue": (0, 0, 255),
     }  # fmt: skip
 

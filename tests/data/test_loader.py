@@ -14,6 +14,7 @@ from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader, ImageDataset
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
+from vitrail.data.targets import ClassIndex, ClassShares, NoTargets, class_targets
 from vitrail.errors import ConfigError, DataError
 
 PREPARATION = Preparation.standard((8, 8))
@@ -33,7 +34,9 @@ def dataset(count: int = 22, *, augmented: bool = True, seed: int = 3) -> ImageD
 def augmented(count: int = 22, *, transform=None, **settings) -> ImageDataset:
     """Four classes."""
     items = items_of([i % 4 for i in range(count)])
-    return ImageDataset(items, PREPARATION, Augmentation(**settings), 3, classes=4, transform=transform)
+    augmentation = Augmentation(**settings)
+    targets = class_targets(4, shares=augmentation.mixes)
+    return ImageDataset(items, PREPARATION, augmentation, 3, targets=targets, transform=transform)
 
 
 def jittered(image: Image.Image) -> np.ndarray:
@@ -42,7 +45,7 @@ def jittered(image: Image.Image) -> np.ndarray:
 
 
 def labels(loader: EpochLoader, epoch: int = 0) -> list[list[int]]:
-    return [batch.tolist() for _, batch in loader.epoch(epoch)]
+    return [batch["labels"].tolist() for batch in loader.epoch(epoch)]
 
 
 def order(loader: EpochLoader, epoch: int = 0) -> list[int]:
@@ -52,8 +55,8 @@ def order(loader: EpochLoader, epoch: int = 0) -> list[int]:
 def digest(loader: EpochLoader, epochs: range = range(2)) -> str:
     total = hashlib.sha256()
     for epoch in epochs:
-        for images, numbers in loader.epoch(epoch):
-            total.update(images.numpy().tobytes() + numbers.numpy().tobytes())
+        for batch in loader.epoch(epoch):
+            total.update(batch["images"].numpy().tobytes() + batch["labels"].numpy().tobytes())
     return total.hexdigest()
 
 
@@ -188,12 +191,12 @@ def test_the_workers_go_with_their_loader():
 
 
 def targets_of(data: ImageDataset, size: int = 4) -> torch.Tensor:
-    return torch.cat([targets for _, targets in EpochLoader(data, size, shuffle=False).epoch()])
+    return torch.cat([batch["labels"] for batch in EpochLoader(data, size, shuffle=False).epoch()])
 
 
 def test_targets_of_several_labels_are_ones_and_zeros():
     labels = [(0, 2), (), (1,), (0, 1, 2)]
-    targets = targets_of(ImageDataset(items_of(labels), PREPARATION, classes=3, multi_label=True), 3)
+    targets = targets_of(ImageDataset(items_of(labels), PREPARATION, targets=ClassShares(3)), 3)
     assert targets.dtype == torch.float32
     assert targets.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]
 
@@ -210,20 +213,26 @@ def test_targets_of_mixed_images_are_shares_of_an_images_class_and_the_next_ones
 
 def test_copies_of_an_image_are_not_mixed_with_each_other():
     data = augmented(8, repeats=2, mixup=1.0)
-    _, targets = data.batch([(0, 0), (0, 8), (0, 1), (0, 9)])
+    targets = data.batch([(0, 0), (0, 8), (0, 1), (0, 9)])["labels"]
     assert [row.nonzero().flatten().tolist() for row in targets] == [[0, 1]] * 4
 
 
 def test_an_image_alone_in_the_last_batch_is_not_mixed():
-    *_, (images, targets) = EpochLoader(augmented(5, mixup=1.0, horizontal_flip=0), 4, shuffle=False).epoch()
-    assert torch.equal(images[0], torch.from_numpy(PREPARATION.pixels(augmented(5).items[4].image)))
-    assert targets.tolist() == [[1, 0, 0, 0]]
+    *_, last = EpochLoader(augmented(5, mixup=1.0, horizontal_flip=0), 4, shuffle=False).epoch()
+    assert torch.equal(last["images"][0], torch.from_numpy(PREPARATION.pixels(augmented(5).items[4].image)))
+    assert last["labels"].tolist() == [[1, 0, 0, 0]]
 
 
-@pytest.mark.parametrize(("settings", "multi_label"), [({"mixup": 1}, False), ({"cutmix": 1}, False), ({}, True)])
-def test_shares_of_classes_need_their_number(settings, multi_label):
-    with pytest.raises(ConfigError, match="classes"):
-        ImageDataset(items_of([0]), PREPARATION, Augmentation(**settings), multi_label=multi_label)
+@pytest.mark.parametrize("settings", [{"mixup": 1}, {"cutmix": 1}], ids=str)
+def test_images_whose_targets_cannot_be_mixed_are_not_mixed(settings):
+    with pytest.raises(ConfigError, match="cannot be mixed"):
+        ImageDataset(items_of([0]), PREPARATION, Augmentation(**settings), targets=ClassIndex())
+
+
+def test_images_without_targets_are_batches_of_images_and_can_be_mixed():
+    data = ImageDataset(items_of([(), ()]), PREPARATION, Augmentation(mixup=1), targets=NoTargets())
+    (batch,) = EpochLoader(data, 2, shuffle=False).epoch()
+    assert list(batch) == ["images"] and batch["images"].shape == (2, 3, 8, 8)
 
 
 # repeats and balance
@@ -232,20 +241,20 @@ def test_shares_of_classes_need_their_number(settings, multi_label):
 def test_copies_of_an_image_differ_from_each_other_and_the_first_is_the_plain_sample():
     data = augmented(20, crop="resized", repeats=3)
     batches = list(EpochLoader(data, 3, shuffle=True).epoch())
-    assert sum(len(labels) for _, labels in batches) == 20 and len(batches) == len(EpochLoader(data, 3, shuffle=True))
+    assert sum(len(batch["labels"]) for batch in batches) == 20 and len(batches) == len(EpochLoader(data, 3, shuffle=True))
     first = shuffled(20, 3, 0)[0]
-    for images, labels in batches[:-1]:
-        assert len(set(labels.tolist())) == 1 and len({image.numpy().tobytes() for image in images}) == 3
-    assert torch.equal(batches[0][0][0], augmented(20, crop="resized")[0, first][0][0])
+    for batch in batches[:-1]:
+        assert len(set(batch["labels"].tolist())) == 1 and len({image.numpy().tobytes() for image in batch["images"]}) == 3
+    assert torch.equal(batches[0]["images"][0], augmented(20, crop="resized")[0, first]["images"][0])
 
 
 def test_a_balanced_epoch_shows_rare_classes_as_often():
     data = ImageDataset(items_of([0] * 27 + [1] * 3), PREPARATION, Augmentation(crop="resized"), 3)
     loader = EpochLoader(data, 7, shuffle=True, balance=True)
     batches = list(loader.epoch())
-    shown = torch.cat([labels for _, labels in batches])
+    shown = torch.cat([batch["labels"] for batch in batches])
     assert len(shown) == 30 and len(batches) == len(loader) and (shown == 1).sum() == 15
-    rare = [image.numpy().tobytes() for images, labels in batches for image in images[labels == 1]]
+    rare = [image.numpy().tobytes() for batch in batches for image in batch["images"][batch["labels"] == 1]]
     assert len(set(rare)) == 15  # three images, five different copies of each
 
 
@@ -259,18 +268,18 @@ def test_a_transforms_picture_is_augmented_and_prepared_as_any(crop):
         random = sample_generator(3, 0, index)
         random.integers(2**32)  # the transform's seed
         expected = data.augmentation.pixels(data.items[index].image.rotate(180), PREPARATION, random)
-        assert np.array_equal(data[0, index][0][0], expected)
+        assert np.array_equal(data[0, index]["images"][0], expected)
 
 
 def test_a_transforms_pixels_are_neither_cropped_nor_flipped():
     pixels = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
     data = augmented(transform=lambda image: pixels, crop="resized", horizontal_flip=1, erasing=1, policy="trivial")
-    assert torch.equal(data[0, 0][0][0], torch.from_numpy(pixels))
+    assert torch.equal(data[0, 0]["images"][0], torch.from_numpy(pixels))
 
 
 def test_without_augmentation_a_transform_is_applied_all_the_same():
     data = ImageDataset(items_of([0]), PREPARATION, transform=lambda image: image.rotate(180))
-    assert torch.equal(data[0, 0][0][0], torch.from_numpy(PREPARATION.pixels(items_of([0])[0].image.rotate(180))))
+    assert torch.equal(data[0, 0]["images"][0], torch.from_numpy(PREPARATION.pixels(items_of([0])[0].image.rotate(180))))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -330,10 +339,7 @@ def test_the_parts_of_a_batch_are_the_batch_in_its_order(parts):
     whole = list(EpochLoader(dataset(11), 4, shuffle=True).epoch(1))
     split = [list(EpochLoader(dataset(11), 4, shuffle=True, part=(part, parts)).epoch(1)) for part in range(parts)]
     loaders = [EpochLoader(dataset(11), 4, shuffle=True, part=(part, parts)) for part in range(parts)]
-    for number, (pixels, labels) in enumerate(whole):
-        own = [
-            [tensor[: len(loader.places(number))] for tensor in found[number]]
-            for loader, found in zip(loaders, split, strict=True)
-        ]
-        assert torch.equal(torch.cat([part for part, _ in own]), pixels)
-        assert torch.equal(torch.cat([part for _, part in own]), labels)
+    for number, batch in enumerate(whole):
+        for name, tensor in batch.items():
+            own = [found[number][name][: len(loader.places(number))] for loader, found in zip(loaders, split, strict=True)]
+            assert torch.equal(torch.cat(own), tensor)

@@ -28,7 +28,12 @@ def randoms(count: int = 5, seed: int = 0) -> list[np.random.Generator]:
 def mix(pixels, targets, randoms, *, step=1, **alphas):
     """A batch mixed with itself, each image with the one ``step`` places on."""
     places = mixing.partners(len(pixels), step)
-    return mixing.mix(pixels, targets, (pixels[places], targets[places]), randoms, **alphas) if len(places) else (pixels, targets)
+    if not len(places):
+        return pixels, targets
+    batch = {"images": pixels, "labels": targets}
+    mixed = mixing.mix(batch, {name: array[places] for name, array in batch.items()}, randoms, **alphas)
+    assert list(mixed) == ["images", "labels"]
+    return mixed["images"], mixed["labels"]
 
 
 def certain(weight: float, *, draw: float = 0.0, place: int = 0) -> SimpleNamespace:

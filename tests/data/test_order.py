@@ -68,10 +68,10 @@ def test_balance_shows_every_class_equally_often_and_every_image_of_it_too(count
     assert len(order) == total
     require_own_numbers(order, total)
     shown = Counter(number % total for number in order)
-    classes = Counter(items[number % total].label for number in order)
+    classes = Counter(items[number % total].target for number in order)
     for label, count in enumerate(counts):
         assert abs(classes[label] - fair) < 1 + 1e-9
-        for item in (i for i, item in enumerate(items) if item.label == label):
+        for item in (i for i, item in enumerate(items) if item.target == label):
             assert abs(shown[item] - fair / count) < 1 + 1e-9
 
 
@@ -79,7 +79,7 @@ def test_balance_is_fair_to_every_image_in_the_long_run():
     items = items_by_count([3, 7, 20])
     shown = Counter(number % 30 for epoch in range(600) for number in epoch_order(items, 0, epoch, shuffle=True, balance=True))
     for number, item in enumerate(items):
-        expected = 10 / (3, 7, 20)[item.label]
+        expected = 10 / (3, 7, 20)[item.target]
         assert abs(shown[number] / 600 - expected) < 4 * 0.5 / np.sqrt(600)
 
 
@@ -105,7 +105,7 @@ def test_balance_and_repeats_combine(counts, repeats):
     require_own_numbers(order, total)
     plain = [number % total for number in order]
     assert all(len(set(plain[start : start + repeats])) == 1 for start in range(0, total, repeats))
-    classes = Counter(items[number].label for number in plain)
+    classes = Counter(items[number].target for number in plain)
     assert all(abs(classes[label] - total / len(counts)) <= 2 * repeats for label in range(len(counts)))
 
 
@@ -131,8 +131,8 @@ def test_a_balanced_epoch_of_several_labels_is_as_long():
 def test_as_many_classes_as_possible_are_picked_in_their_order():
     items = [Item(str(i), Image.new("L", (1, 1)), label) for i, label in enumerate([0] * 50 + [1] * 2 + [2])]
     for seed in range(5):
-        assert [items[index].label for index in pick_items(items, 3, seed)] == [0, 1, 2]
-        assert [items[index].label for index in pick_items(items, 6, seed)] == [0, 0, 0, 1, 1, 2]
+        assert [items[index].target for index in pick_items(items, 3, seed)] == [0, 1, 2]
+        assert [items[index].target for index in pick_items(items, 6, seed)] == [0, 0, 0, 1, 1, 2]
     assert sorted(pick_items(items, 99, 0)) == list(range(53))
     assert len({tuple(pick_items(items, 3, seed)) for seed in range(9)}) > 5
 

@@ -78,7 +78,7 @@ def test_every_sample_has_its_picture_label_and_name(format, tmp_path):
     data = open_data(f"wds:{tmp_path}/shards-{{000..002}}.tar")
     items = sorted(data.split("all"), key=lambda item: item.name)
     assert [item.name for item in items] == [f"shards-{n // 4:03d}/{n:04d}" for n in range(12)]
-    assert data.classes == ["0", "1"] and [item.label for item in items] == [n % 2 for n in range(12)]
+    assert data.classes == ["0", "1"] and [item.target for item in items] == [n % 2 for n in range(12)]
     for number in np.random.default_rng(0).permutation(12):  # in any order
         assert decode(items[number].image, channels=1).getpixel((0, 0)) == number
     assert not data.has_splits and data.splits["test"] and data.splits["val"]

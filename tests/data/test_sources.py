@@ -39,7 +39,7 @@ def test_the_digits_are_those_of_scikit_learn():
     data, bunch = open_data("digits"), load_digits()
     assert data.classes == [str(d) for d in range(10)]
     items = sorted(data.split("all"), key=lambda item: item.name)
-    assert len(items) == 1797 and [item.label for item in items] == bunch.target.tolist()
+    assert len(items) == 1797 and [item.target for item in items] == bunch.target.tolist()
     for item, sheet in zip(items[::50], bunch.images[::50], strict=True):
         np.testing.assert_allclose(np.asarray(item.image), sheet * 255 / 16, atol=0.5)
         assert item.image.mode == "L"

@@ -94,13 +94,13 @@ def test_a_table_with_all_splits_is_dealt_no_further(table):
 def test_one_row_with_several_labels_makes_all_multi_label(table):
     data = open_data(table("image,label,split", "a.png,dog;cat,train", "b.png,cat,val", "c.png,,test", "d.png, ant ; ant;,test"))
     assert data.multi_label and data.classes == ["ant", "cat", "dog"]
-    assert {item.name: item.label for item in data.split("all")} == {"a.png": (1, 2), "b.png": (1,), "c.png": (), "d.png": (0,)}
+    assert {item.name: item.target for item in data.split("all")} == {"a.png": (1, 2), "b.png": (1,), "c.png": (), "d.png": (0,)}
     assert {s: data.counts(s) for s in data.splits} == {"train": [0, 1, 1], "val": [0, 1, 0], "test": [1, 0, 0]}
 
 
 def test_single_labels_stay_whole_numbers(table):
     data = open_data(table("image,label", "a.png,cat", "b.png,dog"))
-    assert not data.multi_label and {item.label for item in data.split("all")} == {0, 1}
+    assert not data.multi_label and {item.target for item in data.split("all")} == {0, 1}
 
 
 # faults

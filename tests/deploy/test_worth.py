@@ -5,7 +5,7 @@ import torch
 
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.worth import points_lost, require_worth, surely_lost
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.multi_label import label_metrics
 
 LOSS = {"points_lost": 0.0, "certainty_lost": 0.0, "images": 500, "labelled": True}
 SPEED = {"images_per_second": {"torch fp32": 50, "openvino int8": 150, "openvino floats": 101}, "beside": "openvino floats"}
@@ -33,8 +33,9 @@ def test_one_image_of_a_few_is_not_held_against_int8():
 
 def test_points_lost_are_those_of_accuracy_and_of_the_right_labels_probability():
     labels = torch.tensor([0, 1])
-    before = Evaluation(torch.tensor([[9.0, 0], [0, 9]]), labels)
-    after = Evaluation(torch.tensor([[9.0, 0], [0.1, 0]]), labels)
+    before, after = (label_metrics(multi_label=False, keep=True) for _ in range(2))
+    before.update({"logits": torch.tensor([[9.0, 0], [0, 9]])}, {"images": labels, "labels": labels})
+    after.update({"logits": torch.tensor([[9.0, 0], [0.1, 0]])}, {"images": labels, "labels": labels})
     points, certain = points_lost(before, after)
     right = [torch.sigmoid(torch.tensor(x)).item() for x in (9.0, -0.1)]
     assert points == 50 and certain == pytest.approx(50 * (right[0] - right[1]), abs=1e-3)

@@ -8,8 +8,8 @@ from sklearn.metrics import average_precision_score, f1_score
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
-from vitrail.study.multi_label import THESE, MultiLabel, average_precisions, best_thresholds, worst_ranked
 from vitrail.study.predictions import Predictions
+from vitrail.study.reports.multi_label import THESE, MultiLabel, average_precisions, best_thresholds, worst_ranked
 
 
 def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():

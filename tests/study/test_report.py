@@ -8,16 +8,22 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.metrics import classification_report
 
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import Item
+from vitrail.data.sources import ImageData, Item
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import cost
-from vitrail.study.multi_label import THESE
 from vitrail.study.predictions import Predictions
-from vitrail.study.report import curves_caption, for_multi_label, write_report
+from vitrail.study.report import curves_caption, write_report
+from vitrail.study.reports import classification
+from vitrail.study.reports.classification import several_labels
+from vitrail.study.reports.multi_label import THESE
+from vitrail.study.reports.part import Reported
+from vitrail.tasks.classification import Classification, LabelMetrics
+from vitrail.tasks.multi_label import MultiLabel
 from vitrail.weights.reference import load_model
 
 CONFIG = ViTConfig(image_size=8, patch_size=4, channels=1, num_classes=2, dim=16, depth=1, heads=2, mlp_dim=32)
@@ -45,6 +51,20 @@ class Page(HTMLParser):
         return [Image.open(BytesIO(base64.b64decode(source.removeprefix("data:image/png;base64,")))) for source in sources]
 
 
+class Made(LabelMetrics):
+    """Metrics of answers that nobody gave."""
+
+    def __init__(self, probabilities, scores=None, labels=None):
+        super().__init__()
+        self.made, self.made_scores, self.made_labels = torch.from_numpy(probabilities), scores, labels
+
+    probabilities = property(lambda self: self.made)
+    labels = property(lambda self: torch.from_numpy(self.made_labels))
+
+    def scores(self):
+        return self.made_scores
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """``report(classes)`` writes the report of made-up guesses, once, and returns its folder, the labels and the guesses."""
@@ -63,28 +83,22 @@ def report(tmp_path_factory):
         pixels = random.integers(0, 255, (images, 8, 8), dtype=np.uint8)
         row = {"train_loss": 1.0, "train_top1": 0.5, "val_loss": 1.0, "val_map" if several else "val_top1": 0.5, "lr": 0.1}
         rows = [{"epoch": i + 1, **row, "seconds": 100.0 + i, "images_per_second": 1000.0 - i} for i in range(epochs)]
-        write_report(
-            folder,
-            settings={
-                "about": "A recipe for <toys>.",
-                "expected": {"result": "70 %", "cost": "", "machine": "an abacus & chalk"},
-                "model": {"name": "ViT-Ti/4"},
-                "data": {"source": "made up"},
-                "augmentation": {"mixup": 0.0, "cutmix": 0.0},
-                "training": {"label_smoothing": 0.0},
-            },
-            environment={"processor": "abacus", "cores": 1, "gpus": ["quill"]},
-            rows=rows,
-            cost=cost(CONFIG),
-            classes=list(classes),
-            counts={"train": [7] * len(classes), "val": [0] * len(classes), "test": [3] * len(classes)},
-            split=split,
-            items=[Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))],
-            preparation=Preparation.standard((8, 8), 1),
-            probabilities=probabilities,
-            kept=1,
-            scores={"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456},
-        )
+        settings = {
+            "about": "A recipe for <toys>.",
+            "expected": {"result": "70 %", "cost": "", "machine": "an abacus & chalk"},
+            "model": {"name": "ViT-Ti/4"},
+            "data": {"source": "made up"},
+            "augmentation": {"mixup": 0.0, "cutmix": 0.0},
+            "training": {"label_smoothing": 0.0},
+        }
+        items = [Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))]
+        some = [Item("", None, (i,) if several else i) for i in range(len(classes))]
+        data = ImageData("made up", list(classes), {"train": 7 * some, "val": [], "test": 3 * some}, multi_label=several)
+        task = (MultiLabel if several else Classification)(None, Preparation.standard((8, 8), 1), classes)
+        metrics = Made(probabilities, {"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456})
+        run = Reported(settings, rows, task, data, split, items, metrics, None, folder / "plots")
+        machine = {"processor": "abacus", "cores": 1, "gpus": ["quill"]}
+        write_report(folder, run, environment=machine, kept=1, cost=cost(CONFIG))
         return folder, labels, probabilities.argmax(axis=1)
 
     return lambda classes, several=False, **options: write(tuple(classes), several, **options)
@@ -167,8 +181,9 @@ def test_the_page_of_several_labels_begins_with_average_precision(report):
 def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(split, given, val, said):
     items = [Item("", Image.new("L", (8, 8)), (0,)), Item("", Image.new("L", (8, 8)), (1,))]
     predictions = Predictions(["a", "b"], split, items, Preparation.standard((8, 8), 1), np.array([[0.9, 0.1], [0.2, 0.8]]), {})
-    validation = (np.eye(2), np.array([[0.7, 0.1], [0.2, 0.6]])) if given else None
-    made = for_multi_label(predictions, {"train": [9, 9], "val": [val, 0]}, validation)
+    validation = Made(np.array([[0.7, 0.1], [0.2, 0.6]]), labels=np.eye(2)) if given else None
+    data = ImageData("made up", ["a", "b"], {"train": 9 * items, "val": val * items})
+    made = several_labels(predictions, Reported({}, [], None, data, split, items, None, validation, None))
     assert made.chosen_on == said
     assert made.thresholds.tolist() == ([0.9, 0.8] if said == THESE else [0.7, 0.6])
 
@@ -181,17 +196,20 @@ def test_the_page_warns_of_images_that_the_model_is_no_stranger_to(report, split
     assert [words for words in ("chosen on these images", "trained on these images") if words in text] == ([said] if said else [])
 
 
-@pytest.mark.parametrize(
-    ("smoothing", "mixup", "cutmix", "said"),
-    [(0, 0, 0, "learned from;"), (0.1, 0, 0, "learned from, with label smoothing in the loss;")]
-    + [(0, *mixing, "the weights that are kept. Training images were mixed in pairs;") for mixing in ((0.2, 0), (0, 1))],
-)
-def test_the_caption_of_the_curves_says_what_was_measured(smoothing, mixup, cutmix, said):
-    settings = {"training": {"label_smoothing": smoothing}, "augmentation": {"mixup": mixup, "cutmix": cutmix}}
-    caption = curves_caption(settings, [{"train_top1": 0.5, "val_top1": 0.5}])
-    assert said in caption
-    assert ("smoothing" in caption, "mixed" in caption) == (smoothing > 0, mixup + cutmix > 0)
-    assert "their accuracy" not in curves_caption(settings, [{"val_map": 0.5}])
+@pytest.mark.parametrize(("smoothing", "said"), [(0, "learned from;"), (0.1, "learned from, with label smoothing in the loss;")])
+def test_the_caption_of_the_curves_says_what_was_measured(smoothing, said):
+    assert said in curves_caption({"training": {"label_smoothing": smoothing}})
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0, 0), (0.2, 0), (0, 1)])
+def test_the_caption_of_the_curves_says_what_accuracy_is_of_mixed_images(mixup, cutmix):
+    def caption(row):
+        settings = {"augmentation": {"mixup": mixup, "cutmix": cutmix}}
+        return classification.curves_caption(Reported(settings, [row], None, None, "test", [], None, None, None))
+
+    one, several = caption({"train_top1": 0.5, "val_top1": 0.5}), caption({"val_map": 0.5})
+    assert ("Training images were mixed in pairs; their accuracy counts" in one) == bool(mixup + cutmix)
+    assert "their accuracy" not in several and "Average precision is measured on validation images alone." in several
 
 
 def test_the_page_counts_the_images_of_every_split_that_has_any(report):

@@ -6,7 +6,7 @@ import pytest
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study.predictions import Predictions
-from vitrail.study.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
+from vitrail.study.reports.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 
 
 def predictions(labels, probabilities: np.ndarray, split: str = "test") -> Predictions:

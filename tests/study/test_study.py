@@ -180,12 +180,12 @@ def test_images_are_taken_at_random_so_that_classes_have_their_shares(digits):
     many = replace_labels(open_data("digits"), lambda label: int(label == 0))
     trained = vitrail.TrainedModel(digits.trained.model, ["0", "1"], digits.trained.preparation)
     found = labelled_subjects(trained, many, "train", 200)
-    assert 5 < sum(item.label for item in found.items) < 40  # one in ten, not one in two
+    assert 5 < sum(item.target for item in found.items) < 40  # one in ten, not one in two
 
 
 def test_data_of_one_class_and_of_few_images_have_no_probes_and_it_says_why(digits):
     one = replace(open_data("digits"), classes=["0"])
-    one = replace(one, splits={split: [i for i in items if i.label == 0] for split, items in one.splits.items()})
+    one = replace(one, splits={split: [i for i in items if i.target == 0] for split, items in one.splits.items()})
     assert "probes need two classes" in labelled_subjects(digits.trained, one, "test", 9).unprobed
     few = replace(
         one, splits={split: items[:3] for split, items in open_data("digits").splits.items()}, classes=list("0123456789")
@@ -195,7 +195,7 @@ def test_data_of_one_class_and_of_few_images_have_no_probes_and_it_says_why(digi
 
 def replace_labels(data, change):
     """Data of two classes out of data of many."""
-    splits = {split: [Item(item.name, item.image, change(item.label)) for item in items] for split, items in data.splits.items()}
+    splits = {split: [Item(item.name, item.image, change(item.target)) for item in items] for split, items in data.splits.items()}
     return replace(data, classes=["0", "1"], splits=splits)
 
 

@@ -54,9 +54,9 @@ def test_a_run_without_a_score_is_left_out_of_all_means():
 
 def test_the_table_has_the_settings_of_the_grid_and_says_what_its_intervals_are():
     head, rows = table(combinations(GRID))
-    assert head[:4] == ["model.depth", "model.position", "runs", "score, %"]
+    assert head[:4] == ["model.depth", "model.position", "runs", "score"]
     assert "± sd" in head
-    assert rows[0][:4] == ["1", "none", "2", "61.00"]
+    assert rows[0][:4] == ["1", "none", "2", "61.00 %"]
     assert "95 % interval" in table(combinations([({"a": 1}, run(0.9))]))[0]
 
 

@@ -112,7 +112,7 @@ class DeathInCheckpoint:
     seconds: float
 
     def __call__(self) -> None:
-        from vitrail.training import loop
+        from vitrail.training import trainer as loop
 
         save, left = loop.save_checkpoint, [self.which]
 

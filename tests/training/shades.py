@@ -5,7 +5,7 @@ from PIL import Image
 
 from vitrail.data.sources import ImageData, Item
 
-TINY = {
+SHADES = {
     "model": {
         "name": "tiny", "image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2,
         "heads": 2, "mlp_dim": 32,

@@ -249,5 +249,5 @@ def test_what_a_run_with_adapters_keeps_is_a_complete_model_and_an_adapter_for_p
         kept = open_model(trainer.folder.path / folder).model.eval()
         theirs = PeftModel.from_pretrained(copy.deepcopy(base), trainer.folder.path / folder / "adapter").eval()
         torch.testing.assert_close(theirs(images), kept(images), rtol=0, atol=1e-6)
-    torch.testing.assert_close(kept(images), trainer.learner.average.module.eval()(images), rtol=0, atol=1e-6)
+    torch.testing.assert_close(kept(images), trainer.learner.evaluated.model.eval()(images), rtol=0, atol=1e-6)
     assert not torch.allclose(kept(images), base.eval()(images), atol=1e-3)

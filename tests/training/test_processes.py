@@ -185,7 +185,7 @@ def test_shares_in_order_are_everything(count):
 
 
 def test_fp16_does_not_go_with_shared_parameters(make_trainer):
-    from vitrail.training.loop import Trainer
+    from vitrail.training.trainer import Trainer
 
     one = make_trainer()
     settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))

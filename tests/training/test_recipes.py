@@ -7,8 +7,8 @@ import pytest
 from vitrail.errors import ConfigError
 from vitrail.models.registry import model_config
 from vitrail.training import preparing
+from vitrail.training.configuration import nested, read_yaml, resolve, to_yaml
 from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
-from vitrail.training.settings import nested, read_yaml, resolve, to_yaml
 
 OPTIMIZERS, SCHEDULES, PRECISIONS = ("adamw", "adam", "sgd", "muon"), ("constant", "linear", "cosine"), ("fp32", "bf16", "fp16")
 DATA = {"data": {"source": "somewhere"}}
@@ -84,7 +84,7 @@ def test_a_recipe_that_names_its_data_needs_none():
 
 
 def test_an_unknown_recipe_is_an_error_that_lists_the_known():
-    with pytest.raises(ConfigError, match="digits, finetune, imagenet-s16, scratch"):
+    with pytest.raises(ConfigError, match="digits, finetune, imagenet-s16, mae, scratch"):
         recipe_text("digit")
 
 

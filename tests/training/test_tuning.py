@@ -7,8 +7,8 @@ from torch import nn
 
 from vitrail.errors import ConfigError
 from vitrail.training.adapters import load_adapter, merge
+from vitrail.training.configuration import nested, resolve
 from vitrail.training.schedule import learning_rate_factor
-from vitrail.training.settings import nested, resolve
 from vitrail.weights.reference import load_model
 
 PROBE = {"training.tune": "head"}
@@ -27,7 +27,7 @@ def test_a_probe_changes_the_head_and_nothing_else(make_trainer, fields):
     changed = {name for name, value in trainer.learner.model.state_dict().items() if not torch.equal(value, before[name])}
     heads = {name for name in before if name.startswith(("head.", "head_distillation."))}
     assert changed == heads
-    kept = trainer.learner.average.module.state_dict()
+    kept = trainer.learner.evaluated.model.state_dict()
     assert {name for name, value in kept.items() if not torch.equal(value, before[name])} == heads
 
 
@@ -49,7 +49,8 @@ def test_a_probe_is_a_linear_layer_trained_on_what_the_model_says_in_evaluation(
     optimizer = torch.optim.AdamW([{"params": [layer.weight], "weight_decay": 0.05}, {"params": [layer.bias], "weight_decay": 0}])
     trainer.learner.model.eval()
     for step in range(trainer.total):
-        pixels, labels = list(trainer.train_loader.epoch(step // 3))[step % 3]
+        batch = list(trainer.train_loader.epoch(step // 3))[step % 3]
+        pixels, labels = batch["images"], batch["labels"]
         with torch.no_grad():
             vectors = trainer.learner.model.encode(trainer.preparation.normalize(pixels))[:, 0]
         for group in optimizer.param_groups:
@@ -84,7 +85,7 @@ def test_a_frozen_part_keeps_what_its_batch_norm_remembers(make_trainer, more):
     trainer = make_trainer(**BATCH_NORM, **more, **{"optimizer.layers": {"embedding": {"lr": 0}}})
     before = state(trainer.learner.model)
     trainer.run()
-    for model in (trainer.learner.model, trainer.learner.evaluated):
+    for model in (trainer.learner.model, trainer.learner.evaluated.model):
         after = model.state_dict()
         assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("embedding."))
 

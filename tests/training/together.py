@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shades import TINY, shades_data
+from shades import SHADES, shades_data
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
@@ -18,9 +18,10 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Trainer
+from vitrail.training.configuration import merge, nested
 from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import RunSettings, merge, nested
+from vitrail.training.settings import RunSettings
+from vitrail.training.trainer import Trainer
 
 SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
 TWENTY_STEPS = {"training.epochs": 7, "training.batch_size": 8}
@@ -54,7 +55,7 @@ class Stopping(Observer):
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
-    resolved = RunSettings.read(merge(TINY, nested(settings)))
+    resolved = RunSettings.read(merge(SHADES, nested(settings)))
     if new and group.first:
         RunFolder.create(folder, resolved, None)
     group.all_reduce_max(0)
@@ -65,7 +66,7 @@ def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return trainer._state()[0]["model"]
+    return trainer.state()[0]["model"]
 
 
 def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -97,10 +98,10 @@ def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]
     settings = {**TWENTY_STEPS, **BATCH_NORM, "training.parallel": kind}
     trainer = make(folder / "learning", group, **settings)
     trainer.run()
-    state = {name: tensor for part in ("model", "average") for name, tensor in trainer._state()[0][part].items()}
+    state = {name: tensor for part in ("model", "average") for name, tensor in trainer.state()[0][part].items()}
     trainer.learner.evaluated.eval()
-    images = torch.randn(9, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    state["logits"] = trainer.learner.evaluated(images).detach()
+    images = torch.randint(0, 256, (9, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    state["logits"] = trainer.learner.evaluated.answer({"images": images})["logits"].detach()
     states = group.all_gather(state)
 
     means = []

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
+from vitrail.tasks.metrics import metrics_in
 
 MANY = Parameter(negative=(), consume_multiple=True)
 
@@ -69,10 +70,10 @@ def bench(
         result_json(found)
         return
     head = ["engine", "precision", "batch", "threads", "images/s", "p50 ms", "p90 ms", "p99 ms", "MB"]
-    head += ["top-1"] if "top1" in found["rows"][0] else []
+    head += [metric.short for metric in metrics_in(found["rows"][0])]
     result(columns([head, *(_cells(row) for row in found["rows"])]))
     best = found["recommended"]
-    points = f", top-1 {100 * best['top1']:.1f} %" if "top1" in best else ""
+    points = "".join(f", {metric.short} {metric.shown(best[metric.name], 1)}" for metric in metrics_in(best))
     result(
         f"recommended: {best['name']}, {best['batch']} at a time: {best['images_per_second']:.0f} images/s, "
         f"{best['times']:.1f} times {best['beside']}{points}"
@@ -84,4 +85,4 @@ def bench(
 def _cells(row: dict[str, Any]) -> list[str]:
     cells = [row["engine"], row["precision"], str(row["batch"]), str(row["threads"]), f"{row['images_per_second']:.1f}"]
     cells += [f"{row[name]:.1f}" for name in ("latency_ms", "latency_p90_ms", "latency_p99_ms")] + [f"{row['memory_mb']:.0f}"]
-    return cells + ([f"{100 * row['top1']:.1f} %"] if "top1" in row else [])
+    return cells + [metric.shown(row[metric.name], 1) for metric in metrics_in(row)]

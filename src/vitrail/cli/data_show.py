@@ -51,11 +51,11 @@ def show(
     from vitrail.checks import require_at_most, require_positive
     from vitrail.data.loader import ImageDataset
     from vitrail.data.order import pick_items
-    from vitrail.data.sources import open_data
+    from vitrail.data.targets import class_targets
     from vitrail.study.figures import save
     from vitrail.study.samples import augmentation_sheet
     from vitrail.training import preparing
-    from vitrail.training.settings import nested
+    from vitrail.training.configuration import nested
 
     if data.startswith("-"):
         raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
@@ -65,14 +65,13 @@ def show(
     flags = {"data": data, "start": start, "seed": seed}
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
-    source = open_data(run.data.source, split_seed=run.data.split_seed)
+    source = preparing.open_source(run)
     dataset = ImageDataset(
         source.split(split),
         preparing.preparation_of(run),
         run.augmentation,
         run.training.seed,
-        classes=len(source.classes),
-        multi_label=source.multi_label,
+        targets=class_targets(len(source.classes), shares=source.multi_label or run.augmentation.mixes),
     )
     picked = pick_items(dataset.items, count, run.training.seed)
     save(augmentation_sheet(dataset, picked, source.classes), out)

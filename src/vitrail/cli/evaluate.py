@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, result, result_json
+from vitrail.tasks.metrics import metrics_in
 
 
 def evaluate(
@@ -40,7 +41,7 @@ def evaluate(
     engine
         What runs an exported model; auto takes the quicker one.
     json
-        One JSON document: top1, top5, loss, images, split; map where an image may have several labels.
+        One JSON document: every metric of the task by name, loss, images, split.
     """
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
@@ -50,7 +51,7 @@ def evaluate(
     require_positive(**{"--batch-size": batch_size})
     require_not_negative(**{"--workers": workers})
     with open_processes() as group, counting("evaluating") as progress:
-        evaluation, chosen = api.evaluate(
+        metrics, chosen = api.evaluate(
             model,
             data,
             split=split,
@@ -62,14 +63,11 @@ def evaluate(
             on_batch=progress.advance,
             group=group,
         )
-    scores = {**evaluation.scores(), "split": chosen}
+    scores = metrics.scores()
     if json:
-        result_json(scores)
+        result_json({**scores, "split": chosen})
         return
     result(f"split   {chosen}")
-    result(f"images  {evaluation.scores()['images']}")
-    if "map" in scores:
-        result(f"mAP     {100 * evaluation.mean_average_precision:.2f} %")
-    result(f"top-1   {100 * evaluation.top(1):.2f} %")
-    result(f"top-5   {100 * evaluation.top(5):.2f} %")
-    result(f"loss    {evaluation.loss:.4f}")
+    result(f"images  {scores['images']}")
+    for metric in metrics_in(scores):
+        result(f"{metric.short:<7} {metric.shown(scores[metric.name])}")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import result, result_json
+from vitrail.tasks.metrics import metric_of
 
 
 def export(
@@ -80,10 +81,11 @@ def export(
     result(f"verified   logits within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
-    if "top1" in figures:
-        top1 = figures["top1"]
-        of = "top-1" if figures["labelled"] else "agrees"
-        result(f"{of:<11}{100 * top1['after']:.1f} %, the model {100 * top1['before']:.1f} %, {figures['images']} images")
+    if "metric" in figures:
+        metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
+        of = metric.short if figures["labelled"] else "agrees"
+        after, before = metric.shown(score["after"], 1), metric.shown(score["before"], 1)
+        result(f"{of:<11}{after}, the model {before}, {figures['images']} images")
         rates = ", ".join(f"{name} {rate:.1f}" for name, rate in figures["images_per_second"].items())
         result(f"images/s   {rates}")
     result(f"folder     {folder}")

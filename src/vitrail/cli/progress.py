@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vitrail.cli.console import interactive, note
 from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.tasks.metrics import described
 
 
 class TrainingProgress(Observer):
@@ -41,8 +42,8 @@ class TrainingProgress(Observer):
         self.bar.start()
 
     def step(self, epoch: int, sums: Sums) -> None:
-        m = sums.means
-        numbers = f"loss {m['loss']:.3f}  accuracy {100 * m['top1']:.1f} %  {m['images_per_second']:,.0f} images/s"
+        means = sums.means
+        numbers = f"{described(means)}  {means['images_per_second']:,.0f} images/s"
         self.bar.update(self.task, advance=1, epoch=epoch + 1, numbers=numbers)
 
     def begin(self, what: str, images: int) -> None:
@@ -60,9 +61,8 @@ class TrainingProgress(Observer):
             note(text)
 
     def epoch(self, row: Row) -> None:
-        training = f"loss {row['train_loss']:.3f}  accuracy {100 * row['train_top1']:.1f} %"
-        validation = f"validation loss {row['val_loss']:.3f}  accuracy {100 * row['val_top1']:.1f} %"
-        line = f"epoch {row['epoch']:>3}/{self.epochs}  {training}  {validation}  {row['images_per_second']:,.0f} images/s"
+        numbers = f"{described(row, 'train_')}  validation {described(row, 'val_')}"
+        line = f"epoch {row['epoch']:>3}/{self.epochs}  {numbers}  {row['images_per_second']:,.0f} images/s"
         if interactive():
             self.bar.console.print(line, highlight=False)
         else:

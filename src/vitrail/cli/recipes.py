@@ -18,8 +18,8 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
         With every setting there is, also those the recipe leaves at their default.
     """
     from vitrail.models.registry import USUAL
+    from vitrail.training.configuration import resolve, to_yaml
     from vitrail.training.recipes import read_recipe, recipe_names, recipe_text
-    from vitrail.training.settings import resolve, to_yaml
 
     if name is not None and full:
         recipe_text(name)  # says what is wrong with the name

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, result, result_json
+from vitrail.tasks.metrics import main_metric
 
 
 def study(
@@ -56,8 +57,8 @@ def study(
         return
     if "scores" in numbers:
         scores = numbers["scores"]
-        what, score = ("mAP            ", scores["map"]) if "map" in scores else ("top-1 accuracy ", scores["top1"])
-        result(f"{what} {100 * score:.2f} % of {numbers['images']} images")
+        metric = main_metric(scores)
+        result(f"{metric.title:<15} {metric.shown(scores[metric.name])} of {numbers['images']} images")
     if "occlusion" in numbers:
         areas = numbers["occlusion"]["area"]
         best, chance = (100 * areas[order] for order in ("most relevant first", "at random"))

@@ -8,12 +8,14 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, number, program, result
 from vitrail.errors import ConfigError
+from vitrail.tasks.metrics import main_metric
 
 
 def train(
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     data: str | None = None,
     out: Path | None = None,
+    task: str | None = None,
     recipe: str | None = None,
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
@@ -46,9 +48,11 @@ def train(
         image,label and perhaps split; cifar10:PATH; hf:NAME; wds:shards-{000..009}.tar.
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
+    task
+        What to learn: classification, the default, or mae, masked autoencoding of images without labels.
     recipe
-        Settings to begin with; see vitrail recipes. Default: finetune with --from, that of the digits or of
-        CIFAR-10 for them, else scratch.
+        Settings to begin with; see vitrail recipes. Default: finetune with --from, mae with --task mae, the recipes of the
+        digits or of CIFAR-10 for them, else scratch.
     model
         A name of vitrail models, such as ViT-S/16.
     start
@@ -87,7 +91,7 @@ def train(
         Two batches, one epoch: does everything work?
     """
     flags = {
-        "data": data, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
+        "data": data, "task": task, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
         "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
         "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
@@ -109,10 +113,9 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
 def tell(run: Any) -> None:
     """The result of a run on stdout, and the commands a person would want next on stderr."""
-    measure, value = ("mean average precision", "map") if "map" in run.scores else ("accuracy", "top1")
-    result(
-        f"{run.split} {measure} {100 * run.scores[value]:.2f} % on {run.scores['images']} images, loss {run.scores['loss']:.4f}"
-    )
+    metric = main_metric(run.scores)
+    numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {run.scores['images']} images"
+    result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
     for words in (["evaluate", run.folder], ["predict", run.folder, "IMAGES"], ["summary", run.folder]):
         note(f"  {program()} {shlex.join(map(str, words))}")

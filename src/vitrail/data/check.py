@@ -138,7 +138,7 @@ def _path(item: Item) -> str:
 
 
 def _labels_differ(places: Places) -> bool:
-    return len({item.label for _, item in places}) > 1
+    return len({item.target for _, item in places}) > 1
 
 
 def _splits_differ(places: Places) -> bool:

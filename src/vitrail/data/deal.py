@@ -40,7 +40,7 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
         shares = SHARES if split == "all" else {"val": SHARES["val"]}
         if assignment is None:
             copies = same_files([item.image for item in items])
-            assignment = deal([i.name for i in items], [i.label for i in items], shares, seed, copies)
+            assignment = deal([i.name for i in items], [i.target for i in items], shares, seed, copies)
         dealt = dict(assignment)
         for item in items:
             if item.name in dealt:  # images added since an earlier deal belong to no split
@@ -108,7 +108,7 @@ def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
 
     In multi-label data the classes are those of `deal`: common sets of labels, and all rare ones together.
     """
-    stratum = _strata([item.label for item in items]).tolist()
+    stratum = _strata([item.target for item in items]).tolist()
     count, seen = Counter(stratum), Counter[int]()
     kept = []
     for index in shuffled(len(items), seed, 0):

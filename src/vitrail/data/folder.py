@@ -20,12 +20,12 @@ def read_folder(root: Path) -> Contents:
     Raises:
         DataError: no images.
     """
-    below = _folders(root)
+    below = folders_of(root)
     parts = _split_folders(below)
     flat = not any(split == "train" for split, _ in parts) and len(parts) < len(below)  # a class may be called "test"
     if flat:
         parts = [("all", root)]
-    folders = [(split, folder) for split, part in parts for folder in _folders(part)]
+    folders = [(split, folder) for split, part in parts for folder in folders_of(part)]
     files = {folder: files_below(folder) for _, folder in folders}
     images = {folder: [file for file in found if is_image(file)] for folder, found in files.items()}
     classes = _classes(images, root)
@@ -70,7 +70,7 @@ def _without_images(files: list[Path]) -> tuple[list[Fault], list[Fault]]:
 
 def has_class_folders(root: Path) -> bool:
     """Whether a folder sorts images by folders: into splits and classes, or into two classes or more."""
-    below = _folders(root)
+    below = folders_of(root)
     classes = [f for f in below if f.name.lower() not in SPLIT_OF_NAME and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
@@ -96,10 +96,10 @@ def is_image(file: Path) -> bool:
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
-    return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and _folders(p)]
+    return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and folders_of(p)]
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_of(folder: Path) -> list[Path]:
     """The folders in a folder that can hold images: no hidden ones, no runs."""
     below = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and not _holds_a_run(p))
     return sorted(below, key=lambda p: natural_key(p.name))

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from vitrail.data.decode import Source
 from vitrail.errors import DataError
@@ -18,17 +19,18 @@ Label = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Item:
-    """One labelled image."""
+    """One image, and what is to be learned of it."""
 
     name: str
     """Path below the data folder, or a name of the data set's own."""
     image: Source
-    label: Label
+    target: Any
+    """JSON-able, and of a kind that the task knows: for classification a `Label`."""
 
     @property
     def labels(self) -> tuple[int, ...]:
         """The classes of the image, one or several."""
-        return self.label if isinstance(self.label, tuple) else (self.label,)
+        return self.target if isinstance(self.target, tuple) else (self.target,)
 
 
 def count_classes(items: Iterable[Item], classes: int) -> list[int]:

@@ -23,12 +23,12 @@ from vitrail.data.items import Item
 from vitrail.data.mixing import mix, partners
 from vitrail.data.order import epoch_order
 from vitrail.data.preparation import Preparation
+from vitrail.data.targets import Arrays, ClassIndex, Targets
 from vitrail.data.transform import Transform, require_sendable, transformed
 from vitrail.errors import ConfigError, DataError, VitrailError
 
-Batch = tuple[Tensor, Tensor]
-"""uint8 images (B, C, H, W) and their targets: int64 (B,), or float32 (B, classes) in multi-label data or where images
-are mixed."""
+Batch = dict[str, Tensor]
+"""``images``, uint8 (B, C, H, W), and beside them what the data set's targets make of the items, by name."""
 Key = tuple[int, int]
 """An epoch and the number of a sample in it; see `epoch_order`."""
 
@@ -58,14 +58,13 @@ class ImageDataset(Dataset[Batch]):
         preparation: brings them to the model's size.
         augmentation: changes them at random; None changes nothing.
         seed: of all that is random.
-        classes: how many there are; needed where targets are shares of classes.
-        multi_label: whether an image may show several classes, or none.
+        targets: what is learned of an item, beside its image; the index of its class by default.
         transform: a callable of one's own that takes the decoded picture before anything else. It returns a picture, which
             goes on as any other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not
             normalised, which are only mixed.
 
     Raises:
-        ConfigError: ``classes`` is missing.
+        ConfigError: images are to be mixed, and their targets cannot be.
     """
 
     def __init__(
@@ -75,25 +74,20 @@ class ImageDataset(Dataset[Batch]):
         augmentation: Augmentation | None = None,
         seed: int = 0,
         *,
-        classes: int | None = None,
-        multi_label: bool = False,
+        targets: Targets | None = None,
         transform: Transform | None = None,
     ):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
-        self.classes, self.multi_label, self.transform = classes, multi_label, transform
+        self.targets, self.transform = targets or ClassIndex(), transform
         self._kept: dict[int, np.ndarray] = {}
         self.reading: Any = None
         """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
-        if self.has_shares and classes is None:
-            raise ConfigError("targets are shares of classes, and nobody said of how many", where="classes", hint="give classes")
+        if self.augmentation.mixes and not self.targets.mixable:
+            hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
+            raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
 
     def __len__(self) -> int:
         return len(self.items)
-
-    @property
-    def has_shares(self) -> bool:
-        """Whether targets are float32 (B, classes)."""
-        return self.multi_label or self.augmentation.mixes
 
     def __getitem__(self, key: Key) -> Batch:
         """One sample, as a batch of its own."""
@@ -119,26 +113,16 @@ class ImageDataset(Dataset[Batch]):
         mine, a = keys[own], self.augmentation
         others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
         randoms = {key: sample_generator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
-        samples = {key: self._pixels(key[1] % len(self.items), random) for key, random in randoms.items()}
-        pixels, items = self._side_by_side(samples, mine)
-        if not self.has_shares:
-            return torch.from_numpy(pixels), torch.tensor([item.label for item in items])
-        targets = self._shares(items)
+        samples = {key: self._sample(key[1] % len(self.items), random) for key, random in randoms.items()}
+        batch = _stacked([samples[key] for key in mine])
         if others:
-            other_pixels, other_items = self._side_by_side(samples, others)
-            theirs = other_pixels, self._shares(other_items)
-            pixels, targets = mix(pixels, targets, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
-        return torch.from_numpy(pixels), torch.from_numpy(targets)
+            theirs = _stacked([samples[key] for key in others])
+            batch = mix(batch, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
+        return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def _side_by_side(self, samples: dict[Key, np.ndarray], keys: Sequence[Key]) -> tuple[np.ndarray, list[Item]]:
-        return np.stack([samples[key] for key in keys]), [self.items[number % len(self.items)] for _, number in keys]
-
-    def _shares(self, items: Sequence[Item]) -> np.ndarray:
-        """1 at the classes of every item, else 0: float32 (B, classes)."""
-        shares = np.zeros((len(items), self.classes or 0), np.float32)
-        for row, item in zip(shares, items, strict=True):
-            row[list(item.labels)] = 1
-        return shares
+    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
+        """One item, changed at random."""
+        return {"images": self._pixels(number, random), **self.targets(self.items[number])}
 
     def _pixels(self, number: int, random: np.random.Generator) -> np.ndarray:
         """One item, changed at random: uint8 (C, H, W)."""
@@ -296,6 +280,11 @@ class _Following:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+
+def _stacked(samples: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """The arrays of some samples, side by side."""
+    return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,6 +1,6 @@
 """Mixup and CutMix: images and targets mixed with their neighbours in the batch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,14 +14,13 @@ def partners(count: int, step: int) -> np.ndarray:
 
 
 def mix(
-    pixels: np.ndarray,
-    targets: np.ndarray,
-    others: tuple[np.ndarray, np.ndarray],
+    batch: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
     randoms: Sequence[np.random.Generator],
     *,
     mixup: float,
     cutmix: float,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Mix every sample with its partner.
 
     Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412) lays both images over each other, CutMix (Yun et al.
@@ -29,18 +28,17 @@ def mix(
     shares that the two images have of the pixels.
 
     Args:
-        pixels: uint8 (B, C, H, W).
-        targets: float32 (B, classes).
-        others: the partners' pixels and targets, of the same shapes.
+        batch: ``images``, uint8 (B, C, H, W), and targets, float32 (B, …).
+        others: the partners, of the same names and shapes.
         randoms: each sample's own randomness (B,).
         mixup: the weight of an image is drawn from Beta(mixup, mixup); 0 is without.
         cutmix: one less the rectangle's share is drawn from Beta(cutmix, cutmix), before its edges are cut to the image;
             0 is without. With both each sample draws one of them, half and half.
 
     Returns:
-        Pixels and targets of the same kinds and shapes.
+        The same names, kinds and shapes.
     """
-    other_pixels, other_targets = others
+    pixels, other_pixels = batch["images"], others["images"]
     cut, weights, shares = pixels.copy(), np.ones(len(pixels), np.float32), np.ones(len(pixels), np.float32)
     for i, random in enumerate(randoms):
         if mixup and not (cutmix and random.random() < 0.5):
@@ -50,13 +48,19 @@ def mix(
             cut[i, :, rows, columns] = other_pixels[i, :, rows, columns]
             shares[i] = 1 - cut[i, 0, rows, columns].size / cut[i, 0].size
     mixed = _between(other_pixels, cut, weights[:, None, None, None]) if mixup else cut
-    return np.rint(mixed).astype(np.uint8), _between(other_targets, targets, shares[:, None])
+    targets = {name: _between(others[name], batch[name], _along(shares, batch[name])) for name in batch.keys() - {"images"}}
+    return {"images": np.rint(mixed).astype(np.uint8), **targets}
 
 
 def _between(a: np.ndarray, b: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """From ``a`` at weight 0 to ``b`` at weight 1; exactly ``a`` where the two are equal."""
     a, b = a.astype(np.float32), b.astype(np.float32)
     return a + weight * (b - a)
+
+
+def _along(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """A number (B,) for each row of an array (B, …), to be multiplied with it."""
+    return shares.reshape(-1, *[1] * (array.ndim - 1))
 
 
 def _rectangle(height: int, width: int, kept: float, random: np.random.Generator) -> tuple[slice, slice]:

@@ -11,6 +11,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.settings import Settings
+from vitrail.tasks.metrics import metric_of
 from vitrail.weights.folder import TrainedModel
 
 Target = Literal["onnx", "openvino", "torch"]
@@ -115,9 +116,10 @@ def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> st
     ]
     if about.any_size:
         lines.append("Height and width may be any multiples of the patch.")
-    if "top1" in figures:
-        top1, images = figures["top1"], figures["images"]
-        lines.append(f"Top-1 on {images} images: {100 * top1['after']:.1f} %, before {100 * top1['before']:.1f} %.")
+    if "metric" in figures:
+        metric, score = metric_of(figures["metric"]), figures[figures["metric"]]
+        after, before = metric.shown(score["after"], 1), metric.shown(score["before"], 1)
+        lines.append(f"{metric.title.capitalize()} on {figures['images']} images: {after}, before {before}.")
         rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["images_per_second"].items())
         lines.append(f"Images per second where it was exported: {rates}.")
     return "\n\n".join(lines) + "\n"

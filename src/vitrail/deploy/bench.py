@@ -16,13 +16,14 @@ from vitrail.deploy.export import export_graph
 from vitrail.deploy.measure import timed
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
-from vitrail.deploy.worth import certainty, surely_lost
+from vitrail.deploy.worth import surely_lost
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.runtime.device import Precision, quickest_precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.classification import LabelMetrics
+from vitrail.tasks.metrics import main_metric
 from vitrail.weights.folder import save_model
 from vitrail.weights.reference import open_model
 
@@ -180,8 +181,8 @@ def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
     return batch, one.preparation.channels, height, width
 
 
-def _accuracy(evaluation: Evaluation) -> Row:
-    return {"top1": evaluation.top(1), "certainty": certainty(evaluation), "images": len(evaluation.labels)}
+def _accuracy(metrics: LabelMetrics) -> Row:
+    return {main_metric(metrics.scores()).name: metrics.score, "certainty": metrics.certainty, "images": metrics.images}
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
@@ -228,5 +229,5 @@ def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
 
 def _lost(first: Row, other: Row) -> float:
     before, after = first["judged"], other["judged"]
-    points, certain = (100 * (before[name] - after[name]) for name in ("top1", "certainty"))
+    points, certain = (100 * (before[name] - after[name]) for name in (main_metric(before).name, "certainty"))
     return surely_lost(points, certain, before["images"])

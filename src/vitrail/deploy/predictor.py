@@ -7,14 +7,18 @@ import torch
 from torch import Tensor
 
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import Batch, EpochLoader, ImageDataset
 from vitrail.data.preparation import Preparation
+from vitrail.data.targets import class_targets
 from vitrail.errors import ModelFileError
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.evaluation import Evaluation, evaluate_batches
+from vitrail.tasks.classification import LabelMetrics
+from vitrail.tasks.evaluation import evaluate
+from vitrail.tasks.multi_label import label_metrics
+from vitrail.tasks.task import Answers
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labelled
 
@@ -57,15 +61,30 @@ class Predictor(Labelled):
 
     def dataset(self, items: list[Item]) -> ImageDataset:
         """Items of its own labels, as it takes them."""
-        return ImageDataset(items, self.preparation, classes=len(self.labels), multi_label=self.multi_label)
+        return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
+
+    def answer(self, batch: Batch) -> Answers:
+        """What it says of a batch, as `vitrail.tasks.evaluation.evaluate` asks."""
+        return {"logits": require_finite(self.logits(batch["images"]))}
+
+    def metrics(self, *, keep: bool = False) -> LabelMetrics:
+        """How right its answers are; with ``keep`` with the logits of every image."""
+        return label_metrics(multi_label=self.multi_label, keep=keep)
 
     def evaluate(
-        self, items: list[Item], *, batch_size: int, workers: int = 0, on_batch: OnBatch | None = None, group: Processes = ALONE
-    ) -> Evaluation:
-        """What it says of items of its own labels; `vitrail.evaluate` describes the arguments."""
+        self,
+        items: list[Item],
+        *,
+        batch_size: int,
+        workers: int = 0,
+        keep: bool = False,
+        on_batch: OnBatch | None = None,
+        group: Processes = ALONE,
+    ) -> LabelMetrics:
+        """How right it is on items of its own labels; `vitrail.evaluate` describes the arguments."""
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
         with kept_memory():
-            return evaluate_batches(self.logits, loader, on_batch=on_batch, group=group)
+            return evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
 
 
 def in_python(

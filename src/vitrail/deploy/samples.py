@@ -15,7 +15,7 @@ from vitrail.data.unlabelled import unlabelled, unlabelled_items
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.classification import LabelMetrics
 from vitrail.weights.folder import TrainedModel
 
 CALIBRATED, JUDGED, REPORTED = 300, 500, 1000
@@ -28,7 +28,7 @@ OpenFor = Callable[[str | Path | TrainedModel, str | Path | None], tuple[ImageDa
 
 @dataclass(frozen=True)
 class Samples:
-    """Prepared images, uint8 (N, C, H, W), with labels as `Evaluation` has them."""
+    """Prepared images, uint8 (N, C, H, W), with their labels: int64 (N,), or float32 (N, classes) where there may be several."""
 
     pixels: Tensor
     labels: Tensor
@@ -37,14 +37,14 @@ class Samples:
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 
-    def asked(self, predictor: Predictor, observer: Observer, who: str) -> Evaluation:
-        """What is said of all of them."""
+    def asked(self, predictor: Predictor, observer: Observer, who: str) -> LabelMetrics:
+        """What is said of all of them, and how right it is."""
         observer.begin(f"{who} answers", len(self.pixels))
-        found = []
-        for batch in self.pixels.split(BATCH):
-            found.append(predictor.logits(batch))
-            observer.advance(len(batch))
-        return Evaluation(torch.cat(found), self.labels)
+        metrics = predictor.metrics(keep=True)
+        for pixels, labels in zip(self.pixels.split(BATCH), self.labels.split(BATCH), strict=True):
+            metrics.update({"logits": predictor.logits(pixels)}, {"images": pixels, "labels": labels})
+            observer.advance(len(pixels))
+        return metrics
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: s
         for sample in pool.map(images.__getitem__, [(0, number) for number in range(len(items))]):
             read.append(sample)
             observer.advance(1)
-    pixels, labels = (torch.cat(part) for part in zip(*read, strict=True))
+    pixels, labels = (torch.cat([sample[name] for sample in read]) for name in ("images", "labels"))
     samples = Samples(pixels, labels, labelled, origin)
     if labelled:
         return samples

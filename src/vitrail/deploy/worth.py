@@ -3,36 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from vitrail.deploy.measure import timed
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import BATCH, Samples
 from vitrail.runtime.observer import Observer
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.classification import LabelMetrics
+from vitrail.tasks.metrics import main_metric
 
 MOST_LOST = 1.0
-"""Points of top-1 accuracy that int8 may lose."""
+"""Points of the score that int8 may lose."""
 ENOUGH = 200
 """Images from which on accuracy alone tells what is lost; of fewer one is half a point or more, and certainty must fall, too."""
 
 
-def points_lost(before: Evaluation, after: Evaluation) -> tuple[float, float]:
-    """Points of top-1 accuracy that were lost, and of the mean probability of the right labels."""
-    return 100 * (before.top(1) - after.top(1)), 100 * (certainty(before) - certainty(after))
+def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float]:
+    """Points of the score that were lost, and of the mean probability of the true labels."""
+    return 100 * (before.score - after.score), 100 * (before.certainty - after.certainty)
 
 
 def surely_lost(points: float, certainty: float, images: int) -> float:
     """Points of accuracy that were lost, as far as so many images can tell."""
     return points if images >= ENOUGH else min(points, certainty)
-
-
-def certainty(evaluation: Evaluation) -> float:
-    """The mean probability of the right labels."""
-    if evaluation.multi_label:
-        return (evaluation.probabilities[evaluation.labels > 0].mean() if evaluation.labels.any() else torch.zeros(())).item()
-    return evaluation.probabilities.gather(1, evaluation.labels[:, None]).mean().item()
 
 
 def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
@@ -42,7 +34,8 @@ def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: 
     return {
         "images": len(samples.pixels),
         "labelled": samples.labelled,
-        "top1": {"before": before.top(1), "after": after.top(1)},
+        "metric": (metric := main_metric(before.scores()).name),
+        metric: {"before": before.score, "after": after.score},
         "agreement": (before.logits.argmax(dim=1) == after.logits.argmax(dim=1)).double().mean().item(),
         "points_lost": lost,
         "certainty_lost": certainty_lost,

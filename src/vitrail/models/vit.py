@@ -119,13 +119,14 @@ class ViT(Model):
         vector: Tensor = self.pool(z)
         return self.norm(vector) if self.config.final_norm == "pooled" else vector
 
-    def encode(self, images: Tensor, *, first: int | None = None) -> Tensor:
+    def encode(self, images: Tensor, *, first: int | None = None, kept: Tensor | None = None) -> Tensor:
         """Equations (1) to (4): (B, C, H, W) to (B, prefix + N, D).
 
         The final LayerNorm is on all tokens, unless the configuration has it on the pooled vector alone. With ``first`` the
         last block may leave out the tokens behind the first so many, which it does not need for those: (B, first, D).
+        With ``kept``, indices (B, K) of tokens, the blocks see these tokens of each image alone: (B, K, D).
         """
-        return self.transform(*self.embed(images), first=first)
+        return self.transform(*self.embed(images, kept=kept), first=first)
 
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
         """Equations (2) to (4): what `encode` makes of the result of `embed`."""
@@ -154,12 +155,15 @@ class ViT(Model):
             place = moved.gather(1, place)
         return keep_tokens(z, place)
 
-    def embed(self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None) -> tuple[Tensor, dict[str, Any]]:
+    def embed(
+        self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None, kept: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Equation (1), ``z_0 = [x_class; x_p^1 E; …; x_p^N E] + E_pos``: (B, prefix + N, D).
 
         Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
         a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions fit the images' own grid; they may
-        also come with their own E_pos, (prefix + N, D), in ``position``.
+        also come with their own E_pos, (prefix + N, D), in ``position``. The tokens ``kept`` are as in `encode`; without them
+        a model in training leaves out patches at random, if its configuration says so.
         """
         grid = self.config.grid
         if any_size:
@@ -178,9 +182,11 @@ class ViT(Model):
             attention["bias"] = self.relative(grid)
         if self.rotary is not None:
             attention["rotation"] = self.rotary(grid)
-        if self.training and self.config.patch_dropout:
-            return self._drop_patches(z, attention, grid)
-        return z, attention
+        if kept is None and self.training and self.config.patch_dropout:
+            kept = random_keep(
+                z.shape[0], math.prod(grid), prefix=self.config.prefix, drop=self.config.patch_dropout, device=z.device
+            )
+        return (z, attention) if kept is None else (keep_tokens(z, kept), _attention_of(attention, kept))
 
     def _with_position(self, z: Tensor, grid: parts.Grid) -> Tensor:
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
@@ -199,15 +205,16 @@ class ViT(Model):
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
 
-    def _drop_patches(self, z: Tensor, attention: dict[str, Any], grid: parts.Grid) -> tuple[Tensor, dict[str, Any]]:
-        c = self.config
-        kept = random_keep(z.shape[0], math.prod(grid), prefix=c.prefix, drop=c.patch_dropout, device=z.device)
-        if "bias" in attention:
-            bias = attention["bias"]
-            attention["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
-        if "rotation" in attention:
-            attention["rotation"] = keep_rotation(attention["rotation"], kept)
-        return keep_tokens(z, kept), attention
+
+def _attention_of(attention: dict[str, Any], kept: Tensor) -> dict[str, Any]:
+    """What `ViT.embed` knows of positions, for the kept tokens (B, K) of each sample alone."""
+    found = dict(attention)
+    if "bias" in found:
+        bias = found["bias"]
+        found["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
+    if "rotation" in found:
+        found["rotation"] = keep_rotation(found["rotation"], kept)
+    return found
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a run tells while it goes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
@@ -12,14 +13,15 @@ class Sums:
     """What an epoch has added up so far."""
 
     loss: float = 0.0
-    correct: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    """Of each metric that the task counts, the images that it is true of."""
     images: int = 0
     seconds: float = 0.0
 
-    def add(self, loss: float, right: int, images: int) -> None:
-        """A step's, summed over its images."""
+    def add(self, loss: float, counts: Mapping[str, int], images: int) -> None:
+        """Take up a step, whose numbers are summed over its images."""
         self.loss += loss
-        self.correct += right
+        self.counts = {name: self.counts.get(name, 0) + count for name, count in counts.items()}
         self.images += images
 
     @property
@@ -27,7 +29,8 @@ class Sums:
         """Per image, and images per second."""
         images = max(1, self.images)
         rate = self.images / self.seconds if self.seconds else 0.0
-        return {"loss": self.loss / images, "top1": self.correct / images, "images_per_second": rate}
+        counts = {name: count / images for name, count in self.counts.items()}
+        return {"loss": self.loss / images, **counts, "images_per_second": rate}
 
 
 class Observer:

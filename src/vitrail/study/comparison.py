@@ -16,6 +16,7 @@ from vitrail.study import figures, page
 from vitrail.study.calibration import wilson_interval
 from vitrail.study.page import Markup, Number
 from vitrail.study.tables import duration
+from vitrail.tasks.metrics import Metric, main_metric
 
 LINES = ("-", "--", ":", "-.")
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
@@ -47,17 +48,22 @@ class Compared:
     scores: dict[str, float] = field(default_factory=dict)
 
     @property
+    def metric(self) -> Metric:
+        """The one that decides, of its task."""
+        return main_metric(self.scores)
+
+    @property
     def score(self) -> float | None:
-        """Accuracy, or where an image may have several labels mean average precision; None where it was not evaluated."""
-        return self.scores.get("map", self.scores.get("top1"))
+        """The value of that metric; None where the run was not evaluated."""
+        return self.scores.get(self.metric.name)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % for the accuracy (Wilson 1927); None where there is none, or another score."""
-        if not self.scores or "map" in self.scores:
+        """95 % for a score that counts images (Wilson 1927); None where there is none, or another score."""
+        if self.score is None or not self.metric.counts_images:
             return None
         images = int(self.scores["images"])
-        return wilson_interval(round(self.scores["top1"] * images), images)
+        return wilson_interval(round(self.score * images), images)
 
     @property
     def seconds(self) -> float:
@@ -122,7 +128,7 @@ def flattened(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 HEAD = (
     "run",
-    "score, %",
+    "score",
     "95 % interval",
     "images",
     "epochs",
@@ -139,7 +145,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
     return [
         (
             run.name if run.state == "finished" else f"{run.name} ({run.state})",
-            "–" if run.score is None else f"{100 * run.score:.2f}",
+            "–" if run.score is None else run.metric.shown(run.score),
             "{:.1f} to {:.1f}".format(*(100 * side for side in run.interval)) if run.interval else "–",
             f"{run.scores['images']:,} {run.split}" if run.scores else "–",
             str(len(run.rows)),
@@ -216,17 +222,18 @@ def curves(runs: Sequence[Compared]) -> Figure:
                 "color": figures.COLORS[number % len(figures.COLORS)],
                 "linestyle": LINES[number // len(figures.COLORS) % len(LINES)],
             }
-            score = "val_map" if "val_map" in run.rows[0] else "val_top1"
+            metric = main_metric(run.rows[0], "val_")
             times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
-            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], score, 100)):
+            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
                 values = [factor * row[name] for row in run.rows]
                 marker = "o" if len(values) == 1 else ""
                 axes[0].plot(
                     [row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style
                 )
                 axes[1].plot(times, values, marker=marker, **style)
-        for row, name in zip(grid, ("validation loss", "validation accuracy, %"), strict=True):
-            row[0].set_ylabel(name)
+        titles = {main_metric(run.rows[0], "val_").label for run in measured}
+        for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
+            row[0].set_ylabel(f"validation {name}")
             for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
                 axes.set_xlabel(against)
                 axes.grid(alpha=0.25)

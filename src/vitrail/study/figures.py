@@ -1,6 +1,7 @@
 """Pictures of a run, legible at report size and safe for colour-blind eyes."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from PIL import Image
 
 from vitrail.files import write_bytes
 from vitrail.study.calibration import Calibration
+from vitrail.tasks.metrics import METRICS, main_metric
 
 matplotlib.use("Agg")
 
@@ -48,23 +50,24 @@ def legend_name(name: str) -> str:
     return "\u200b" + short(name, 40).replace("$", r"\$")
 
 
-def curves(rows: list[dict[str, Any]], kept: int) -> Figure:
-    """Loss, accuracy or mean average precision, and learning rate against epochs, with the epoch ``kept`` marked."""
-    score, title = ("map", "mean average precision, %") if "val_map" in rows[0] else ("top1", "accuracy, %")
+def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
+    """Loss, the main metric, and learning rate against epochs, with the epoch ``kept`` marked."""
+    main = main_metric(rows[0], "val_")
+    shown = [METRICS["loss"]] if main.name == "loss" else [METRICS["loss"], main]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10, 3.3), layout="constrained")
-        loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))
-        for axes, name, factor in ((loss, "loss", 1), (accuracy, score, 100)):
+        loss, *others, rate = figure.subplots(1, len(shown) + 1, width_ratios=(*[3] * len(shown), 2))
+        for axes, metric in zip((loss, *others), shown, strict=True):
             for split, label, color in (("train", "training", ORANGE), ("val", "validation", BLUE)):
-                _curve(axes, rows, f"{split}_{name}", factor, color=color, label=label)
+                _curve(axes, rows, f"{split}_{metric.name}", metric.factor, color=color, label=label)
+            axes.set_ylabel(metric.label)
         _curve(rate, rows, "lr", 1, color=GREY)
-        for axes in (loss, accuracy, rate):
+        rate.set_ylabel("learning rate")
+        for axes in (loss, *others, rate):
             axes.axvline(kept, color=GREY, linewidth=1, linestyle=":", label=f"kept: epoch {kept}", zorder=0)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
             axes.set_xlabel("epoch")
             axes.grid(alpha=0.25)
-        for axes, name in ((loss, "loss"), (accuracy, title), (rate, "learning rate")):
-            axes.set_ylabel(name)
         for axes in (loss, rate):
             axes.update_datalim([(kept, 0)])
             axes.autoscale_view()
@@ -74,7 +77,7 @@ def curves(rows: list[dict[str, Any]], kept: int) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, rows: list[dict[str, Any]], name: str, factor: float, **style: Any) -> None:
+def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: float, **style: Any) -> None:
     """One line, from the epochs that have this number; a single epoch is a point."""
     known = [row for row in rows if name in row]
     marker = "o" if len(known) == 1 else None

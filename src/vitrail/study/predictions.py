@@ -9,13 +9,13 @@ import numpy as np
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study import figures
+from vitrail.study.reports.part import SPLIT_WORDS
 from vitrail.study.subjects import Subjects
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.classification import LabelMetrics
 from vitrail.weights.folder import TrainedModel
 
 SHEET = 24
 """Pictures on a sheet."""
-SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all": ""}
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Predictions:
     scores: dict[str, float | int]
 
     @classmethod
-    def of(cls, trained: TrainedModel, subjects: Subjects, result: Evaluation) -> Self:
+    def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
         """What a model says of the images of a study."""
-        chances = result.probabilities.numpy()
-        return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, result.scores())
+        chances = metrics.probabilities.numpy()
+        return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, metrics.scores())
 
     @property
     def images(self) -> str:
@@ -44,7 +44,7 @@ class Predictions:
     @property
     def multi_label(self) -> bool:
         """Whether an image may show several classes, or none."""
-        return isinstance(self.items[0].label, tuple)
+        return isinstance(self.items[0].target, tuple)
 
     def said(self, image: int, index: int) -> str:
         """A class and its probability, short enough to stand above a picture."""

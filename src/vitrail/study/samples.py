@@ -41,10 +41,10 @@ def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: l
             grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
             for version in range(versions):
                 epoch, copy = divmod(version, repeats)
-                pixels, targets = (part[row * repeats + copy].numpy() for part in batches[epoch])
-                _draw(grid[row, 1 + version], pixels)
-                if dataset.augmentation.mixes:
-                    grid[row, 1 + version].set_xlabel(_shares(targets, classes), fontsize=7, parse_math=False)
+                sample = {name: part[row * repeats + copy].numpy() for name, part in batches[epoch].items()}
+                _draw(grid[row, 1 + version], sample["images"])
+                if dataset.augmentation.mixes and "labels" in sample:
+                    grid[row, 1 + version].set_xlabel(_shares(sample["labels"], classes), fontsize=7, parse_math=False)
         grid[0, 0].set_title("as prepared", fontsize=9)
         for version, axes in enumerate(grid[0, 1:]):
             epoch, copy = divmod(version, repeats)

@@ -23,10 +23,10 @@ from vitrail.study.attention import Patch, attention_map, head_maps, reading_map
 from vitrail.study.captures import attends, require_capturable
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.embedding import filters, position_similarity
-from vitrail.study.multi_label import THESE, MultiLabel
 from vitrail.study.page import Markup, Number
 from vitrail.study.predictions import Predictions
-from vitrail.study.single_label import SingleLabel
+from vitrail.study.reports.multi_label import THESE, MultiLabel
+from vitrail.study.reports.single_label import SingleLabel
 from vitrail.study.speed import measured
 from vitrail.study.subjects import Subjects
 from vitrail.study.tables import cost_table
@@ -244,7 +244,7 @@ class _Study:
         if predictions is None:
             return figures.short(Path(item.name).name, 30)
         guess = predictions.said(number, int(predictions.probabilities[number].argmax()))
-        if not self.subjects.labelled or predictions.multi_label or item.label == predictions.probabilities[number].argmax():
+        if not self.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
             return guess
         return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
 
@@ -257,7 +257,7 @@ class _Study:
     def _occlusion(self, predictions: Predictions) -> Markup:
         guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
         by_label = self.subjects.labelled and not predictions.multi_label
-        followed = torch.tensor([item.label for item in self.subjects.items]) if by_label else guesses
+        followed = torch.tensor([item.target for item in self.subjects.items]) if by_label else guesses
         chance = torch.rand(self.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
         scores, (first, *between, last) = {**self.maps, "random": chance}, occlusion.SHARES
         network = for_inference(self.model, quickest_precision(self.device))
@@ -333,7 +333,7 @@ class _Study:
         known, asked = self.subjects.known, self.subjects.asked
         sides = [(self._read(part, f"reading {what}"), what) for part, what in ((known, "probes"), (asked, "tests of probes"))]
         train, test = (probes.features(self.model, self._batches(pixels, what)) for pixels, what in sides)
-        labels, expected = (np.array([item.label for item in part]) for part in (known, asked))
+        labels, expected = (np.array([item.target for item in part]) for part in (known, asked))
         per_layer = {
             "nearest neighbours": [
                 probes.nearest_neighbours(a, labels, b, expected) for a, b in zip(train[:-1], test[:-1], strict=True)

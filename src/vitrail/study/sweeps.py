@@ -21,6 +21,7 @@ from vitrail.study import figures, page
 from vitrail.study.comparison import Compared, curves, run_table, shown
 from vitrail.study.page import Number
 from vitrail.study.tables import duration
+from vitrail.tasks.metrics import Metric
 
 SEED = "training.seed"
 OPERATIONS = "operations"
@@ -46,6 +47,11 @@ class Combination:
     def scores(self) -> list[float]:
         """Of those runs."""
         return [run.score for run in self.runs if run.score is not None]
+
+    @property
+    def metric(self) -> Metric:
+        """What the scores are."""
+        return self.runs[0].metric if not self.scored else self.scored[0].metric
 
     @property
     def mean(self) -> float:
@@ -92,7 +98,7 @@ def table(found: Sequence[Combination]) -> tuple[list[str], list[list[str]]]:
     """Head and rows: the settings that vary, the score with its interval, and what it took."""
     names = list(found[0].values)
     several = any(len(one.runs) > 1 for one in found)
-    head = [*names, "runs", "score, %", "± sd" if several else "95 % interval", "training", "parameters", "multiply-adds"]
+    head = [*names, "runs", "score", "± sd" if several else "95 % interval", "training", "parameters", "multiply-adds"]
     return head, [[*(shown(one.values[name]) for name in names), *_cells(one, several=several)] for one in found]
 
 
@@ -101,11 +107,11 @@ def _cells(one: Combination, *, several: bool) -> list[str]:
         return ["0", "–", "–", "–", "–", "–"]
     sure = "–"
     if one.interval is not None:
-        low, high = (100 * side for side in one.interval)
+        low, high = (one.metric.factor * side for side in one.interval)
         sure = f"{(high - low) / 2:.2f}" if several else f"{low:.1f} to {high:.1f}"
     return [
         str(len(one.scores)),
-        f"{100 * one.mean:.2f}",
+        one.metric.shown(one.mean),
         sure,
         duration(one.of("seconds")),
         f"{one.of('parameters') / 1e6:,.2f} M",
@@ -141,9 +147,9 @@ def _side_by_side(axes: Axes, found: Sequence[Combination]) -> None:
     names = [", ".join(shown(value) for value in one.values.values()) or "all" for one in found]
     for place, one in enumerate(found):
         if one.scored:
-            axes.errorbar([100 * one.mean], [place], xerr=_away(one), fmt="o", capsize=3, color=figures.BLUE)
+            axes.errorbar([one.metric.factor * one.mean], [place], xerr=_away(one), fmt="o", capsize=3, color=figures.BLUE)
     axes.set_yticks(range(len(found)), names, parse_math=False)
-    axes.set(xlabel="score, %", ylim=(len(found) - 0.5, -0.5))
+    axes.set(xlabel=_label(found), ylim=(len(found) - 0.5, -0.5))
 
 
 def _away(one: Combination) -> list[list[float]] | None:
@@ -151,7 +157,12 @@ def _away(one: Combination) -> list[list[float]] | None:
     if one.interval is None:
         return None
     low, high = one.interval
-    return [[max(0.0, 100 * (one.mean - low))], [max(0.0, 100 * (high - one.mean))]]
+    return [[max(0.0, one.metric.factor * way)] for way in (one.mean - low, high - one.mean)]
+
+
+def _label(found: Sequence[Combination]) -> str:
+    """Of the axis of scores."""
+    return next((one.metric.label for one in found if one.scored), "score")
 
 
 def _against(axes: Axes, found: Sequence[Combination], against: str) -> None:
@@ -168,16 +179,16 @@ def _against(axes: Axes, found: Sequence[Combination], against: str) -> None:
         line.sort(key=lambda point: point[0])
         color = figures.COLORS[number % len(figures.COLORS)]
         label = figures.legend_name(labels[key]) if labels[key] else None
-        axes.plot([x for x, _ in line], [100 * one.mean for _, one in line], color=color, label=label)
+        axes.plot([x for x, _ in line], [one.metric.factor * one.mean for _, one in line], color=color, label=label)
         for x, one in line:
-            axes.errorbar([x], [100 * one.mean], yerr=_away(one), fmt="o", capsize=3, color=color)
+            axes.errorbar([x], [one.metric.factor * one.mean], yerr=_away(one), fmt="o", capsize=3, color=color)
     places = sorted({x for line in lines.values() for x, _ in line})
     if places and places[0] > 0 and places[-1] >= 8 * places[0]:
         axes.set_xscale("log")
         if against != OPERATIONS:
             axes.set_xticks(places, [f"{x:g}" for x in places])
             axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="operations of training" if against == OPERATIONS else against, ylabel="score, %")
+    axes.set(xlabel="operations of training" if against == OPERATIONS else against, ylabel=_label(found))
 
 
 def document(runs: Runs) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import torch
 
 from vitrail.errors import ConfigError
 from vitrail.runtime.memory import peak_memory
-from vitrail.training.loop import Trainer
+from vitrail.training.trainer import Trainer
 
 SHARE = 0.8
 """Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
@@ -77,13 +77,14 @@ def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
 
 def _train_on(trainer: Trainer, size: int) -> None:
     """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
+    dataset = trainer.train_loader.dataset
     shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
-    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=trainer.device)
-    labels = torch.zeros(size, dtype=torch.long, device=trainer.device)
-    if trainer.train_loader.dataset.has_shares:
-        labels = torch.zeros(size, len(trainer.data.classes), device=trainer.device)
+    batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
+    for name, array in dataset.targets(dataset.items[0]).items():
+        batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
+    batch = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
     for _ in range(2):
-        trainer.learner.step(pixels, labels, done=trainer.total - 1, size=size, own=size)
+        trainer.learner.step(batch, done=trainer.total - 1, size=size, own=size)
 
 
 def _peak() -> float:

@@ -1,4 +1,4 @@
-"""What learns: a model, and how one batch after another changes it."""
+"""One step of training: a task, its optimizers, and how one batch after another changes it."""
 
 import contextlib
 import math
@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.preparation import Preparation
+from vitrail.data.loader import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.task import Task
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.optimizer import create_optimizers, freeze
 from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
-from vitrail.training.task import Task
-from vitrail.training.teacher import Teacher
 from vitrail.training.tuning import choose_parts
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -30,136 +28,118 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Step:
-    """What a step came to, over all processes: the loss summed over the images, and the images whose answer is right.
+    """What a step came to, over all processes: sums over its images.
 
     ``failure`` says what was not finite; then nothing was changed.
     """
 
     loss: float
-    right: int
+    counts: dict[str, int]
+    """See `vitrail.tasks.task.Task.counts`."""
     images: int
     failure: str | None = None
 
 
 class Learner:
-    """A model with its optimizers, its average and its scaler, where it computes; of several processes, one's part.
+    """A task with its optimizers, its average and its scaler, where it computes; of several processes, one's part.
 
     Args:
-        settings: those of the run.
-        model: what learns.
-        preparation: normalizes the pixels.
-        task: what is minimised.
+        settings: of the run.
+        task: what is learned, and by what model.
         total: steps of the whole run, of which ``warmup`` warm the learning rate up.
-        teacher: what else there is to learn from.
         group: the processes that learn together.
     """
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        model: Model,
-        preparation: Preparation,
-        task: Task,
-        *,
-        total: int,
-        warmup: int,
-        teacher: Teacher | None = None,
-        group: Processes = ALONE,
-    ):
-        self.settings, self.preparation, self.task, self.teacher, self.group = settings, preparation, task, teacher, group
-        self.total, self.warmup = total, warmup
+    def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
+        self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
         t = settings.training
         self.device = pick_device(t.device)
-        self.model = model.to(self.device)
+        self.task = task.to(self.device)
         choose_parts(self.model, settings)
         freeze(self.model, settings.optimizer)  # before DDP, which waits for the gradient of all that has one
-        self.average = AveragedModel(self.model, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
+        self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
-        self.statistics = [table for m in self.model.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
-        self.optimizers = create_optimizers(self.model, settings.optimizer)
+        self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
+        self.optimizers = create_optimizers(self.model, settings.optimizer, self.task.beside())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
 
+    @property
+    def model(self) -> Model:
+        """What is learned and kept."""
+        return self.task.model
+
+    @property
+    def evaluated(self) -> Task:
+        """The task with the weights that are evaluated and kept: the average, where there is one."""
+        task = self.task if self.average is None else self.average.module
+        assert isinstance(task, Task)
+        return task
+
     def _shared(self) -> nn.Module:
-        """The model as it is called, by several processes together."""
+        """The task as it is called, by several processes together."""
         t = self.settings.training
-        model = self._any_size() if self.settings.schedule.first_image_size else self.model
+        if self.settings.schedule.first_image_size:
+            self._allow_small_images(self.settings.schedule.first_image_size)
         if self.group.count == 1:
-            return model
+            return self.task
         if t.parallel == "ddp":
-            return parallel.with_averaged_gradients(model, self.device)
-        if model is not self.model:
-            raise ConfigError(
-                "images that grow do not go with --parallel fsdp", where="schedule.first_image_size", hint="take --parallel ddp"
-            )
+            return parallel.with_averaged_gradients(self.task, self.device)
         if t.precision == "fp16":
             hint = "take bf16, or --parallel ddp"
             raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
-        for one in (self.model, self.evaluated) if self.average else (self.model,):
+        for one in (self.task, self.evaluated) if self.average else (self.task,):
             parallel.shard(one, self.group, self.device)
-        return self.model
+        return self.task
 
-    def _any_size(self) -> nn.Module:
-        first, full = self.settings.schedule.first_image_size, self.model.config.image_size
-        if first is not None and any(a > b for a, b in zip(first, full, strict=True)):
+    def _allow_small_images(self, first: tuple[int, int]) -> None:
+        full = self.model.config.image_size
+        if any(a > b for a, b in zip(first, full, strict=True)):
             raise ConfigError(
                 f"images cannot grow from {first[0]} × {first[1]} to the model's {full[0]} × {full[1]}",
                 where="schedule.first_image_size",
                 hint="give a size below --image-size",
             )
-        return self.model.at_any_size()
-
-    def _grown(self, images: Tensor, done: int) -> Tensor:
-        """Images of the size that they have by now."""
-        config = self.model.config
-        size = image_size_at(self.settings.schedule, config.image_size, config.size_multiple, done, total=self.total)
-        if size == config.image_size:
-            return images
-        return F.interpolate(images, size, mode="bilinear", antialias=True)
-
-    @property
-    def evaluated(self) -> Model:
-        """The weights that are evaluated and kept: the average, where there is one."""
-        model = self.model if self.average is None else self.average.module
-        assert isinstance(model, Model)
-        return model
+        self.task.allow_any_size()
 
     def rate(self, done: int) -> float:
         """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
         return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
 
-    def step(self, pixels: Tensor, labels: Tensor, *, done: int, size: int, own: int) -> Step:
+    def step(self, batch: Batch, *, done: int, size: int, own: int) -> Step:
         """One step of the optimizers.
 
         Args:
-            pixels: uint8 (B, C, H, W), this process's part of a batch.
-            labels: their targets; see `vitrail.data.loader.Batch`.
+            batch: this process's part of a batch.
             done: steps made before.
             size: images in the batch, all processes together.
-            own: images among ``pixels`` that count: all of them, or none where the batch has less images than there are
+            own: images of ``batch`` that count: all of them, or none where the batch has less images than there are
                 processes.
         """
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * self.rate(done)
-        parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
-        sums = torch.zeros(3, dtype=torch.float64)  # loss, right ones, images
+        config = self.model.config
+        schedule = self.settings.schedule
+        self.task.image_size = image_size_at(schedule, config.image_size, config.size_multiple, done, total=self.total)
+        names = ("loss", *self.task.counts)
+        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the images
         remembered = [statistic.clone() for statistic in self.statistics]
-        for i, (part, targets) in enumerate(zip(pixels.tensor_split(parts), labels.tensor_split(parts), strict=True)):
-            count = len(part) if own else 0
+        parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
+        for i, part in enumerate(_split(batch, parts)):
+            count = len(part["images"]) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
-                answers = self.forward(self._grown(self.preparation.normalize(part), done), **self._separate)
-                told = None if self.teacher is None else self.teacher(part)
-                loss = self.task.loss(answers, targets, told)
-                self.scaler.scale(loss * (count / size * self.group.count)).backward()  # averaged over the processes
-            sums += torch.tensor([loss.item() * count if count else 0, self.task.right(answers, targets) if count else 0, count])
-        loss_sum, right, images = self.group.all_reduce(sums).tolist()
+                found = self.forward(part)
+                self.scaler.scale(found["loss"] * (count / size * self.group.count)).backward()  # averaged over the processes
+            if count:
+                sums += torch.tensor([found["loss"].item() * count, *(found[name].item() for name in names[1:]), count])
+        loss, *counts, images = self.group.all_reduce(sums).tolist()
         self._share_statistics(own / size)
-        failure = self._apply_gradient(loss_sum / images)
+        failure = self._apply_gradient(loss / images)
         if failure:
             for statistic, old in zip(self.statistics, remembered, strict=True):
                 statistic.copy_(old)
-        return Step(loss_sum, int(right), int(images), failure)
+        return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(images), failure)
 
     def _share_statistics(self, weight: float) -> None:
         """What BatchNorm remembers, averaged over the processes, each of which saw ``weight`` of the batch.
@@ -179,14 +159,14 @@ class Learner:
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
-        norm = parallel.one_number(nn.utils.clip_grad_norm_(self.model.parameters(), clip))
+        norm = parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip))
         finite = math.isfinite(loss) and bool(norm.isfinite())
         for optimizer in self.optimizers:
             if finite:
                 self.scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
         if self.average is not None and finite:
-            self.average.update_parameters(self.model)
+            self.average.update_parameters(self.task)
         overflow = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1  # its scale will fall
         self.scaler.update()
         if finite or overflow:
@@ -208,11 +188,6 @@ class Learner:
         finally:
             self.model.config = config
 
-    @property
-    def _separate(self) -> dict[str, bool]:
-        """Asks a model of two heads for the logits of each, of which one learns from the teacher."""
-        return {"separate": True} if self.teacher is not None and len(self.model.heads()) > 1 else {}
-
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         precision = self.settings.training.precision
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
@@ -220,21 +195,33 @@ class Learner:
     def tensors(self) -> dict[str, Tensors]:
         """All that was learnt, whole; every process must ask for it."""
         tensors = {
-            "model": parallel.whole(self.model.state_dict()),
+            **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
             "optimizer": parallel.optimizer_tensors(self.optimizers),
         }
         if self.average is not None:
-            tensors["average"] = parallel.whole(self.average.state_dict())
+            tensors["average"]["n_averaged"] = self.average.n_averaged
         return tensors
 
     def load(self, tensors: dict[str, Tensors], scaler: dict[str, Any]) -> None:
         """Take what `tensors` gave, and the scaler's state."""
-        parallel.load_whole(self.model, tensors["model"])
-        parallel.load_optimizer_tensors(self.optimizers, tensors["optimizer"])
         if self.average is not None:
-            parallel.load_whole(self.average, tensors["average"])
+            self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
+        for name, module in self._learned().items():
+            parallel.load_whole(module, tensors[name])
+        parallel.load_optimizer_tensors(self.optimizers, tensors["optimizer"])
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(scaler)
+
+    def _learned(self) -> dict[str, nn.Module]:
+        """What learns and its average, by the names of their files in a checkpoint; beside the model only where there is more."""
+        found: dict[str, nn.Module] = {"model": self.model}
+        if self.average is not None:
+            found["average"] = nn.ModuleDict({"module": self.evaluated.model})
+        if beside := self.task.beside():
+            found["beside"] = beside
+            if self.average is not None:
+                found["average-beside"] = self.evaluated.beside()
+        return found
 
 
 def _moving_average(decay: float) -> Any:
@@ -253,3 +240,9 @@ def _moving_average(decay: float) -> Any:
             torch._foreach_copy_(averages, current)
 
     return torch.no_grad()(update)
+
+
+def _split(batch: Batch, parts: int) -> list[Batch]:
+    """A batch in so many parts, one after another."""
+    split = {name: tensor.tensor_split(parts) for name, tensor in batch.items()}
+    return [dict(zip(split, tensors, strict=True)) for tensors in zip(*split.values(), strict=True)]

@@ -12,8 +12,10 @@ from vitrail.models.base import Model
 from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
-def parameter_groups(model: Model, settings: OptimizerSettings) -> list[dict[str, Any]]:
+def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[dict[str, Any]]:
     """Parameters that share a learning rate and a weight decay, frozen ones left out.
+
+    What is learned ``beside`` the model counts as its head does.
 
     The matrices of linear layers and convolutions decay; biases, norms, scales, tokens and positions do not.
     ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
@@ -21,16 +23,17 @@ def parameter_groups(model: Model, settings: OptimizerSettings) -> list[dict[str
 
     Each group tells in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of layers.
     """
-    matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    beside = beside or nn.ModuleDict()
+    matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, nn.Linear | nn.Conv2d)}
     inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
     above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
+    for name, parameter in (*model.named_parameters(), *beside.named_parameters()):
         if not parameter.requires_grad:
             continue
         is_matrix, own = parameter in matrices, layer_settings(name, settings)
         decay = settings.weight_decay if own.weight_decay is None else own.weight_decay
-        lr = settings.lr * own.lr * settings.layer_decay ** above[parameter]
+        lr = settings.lr * own.lr * settings.layer_decay ** above.get(parameter, 0)
         inner = is_matrix and parameter.ndim == 2 and parameter in inside
         groups[inner, lr, decay if is_matrix else 0.0].append(parameter)
     return [
@@ -86,14 +89,14 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
     return above
 
 
-def create_optimizers(model: Model, settings: OptimizerSettings) -> list[Optimizer]:
+def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
     """The optimizers that step together: one, or for Muon a second one that takes what is no matrix of a block.
 
     Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so
     that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982); convolutions, the layers around the
-    blocks and all vectors are AdamW's.
+    blocks, all vectors and what is learned ``beside`` the model are AdamW's.
     """
-    groups = parameter_groups(model, settings)
+    groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":
         return [torch.optim.SGD(groups, momentum=settings.momentum)]
     if settings.name == "adam":

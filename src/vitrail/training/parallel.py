@@ -7,29 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.task import Task
 
 Tensors = dict[str, Tensor]
 
 
-def shard(model: Model, group: Processes, device: torch.device) -> None:
+def shard(task: Task, group: Processes, device: torch.device) -> None:
     """Deal the parameters out, layer by layer: each is whole only while it computes (Zhao et al. 2023, 2304.11277)."""
     mesh = init_device_mesh(device.type, (group.count,))
-    for layer in model.layers():
+    for layer in task.model.layers():
         fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    fully_shard(task, mesh=mesh)
+    register_fsdp_forward_method(task, "answer")
 
 
-def with_averaged_gradients(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model as it is called in training where every process has all of it: gradients are averaged as they come."""
+def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
+    """The task as it is called in training where every process has all of it: gradients are averaged as they come."""
     devices = [torch.cuda.current_device()] if device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices)
+    return DistributedDataParallel(task, device_ids=devices)
 
 
 def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:

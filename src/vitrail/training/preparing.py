@@ -5,22 +5,25 @@ from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
-from vitrail.data.deal import share_of
+from vitrail.data.deal import Assignment, share_of
 from vitrail.data.decode import check_head, decode
 from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData
+from vitrail.data.sources import ImageData, open_data
 from vitrail.data.transform import Transform
+from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.base import Model
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.registry import task_row
 from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.loop import Trainer
+from vitrail.training.configuration import Values, check_names, merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import BAD_IMAGES, RunFolder
-from vitrail.training.settings import RunSettings, Values, check_names, merge, nested, read_yaml, resolve
+from vitrail.training.settings import RunSettings
+from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
@@ -42,11 +45,18 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
         base: Values = {}  # a complete recipe of its own
     else:
         source = data.get("source") if isinstance(data, dict) else None
-        base = read_recipe(recipe or default_recipe(source, start=reference))
+        base = read_recipe(recipe or default_recipe(source, start=reference, task=_task_of(own)))
     start = None if reference is None else open_model(reference)
     if start is None:
         return resolve(base, file, settings), None
     return resolve(base, file, settings, start.model.config).changed(preparation=start.preparation), start
+
+
+def _task_of(values: Values) -> str | None:
+    """The name of the task in settings that are not checked yet."""
+    task = values.get("task")
+    name = task.get("name") if isinstance(task, dict) else task
+    return name if isinstance(name, str) else None
 
 
 def complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:
@@ -54,6 +64,24 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
 
     A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
     """
+    labelled = task_row(settings.task.name).labelled
+    if labelled:
+        _require_classes_to_learn(source)
+    source.split("train")
+    model = settings.model.changed(num_classes=len(source.classes) if labelled else 0)
+    head = getattr(model, "head", None)  # which not every architecture lets one choose
+    if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
+        model = model.changed(head="linear")
+    return settings.changed(
+        model=model,
+        data=settings.data.changed(source=source.source),
+        preparation=preparation_of(settings),
+        start=_standing(settings.start),
+        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
+    )
+
+
+def _require_classes_to_learn(source: ImageData) -> None:
     if len(source.classes) < 2:
         raise DataError(
             f"only the class {source.classes[0]!r} found; a classifier needs two or more",
@@ -68,17 +96,22 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
             where=source.source,
             hint="add some, or take the classes out of the other splits",
         )
-    model = settings.model.changed(num_classes=len(source.classes))
-    head = getattr(model, "head", None)  # which not every architecture lets one choose
-    if start is not None and start.labels != source.classes and head and head == getattr(start.config, "head", None):
-        model = model.changed(head="linear")
-    return settings.changed(
-        model=model,
-        data=settings.data.changed(source=source.source),
-        preparation=preparation_of(settings),
-        start=_standing(settings.start),
-        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
-    )
+
+
+def open_source(settings: RunSettings, *, assignment: Assignment | None = None) -> ImageData:
+    """The images of a run: with the labels that its task needs, or any."""
+    open_images = open_data if task_row(settings.task.name).labelled else open_unlabelled
+    return open_images(settings.data.source, split_seed=settings.data.split_seed, assignment=assignment)
+
+
+def require_classes(settings: RunSettings, source: ImageData) -> None:
+    """Refuse data with another number of classes than the run was started with."""
+    if task_row(settings.task.name).labelled and len(source.classes) != settings.model.num_classes:
+        raise DataError(
+            f"the data has {len(source.classes)} classes, the run was started with {settings.model.num_classes}",
+            where=settings.data.source,
+            hint="bring the data back as it was, or train anew",
+        )
 
 
 def _standing(reference: str | None) -> str | None:

@@ -41,7 +41,7 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 def fingerprint(data: ImageData) -> dict[str, Any]:
     """What of a data set decides the course of a run, to be told again: JSON-able."""
-    images = {split: [(item.name, item.label) for item in items] for split, items in data.splits.items()}
+    images = {split: [(item.name, item.target) for item in items] for split, items in data.splits.items()}
     return {
         "classes": data.classes,
         "multi_label": data.multi_label,

@@ -8,23 +8,29 @@ from typing import Any
 import torch
 
 from vitrail.data.copies import leak_warning
-from vitrail.data.sources import ImageData, Item, open_data
+from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.models.cost import cost
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
-from vitrail.tasks.evaluation import Evaluation
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.task import Metrics, Task
+from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Trainer
+from vitrail.training.configuration import Values, check_names, merge
 from vitrail.training.preparing import (
     check_images,
     complete,
+    open_source,
     open_teacher,
     preparation_of,
+    require_classes,
     require_transform,
     resolve_run,
     start_model,
@@ -33,9 +39,12 @@ from vitrail.training.preparing import (
 )
 from vitrail.training.resuming import require_same_settings
 from vitrail.training.run_folder import RunFolder
-from vitrail.training.settings import RunSettings, Values, check_names, merge
+from vitrail.training.settings import RunSettings
+from vitrail.training.tasks import create_task
+from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.tensor_files import read_tensors
 
 
 @dataclass(frozen=True)
@@ -45,29 +54,25 @@ class Finished:
     trainer: Trainer
     trained: TrainedModel
     """The best model."""
+    task: Task
+    """What it has learned, with what was learned beside it."""
     split: str
     """What it is reported on."""
     items: list[Item]
     """The images of that split."""
-    result: Evaluation
-    """What the model says of them."""
-    validation: Evaluation | None
-    """And of the validation images, where images may have several labels."""
+    metrics: Metrics
+    """Of the best model on those images."""
+    validation: Metrics | None
+    """And on the validation images, where the report of the task chooses something by them."""
 
 
-@dataclass(frozen=True)
-class Ending:
-    """What is done with the best model of a run."""
-
-    evaluator: Callable[[TrainedModel, torch.device], Callable[..., Evaluation]]
-    """Makes of a model what evaluates items, as `vitrail.deploy.predictor.Predictor.evaluate` does."""
-    report: Callable[[Finished], None]
-    """Writes the report; asked by one process."""
+Report = Callable[[Finished], None]
+"""Writes the report of a run; asked by one process."""
 
 
 def begin_run(
     out: str | Path | None,
-    ending: Ending,
+    report: Report,
     settings: Values,
     *,
     recipe: str | None,
@@ -83,7 +88,7 @@ def begin_run(
             folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
             teacher = open_teacher(resolved)
-            source = open_data(resolved.data.source, split_seed=resolved.data.split_seed)
+            source = open_source(resolved)
             resolved = complete(resolved, source, start)
             if transform is not None:
                 resolved = resolved.changed(transform=repr(transform)[:1000])
@@ -103,11 +108,11 @@ def begin_run(
                 )
                 if trainer.epochs > resolved.training.epochs:
                     run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
-                return _finish(trainer, ending, observer)
+                return _finish(trainer, report, observer)
 
 
 def resume_run(
-    folder: str | Path, ending: Ending, settings: Values, *, observer: Observer | None, transform: Transform | None
+    folder: str | Path, report: Report, settings: Values, *, observer: Observer | None, transform: Transform | None
 ) -> Finished:
     """Continue an interrupted run; see `vitrail.resume`."""
     run = RunFolder.open(path_of(folder))
@@ -121,20 +126,15 @@ def resume_run(
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
-                source = open_data(resolved.data.source, split_seed=resolved.data.split_seed, assignment=run.assignment)
-                if len(source.classes) != resolved.model.num_classes:
-                    raise DataError(
-                        f"the data has {len(source.classes)} classes, the run was started with {resolved.model.num_classes}",
-                        where=resolved.data.source,
-                        hint="bring the data back as it was, or train anew",
-                    )
+                source = open_source(resolved, assignment=run.assignment)
+                require_classes(resolved, source)
                 source = used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = open_model(resolved.start)
             trainer = _trainer(resolved, start, source, run, transform=transform, teacher=teacher, group=group, signals=signals)
             trainer.restore(observer)
-            return _finish(trainer, ending, observer)
+            return _finish(trainer, report, observer)
 
 
 def _trainer(settings: RunSettings, start: TrainedModel | None, source: ImageData, run: RunFolder, **others: Any) -> Trainer:
@@ -156,13 +156,13 @@ def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[st
         return run
 
 
-def _finish(trainer: Trainer, ending: Ending, observer: Observer) -> Finished:
+def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     """Train to the end, then report on the best model."""
     trainer.run(observer)
     group, source = trainer.group, trainer.data
     group.all_reduce_max(0)  # the first process has written the model before any other reads it
-    trained, split = load_model(trainer.folder.path / "best"), source.evaluation_split
-    evaluate = ending.evaluator(trained, trainer.device)
+    trained, task = best_task(trainer.folder, trainer.settings, source)
+    task.to(trainer.device)
 
     def on_batch(images: int) -> None:
         observer.advance(images)
@@ -170,21 +170,53 @@ def _finish(trainer: Trainer, ending: Ending, observer: Observer) -> Finished:
         if number:
             trainer.stop(number)
 
-    def look(name: str, items: list[Item]) -> Evaluation:
-        """The model's answers to some images, unless a signal comes."""
+    def look(name: str, items: list[Item]) -> Metrics:
+        """The metrics on some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
-        size, workers = trainer.settings.training.batch, trainer.settings.data.workers
-        return evaluate(items, batch_size=size, workers=workers, on_batch=on_batch, group=group)
+        loader = trainer.loader(ImageDataset(items, trained.preparation, targets=task.targets()))
+        with kept_memory(), answering(task, trainer.device) as answer:
+            return evaluate(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
 
+    split = source.evaluation_split
     items = trainer.few(source.split(split))
-    result = look(split, items)
-    validation = look("val", trainer.validation) if source.multi_label else None
-    finished = Finished(trainer, trained, split, items, result, validation)
+    metrics = look(split, items)
+    validation = look("val", trainer.validation) if task.report_needs_validation else None
+    finished = Finished(trainer, trained, task, split, items, metrics, validation)
     if group.first:
-        ending.report(finished)
-    trainer.finish(split=split, scores=result.scores())
+        report(finished)
+    trainer.finish(split=split, scores=metrics.scores())
     (number,) = group.all_reduce_max(trainer.signals.received)
     if number:
         what = "finished before it could be stopped"
         raise InterruptedRunError(number, trainer.folder.path, f"vitrail evaluate {trainer.folder.path}", what=what)
     return finished
+
+
+def best_task(run: RunFolder, settings: RunSettings, source: ImageData) -> tuple[TrainedModel, Task]:
+    """The best model of a run, and what it has learned with what was learned beside it."""
+    folder = run.path / "best"
+    trained = load_model(folder)
+    task = create_task(settings, trained.model, trained.preparation, source)
+    if beside := task.beside():
+        beside.load_state_dict(read_tensors(folder / BESIDE))
+    return trained, task
+
+
+def evaluate_run(
+    run: RunFolder,
+    source: ImageData,
+    items: list[Item],
+    *,
+    batch_size: int,
+    workers: int,
+    on_batch: Callable[[int], None] | None,
+    group: Processes,
+) -> Metrics:
+    """How good the best model of a run is at its task, on some images of some data; see `vitrail.evaluate`."""
+    with group.together():
+        trained, task = best_task(run, run.settings, source)
+    device = pick_device()
+    dataset = ImageDataset(items, trained.preparation, targets=task.targets())
+    loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+    with kept_memory(), answering(task.to(device), device) as answer:
+        return evaluate(answer, loader, task.metrics(), on_batch=on_batch, group=group)

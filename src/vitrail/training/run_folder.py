@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
+from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
 from vitrail.models.cost import totals
@@ -20,8 +21,10 @@ from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.tasks.registry import task_row
 from vitrail.training.checkpoint import checkpoints, recover_checkpoints
-from vitrail.training.settings import RunSettings, read_yaml, to_yaml
+from vitrail.training.configuration import read_yaml, to_yaml
+from vitrail.training.settings import RunSettings
 from vitrail.weights.tensor_files import read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
@@ -216,15 +219,26 @@ def is_run(path: Path) -> bool:
 
 def open_for(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
     """The data to evaluate on, and whether its splits mean something for this model."""
-    run = RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
+    run = _run_of(model)
     if data is None:
         if run is None:
             raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
         data = run.settings.data.source
-    source = sources.open_data(data)
+    open_images = open_unlabelled if unlabelled_run(model) else sources.open_data
+    source = open_images(data)
     if run is None or not _same(source.source, run.settings.data.source):
         return source, source.has_splits
-    return sources.open_data(data, assignment=run.assignment), True
+    return open_images(data, assignment=run.assignment), True
+
+
+def unlabelled_run(model: object) -> RunFolder | None:
+    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task says how good they are."""
+    run = _run_of(model)
+    return None if run is None or task_row(run.settings.task.name).labelled else run
+
+
+def _run_of(model: object) -> RunFolder | None:
+    return RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
 
 
 def _same(a: str, b: str) -> bool:

@@ -13,9 +13,9 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
+from vitrail.training.configuration import check_names, merge, nested
 from vitrail.training.preparing import resolve_run
 from vitrail.training.run_folder import RunFolder, is_run
-from vitrail.training.settings import check_names, merge, nested
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST = 1000

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from vitrail.errors import unknown
+from vitrail.tasks.registry import task_row
 
 
 def recipe_names() -> list[str]:
@@ -26,8 +27,10 @@ def read_recipe(name: str) -> dict[str, Any]:
     return values
 
 
-def default_recipe(source: str | None, *, start: str | None = None) -> str:
-    """The recipe of a run that names none: by the model that it starts from, if it does, else by its data."""
+def default_recipe(source: str | None, *, start: str | None = None, task: str | None = None) -> str:
+    """The recipe of a run that names none: by its task, by the model that it starts from, else by its data."""
+    if task is not None and (recipe := task_row(task).recipe):
+        return recipe
     if start is not None:
         return "finetune"
     if str(source).startswith("cifar10:"):

@@ -16,8 +16,8 @@ from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.loop import Trainer
 from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.trainer import Trainer
 from vitrail.weights.reference import load_model
 
 CLOCK = ("seconds", "images_per_second")
@@ -55,10 +55,10 @@ def test_a_row_tells_the_learning_rate_of_the_last_step(make_trainer):
 
 
 def test_weights_of_classes_are_those_of_the_training_images(make_trainer, shades, monkeypatch):
-    train = [item for item in shades.splits["train"] if item.label or item.name in ("shade-0", "shade-3")]
+    train = [item for item in shades.splits["train"] if item.target or item.name in ("shade-0", "shade-3")]
     monkeypatch.setitem(shades.splits, "train", train)
     weights = make_trainer("run", **{"data.balance": "loss"}).learner.task.weights
-    counts = [sum(item.label == label for item in train) for label in range(3)]
+    counts = [sum(item.target == label for item in train) for label in range(3)]
     assert counts[0] == 2 and weights.tolist() == pytest.approx([len(train) / (3 * count) for count in counts])
 
 
@@ -73,7 +73,8 @@ def by_hand(trainer: Trainer, steps: int, *, smoothing: float = 0.0, clip: float
     dataset = ImageDataset(trainer.data.splits["train"], trainer.preparation, Augmentation(horizontal_flip=0))
     loader = EpochLoader(dataset, settings.training.batch_size, shuffle=True)
     batches = [batch for epoch in range(settings.training.epochs) for batch in loader.epoch(epoch)]
-    for step, (pixels, labels) in enumerate(batches[:steps]):
+    for step, batch in enumerate(batches[:steps]):
+        pixels, labels = batch["images"], batch["labels"]
         for group in optimizer.param_groups:
             group["lr"] = settings.optimizer.lr * learning_rate_factor(settings.schedule, step, warmup=0, total=len(batches))
         loss = F.cross_entropy(model((pixels.float() / 255 - 0.5) / 0.5), labels, label_smoothing=smoothing)
@@ -153,7 +154,7 @@ def test_the_average_is_what_is_evaluated_and_kept(make_trainer):
     trainer = make_trainer(**{"training.ema": 0.9})
     trainer.run()
     kept = load_model(trainer.folder.path / "last").model.state_dict()
-    closest(kept, trainer.learner.average.module.state_dict(), 0)
+    closest(kept, trainer.learner.evaluated.model.state_dict(), 0)
     assert any(not torch.equal(kept[name], value) for name, value in trainer.learner.model.state_dict().items())
 
 
@@ -164,7 +165,7 @@ def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
 
 
 def test_the_numbers_of_an_epoch_are_means_over_its_images():
-    sums = Sums(loss=30.0, correct=15, images=20, seconds=4.0)
+    sums = Sums(loss=30.0, counts={"top1": 15}, images=20, seconds=4.0)
     assert sums.means == {"loss": 1.5, "top1": 0.75, "images_per_second": 5.0}
     assert set(Sums().means.values()) == {0.0}
 
@@ -198,7 +199,8 @@ def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, prec
 def test_images_grow_from_their_first_size_to_the_models_own(make_trainer):
     trainer = make_trainer(**{"schedule.first_image_size": 4, "training.epochs": 5})
     full, seen = trainer.settings.model.image_size, []
-    trainer.learner.shared.register_forward_pre_hook(lambda module, given: seen.append(tuple(given[0].shape[2:])))
+    model = trainer.learner.model
+    model.embedding.register_forward_pre_hook(lambda _, given: seen.append(tuple(given[0].shape[2:])) if model.training else None)
     trainer.run()
     assert seen[0] == (4, 4) and seen[-3:] == [full] * 3 and seen == sorted(seen)
     assert trainer.rows[-1]["train_loss"] < trainer.rows[0]["train_loss"]
@@ -270,13 +272,14 @@ def test_a_loss_that_is_not_finite_is_never_learned_from(make_trainer, monkeypat
 
 def test_a_step_that_is_left_out_leaves_what_batch_norm_remembers(make_trainer, monkeypatch):
     trainer = make_trainer(**{"model.embedding": "pooled-stem"})
-    pixels, labels = next(trainer.train_loader.epoch(0))
+    batch = next(trainer.train_loader.epoch(0))
+    size = len(batch["images"])
     before, cross_entropy = weights(trainer), F.cross_entropy
     monkeypatch.setattr(F, "cross_entropy", lambda *args, **kwargs: cross_entropy(*args, **kwargs) * math.nan)
-    assert trainer.learner.step(pixels, labels, done=0, size=len(pixels), own=len(pixels)).failure
+    assert trainer.learner.step(batch, done=0, size=size, own=size).failure
     closest(weights(trainer), before, 0)
     monkeypatch.undo()
-    assert trainer.learner.step(pixels, labels, done=0, size=len(pixels), own=len(pixels)).failure is None
+    assert trainer.learner.step(batch, done=0, size=size, own=size).failure is None
     assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items() if "running" in name)
 
 
@@ -302,8 +305,7 @@ def test_fp16_steps_over_a_gradient_that_overflows(make_trainer, optimizer, clip
 
     scale, before = trainer.learner.scaler.get_scale(), weights(trainer)
     last_layer(trainer.learner.model.head).weight.register_hook(overflowing)
-    pixels, labels = next(iter(trainer.train_loader.epoch(0)))
-    trainer._step(pixels, labels)
+    trainer._step(next(iter(trainer.train_loader.epoch(0))))
     closest(weights(trainer), before, 0)  # no part of the model moves, whichever optimizer it belongs to
     trainer.run()
     assert trainer.learner.scaler.get_scale() < scale
@@ -353,7 +355,7 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 def test_best_stays_when_later_epochs_are_worse(make_trainer, monkeypatch):
     trainer = make_trainer(**{"training.epochs": 4})
     scores = iter([{"top1": a, "loss": b} for a, b in ((0.2, 1.0), (0.9, 0.5), (0.9, 0.6), (0.1, 0.1))])
-    monkeypatch.setattr("vitrail.tasks.evaluation.Evaluation.scores", lambda self: next(scores))
+    monkeypatch.setattr("vitrail.tasks.classification.LabelMetrics.scores", lambda self: next(scores))
     trainer.run()
     assert trainer.best["epoch"] == 2
 
@@ -364,7 +366,7 @@ def test_the_numbers_of_a_kept_model_are_those_of_its_row(make_trainer):
     kept = load_model(trainer.folder.path / "best")
     items = trainer.data.splits["val"]
     logits = torch.cat([kept.model(kept.preparation(item.image)) for item in items]).detach()
-    labels = torch.tensor([item.label for item in items])
+    labels = torch.tensor([item.target for item in items])
     assert F.cross_entropy(logits, labels).item() == pytest.approx(trainer.best["val_loss"], abs=1e-5)
     assert (logits.argmax(dim=1) == labels).double().mean().item() == pytest.approx(trainer.best["val_top1"])
 
@@ -384,7 +386,7 @@ def test_a_fast_run_takes_its_few_images_from_all_over_the_list(make_trainer, sh
     assert 0 < len(places) <= 2 * batch_size
     assert len(trainer.train_loader) <= 2
     assert places == sorted(set(places))
-    assert len({item.label for item in trainer.few(items)}) > 1 or batch_size == 1
+    assert len({item.target for item in trainer.few(items)}) > 1 or batch_size == 1
 
 
 def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):

@@ -1,12 +1,15 @@
-"""A teacher: what it sees of the student's images, what it says of them, and what the student makes of it."""
+"""Distillation: its loss by hand and by torch; what a teacher sees, what it says, and what the student makes of it."""
 
 import copy
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch import nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
@@ -14,11 +17,12 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.runtime.observer import Observer
-from vitrail.training.settings import nested, resolve
-from vitrail.training.teacher import Teacher
+from vitrail.tasks.classification import Classification
+from vitrail.tasks.distillation import Distillation, Teacher
+from vitrail.tasks.settings import DistillationSettings
+from vitrail.training.configuration import nested, resolve
 from vitrail.weights.folder import TrainedModel
 
-CPU = torch.device("cpu")
 LABELS = ["dark", "grey", "bright"]
 
 
@@ -36,13 +40,108 @@ def pixels(channels=1, size=(8, 8), batch=4) -> torch.Tensor:
     return torch.from_numpy(random.integers(0, 256, (batch, channels, *size), dtype=np.uint8))
 
 
+# the loss
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
+TEACHER = torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 5.0], [-3.0, 1.0, 1.5], [2.0, 0.0, 1.0]])
+TOKEN = torch.tensor([[0.5, 1.0, -2.0], [0.0, 2.0, 0.1], [1.0, 3.0, 0.0], [0.3, 0.2, 0.1]])
+TRUE = torch.tensor([0, 2, 1, 2])
+
+
+class Answering(nn.Module):
+    """A model of one head or two that has answered already."""
+
+    def __init__(self, logits, token):
+        super().__init__()
+        self.logits, self.token, self.config = logits, token, SimpleNamespace(image_size=(1, 1))
+
+    def heads(self):
+        return {"head": None} if self.token is None else {"head": None, "head_distillation": None}
+
+    def forward(self, images, separate=False):
+        assert separate == (self.token is not None)
+        return (self.logits, self.token) if separate else self.logits
+
+
+def asked(logits, token, settings=None, *, labels=TRUE, teacher=TEACHER, **arguments) -> dict[str, torch.Tensor]:
+    """What the task says of answers of a student and of its teacher."""
+    settings = settings or DistillationSettings()
+    student, prepared = Answering(logits, token), SimpleNamespace(normalize=lambda pixels: pixels)
+    task = Distillation(student, prepared, ["a", "b", "c"], teacher=lambda pixels: teacher, distillation=settings, **arguments)
+    return task({"images": torch.zeros(4, 1, 1, 1), "labels": labels})
+
+
+def loss_of(*given, **arguments) -> torch.Tensor:
+    return asked(*given, **arguments)["loss"]
+
+
+def test_soft_distillation_is_equation_2_by_hand():
+    settings = DistillationSettings(kind="soft", weight=0.3, temperature=2.0)
+    total = 0.0
+    for logits, token, teacher, label in zip(*(x.tolist() for x in (LOGITS, TOKEN, TEACHER, TRUE)), strict=True):
+        p = [math.exp(x) for x in logits]
+        true = -math.log(p[label] / sum(p))
+        s, t = ([math.exp(x / 2) for x in row] for row in (token, teacher))
+        s, t = ([x / sum(row) for x in row] for row in (s, t))
+        divergence = sum(b * math.log(b / a) for a, b in zip(s, t, strict=True))
+        total += (0.7 * true + 0.3 * 4 * divergence) / 4
+    assert loss_of(LOGITS, TOKEN, settings).item() == pytest.approx(total, rel=1e-5)
+
+
+def test_soft_distillation_is_torchs_divergence():
+    settings = DistillationSettings(kind="soft", weight=1, temperature=3.0)
+    theirs = torch.distributions.kl_divergence(
+        torch.distributions.Categorical(logits=TEACHER / 3), torch.distributions.Categorical(logits=TOKEN / 3)
+    )
+    torch.testing.assert_close(loss_of(LOGITS, TOKEN, settings), 9 * theirs.mean())
+
+
+def test_hard_distillation_is_equation_3():
+    expected = (F.cross_entropy(LOGITS, TRUE) + F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))) / 2
+    torch.testing.assert_close(loss_of(LOGITS, TOKEN), expected)
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_without_a_token_both_terms_are_of_the_only_head(kind):
+    settings = DistillationSettings(kind=kind)
+    torch.testing.assert_close(loss_of(LOGITS, None, settings), loss_of(LOGITS, LOGITS, settings))
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_a_student_that_answers_as_its_teacher_has_nothing_to_learn_from_it(kind):
+    surest = 50 * F.one_hot(TEACHER.argmax(dim=1), 3).float()
+    found = loss_of(surest, None, DistillationSettings(kind=kind, weight=1), teacher=surest)
+    assert found.item() == pytest.approx(0, abs=1e-5)
+
+
+def test_smoothing_and_weights_and_mixing_are_of_the_true_labels_alone():
+    mixed = torch.tensor([[0.6, 0.4, 0], [0, 0.3, 0.7], [0, 1, 0], [0.5, 0, 0.5]])
+    plain = {"label_smoothing": 0.2, "weights": torch.tensor([1.0, 2.0, 0.5])}
+    true = Classification(None, None, ["a", "b", "c"], **plain).loss(LOGITS, mixed)
+    expected = 0.5 * true + 0.5 * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
+    torch.testing.assert_close(loss_of(LOGITS, TOKEN, labels=mixed, **plain), expected)
+
+
+def test_the_weight_shares_the_loss_out():
+    for weight in (0.0, 0.25, 1.0):
+        expected = (1 - weight) * F.cross_entropy(LOGITS, TRUE) + weight * F.cross_entropy(TOKEN, TEACHER.argmax(dim=1))
+        torch.testing.assert_close(loss_of(LOGITS, TOKEN, DistillationSettings(weight=weight)), expected)
+
+
+def test_two_heads_answer_with_their_mean():
+    one, other = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([[0.0, 3.0], [1.0, 0.0]])
+    for true, hits in ((0, 0), (1, 2)):
+        found = asked(one, other, labels=torch.tensor([true, true]), teacher=one)
+        assert found["top1"] == hits
+
+
 # what it sees
 
 
 def test_a_teacher_prepares_the_pixels_with_its_own_mean_and_deviation(shades):
     trained, given = teacher_model(), pixels()
     expected = trained.model.eval()((given.float() / 255 - 0.3) / 0.2)
-    torch.testing.assert_close(Teacher(trained, shades, CPU)(given), expected)
+    torch.testing.assert_close(Teacher(trained, shades)(given), expected)
     assert given.dtype == torch.uint8 and torch.equal(given, pixels())
 
 
@@ -50,7 +149,7 @@ def seen_by(trained: TrainedModel, data: ImageData, given: torch.Tensor) -> torc
     """What the teacher's model is given, back in levels of 0…255."""
     seen = []
     trained.model.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
-    Teacher(trained, data, CPU)(given)
+    Teacher(trained, data)(given)
     return (seen[0] * 0.2 + 0.3) * 255
 
 
@@ -82,12 +181,12 @@ def test_a_teacher_of_colours_sees_grey_in_all_three(shades):
 def test_its_answers_come_in_the_order_of_the_datas_classes(shades):
     trained, given = teacher_model(["bright", "dark", "violet", "grey"]), pixels()
     expected = trained.model.eval()(trained.preparation.normalize(given))[:, [1, 3, 0]]
-    torch.testing.assert_close(Teacher(trained, shades, CPU)(given), expected)
+    torch.testing.assert_close(Teacher(trained, shades)(given), expected)
 
 
 def test_a_class_that_it_does_not_know_is_refused_with_both_sides(shades):
     with pytest.raises(DataError, match="'bright' of the data are none of the model's labels 'dark', 'grey', 'light'") as error:
-        Teacher(teacher_model(["dark", "grey", "light"]), shades, CPU)
+        Teacher(teacher_model(["dark", "grey", "light"]), shades)
     assert error.value.where == "--teacher"
 
 
@@ -96,13 +195,13 @@ def test_several_labels_an_image_are_refused(shades):
     trained = teacher_model()
     for data, teacher in ((several, trained), (shades, TrainedModel(trained.model, LABELS, trained.preparation, True))):
         with pytest.raises(ConfigError, match="several labels each, and distillation is for one"):
-            Teacher(teacher, data, CPU)
+            Teacher(teacher, data)
 
 
 def test_it_answers_the_same_every_time_and_learns_nothing(shades):
     trained, given = teacher_model(dropout=0.5, patch_dropout=0.5), pixels()
     trained.train()
-    teacher, before = Teacher(trained, shades, CPU), copy.deepcopy(trained.model.state_dict())
+    teacher, before = Teacher(trained, shades), copy.deepcopy(trained.model.state_dict())
     state = torch.get_rng_state()
     assert torch.equal(teacher(given), teacher(given))
     assert torch.equal(torch.get_rng_state(), state)
@@ -119,10 +218,11 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     settings = {"distillation.kind": kind, "model.distillation_token": token, "training.epochs": 1, "training.batch_size": 22}
     trained = teacher_model(image_size=(12, 12), channels=3)
     trainer = make_trainer(teacher=trained, **settings)
-    model, ((given, labels),) = copy.deepcopy(trainer.learner.model), list(trainer.train_loader.epoch(0))
+    model, (batch,) = copy.deepcopy(trainer.learner.model), list(trainer.train_loader.epoch(0))
+    given, labels = batch["images"], batch["labels"]
     answers = model(trainer.preparation.normalize(given), separate=True)
     own, token_logits = answers if token else (answers, answers)
-    told = Teacher(trained, trainer.data, CPU)(given)
+    told = Teacher(trained, trainer.data)(given)
     if kind == "hard":
         second = F.cross_entropy(token_logits, told.argmax(dim=1))
     else:

@@ -22,7 +22,7 @@ class SingleLabel:
 
     def __init__(self, predictions: Predictions):
         self.predictions = predictions
-        self.labels = np.array([item.label for item in predictions.items])
+        self.labels = np.array([item.target for item in predictions.items])
         self.guesses = predictions.probabilities.argmax(axis=1)
         self.sureness = predictions.probabilities.max(axis=1)
         self.right = self.guesses == self.labels

@@ -1,0 +1,59 @@
+"""What is learned of an image, as named arrays beside its pixels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from vitrail.data.items import Item
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Targets(Protocol):
+    """Makes arrays of an item's target; a batch holds them, stacked, under the same names."""
+
+    @property
+    def mixable(self) -> bool:
+        """Whether the arrays of two mixed images are the mixture of their arrays."""
+
+    def __call__(self, item: Item) -> Arrays:
+        """The arrays of one item, always of the same names and shapes."""
+
+
+class NoTargets:
+    """Of images that are learned from as they are."""
+
+    mixable = True
+
+    def __call__(self, item: Item) -> Arrays:
+        return {}
+
+
+@dataclass(frozen=True)
+class ClassIndex:
+    """The index of the class: ``labels``, int64 ()."""
+
+    mixable = False
+
+    def __call__(self, item: Item) -> Arrays:
+        return {"labels": np.array(item.target, np.int64)}
+
+
+@dataclass(frozen=True)
+class ClassShares:
+    """1 for the classes of the image, else 0: ``labels``, float32 (classes,)."""
+
+    classes: int
+    mixable = True
+
+    def __call__(self, item: Item) -> Arrays:
+        shares = np.zeros(self.classes, np.float32)
+        shares[list(item.labels)] = 1
+        return {"labels": shares}
+
+
+def class_targets(classes: int, *, shares: bool) -> Targets:
+    """Of classification: shares of classes where an image may show several, or is mixed with another; else an index."""
+    return ClassShares(classes) if shares else ClassIndex()

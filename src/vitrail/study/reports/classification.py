@@ -1,0 +1,47 @@
+"""The report on classification, of one class an image or of several."""
+
+from vitrail.study.predictions import Predictions
+from vitrail.study.reports.multi_label import THESE, MultiLabel
+from vitrail.study.reports.part import Part, Reported
+from vitrail.study.reports.single_label import SingleLabel
+from vitrail.study.tables import count_table
+from vitrail.tasks.classification import LabelMetrics
+
+
+def classification(run: Reported) -> Part:
+    """Scores, classes, calibration and mistakes, and how many images of each class there are."""
+    metrics, data = run.metrics, run.data
+    assert isinstance(metrics, LabelMetrics)
+    predictions = Predictions(
+        data.classes, run.split, list(run.items), run.task.preparation, metrics.probabilities.numpy(), metrics.scores()
+    )
+    shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions)
+    counts = {name: data.counts(name) for name in data.splits}
+    return Part(
+        cards=list(shown.cards()),
+        sections=list(shown.sections(run.plots)),
+        data=count_table(data.classes, counts, counted="labels" if predictions.multi_label else "images"),
+        caption=curves_caption(run),
+        texts={"classification_report.txt": shown.text},
+    )
+
+
+def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
+    """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
+    if run.validation is None or predictions.split == "val":
+        return MultiLabel(predictions, None, THESE)
+    assert isinstance(run.validation, LabelMetrics)
+    chosen_on = "the validation images" if run.data.splits.get("val") else "the training images"
+    return MultiLabel(predictions, (run.validation.labels.numpy(), run.validation.probabilities.numpy()), chosen_on)
+
+
+def curves_caption(run: Reported) -> str:
+    """What accuracy means where images are mixed, and which metric is measured on validation images alone."""
+    augmentation, several = run.settings["augmentation"], "val_map" in run.rows[0]
+    words = []
+    if augmentation["mixup"] or augmentation["cutmix"]:
+        mixed = "Training images were mixed in pairs"
+        words.append(f"{mixed}." if several else f"{mixed}; their accuracy counts a guess of the larger share as right.")
+    if several and "train_map" not in run.rows[0]:
+        words.append("Average precision is measured on validation images alone.")
+    return " ".join(words)

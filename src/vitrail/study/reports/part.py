@@ -1,0 +1,51 @@
+"""What a report is made from, and what of it depends on the task."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitrail.data.items import ImageData, Item
+from vitrail.study.page import Markup
+from vitrail.tasks.task import Metrics, Task
+
+SPLIT_WORDS = {"train": "training ", "val": "validation ", "test": "test ", "all": ""}
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A run as its report shows it."""
+
+    settings: Mapping[str, Any]
+    """The complete configuration."""
+    rows: Sequence[Mapping[str, Any]]
+    """Metrics of every epoch."""
+    task: Task
+    """What the best model has learned."""
+    data: ImageData
+    split: str
+    """Which images the report is about."""
+    items: Sequence[Item]
+    """These images."""
+    metrics: Metrics
+    """Of the best model on them; made to keep what a report needs."""
+    validation: Metrics | None
+    """On the validation images, where the task's report chooses something by them."""
+    plots: Path
+    """The folder for pictures, which exists."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a report depends on the task."""
+
+    cards: Sequence[tuple[str, str]]
+    """Numbers to begin with, each with what it is."""
+    sections: Sequence[Markup]
+    """Everything there is to show of the answers."""
+    data: Markup
+    """What the splits hold."""
+    caption: str = ""
+    """What else there is to say of the curves of training."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Further files of the run folder, by name."""

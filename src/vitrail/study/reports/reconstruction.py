@@ -1,0 +1,73 @@
+"""The report on masked autoencoding: what the encoder saw, what the decoder drew, and what was there."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.data.augment import to_picture
+from vitrail.data.order import spread
+from vitrail.data.preparation import Preparation
+from vitrail.study import figures, page
+from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.tasks.reconstruction import Reconstruction
+
+SHOWN = 8
+"""Images that are drawn."""
+COLUMNS = ("seen", "reconstructed", "original")
+
+
+def mae(run: Reported) -> Part:
+    """The loss, some reconstructions, and how many images there are."""
+    task, scores = run.task, run.metrics.scores()
+    assert isinstance(task, Reconstruction)
+    items = [run.items[place] for place in spread(len(run.items), SHOWN)]
+    device = next(task.parameters()).device
+    pixels = torch.stack([torch.from_numpy(task.preparation.pixels(item.image)) for item in items]).to(device)
+    images = task.preparation.normalize(pixels)
+    seen, whole = task.drawn(images, task.fixed_noise(len(items)).to(device))
+    sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
+    figures.save(sheet(list(zip(*sheets, strict=True))), run.plots / "reconstructions.png")
+    share = f"{100 * task.settings.mask_ratio:.0f} %"
+    kind = "normalized pixels of the masked patches" if task.settings.normalize_patches else "pixels of the masked patches"
+    caption = (
+        f"{len(items)} images. Left, the patches that the encoder sees: {share} are masked, the same ones in every image. "
+        "Middle, with the masked patches as the decoder draws them"
+    )
+    if task.settings.normalize_patches:
+        caption += "; each has the mean and deviation of the true patch back, without which there would be nothing to see"
+    picture = page.picture(run.plots / "reconstructions.png", "Reconstructions", f"{caption}. Right, the original.")
+    what = f"mean squared error of the {kind}, on {len(run.items):,} {SPLIT_WORDS[run.split]}images"
+    return Part(
+        cards=[(f"{scores['loss']:.4f}", what)],
+        sections=[page.section("Reconstructions", picture)],
+        data=page.table(("split", "images"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
+        caption="The training loss is that of other masks in every epoch, the validation loss always that of the same one.",
+    )
+
+
+def pictures_of(images: torch.Tensor, preparation: Preparation) -> list[Image.Image]:
+    """Normalized images (B, C, H, W) as pictures."""
+    shape = (1, -1, 1, 1)
+    mean, std = (torch.tensor(values, device=images.device).view(shape) for values in (preparation.mean, preparation.std))
+    pixels = ((images * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
+    return [to_picture(image) for image in pixels]
+
+
+def sheet(rows: Sequence[Sequence[Image.Image]]) -> Figure:
+    """A picture for each of `COLUMNS` in a row, two rows side by side."""
+    lines = -(-len(rows) // 2)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(9.6, 1.65 * lines + 0.3), layout="constrained")
+        grid = figure.subplots(lines, 7, squeeze=False, width_ratios=(4, 4, 4, 1, 4, 4, 4))
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for number, row in enumerate(rows):
+            for column, picture in enumerate(row):
+                axes = grid[number // 2, 4 * (number % 2) + column]
+                axes.imshow(picture, cmap="gray" if picture.mode == "L" else None, vmin=0, vmax=255)
+                if number < 2:
+                    axes.set_title(COLUMNS[column], fontsize=9)
+    return figure

@@ -1,0 +1,155 @@
+"""The class of an image."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.data.items import ImageData
+from vitrail.data.loader import Batch
+from vitrail.data.preparation import Preparation
+from vitrail.data.targets import Targets, class_targets
+from vitrail.models.base import Model
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.task import Answers, Means, Options, Task
+from vitrail.weights.folder import TrainedModel
+
+
+class Classification(Task):
+    """Cross-entropy with the class of an image, or where images are mixed with the share of each class.
+
+    Args:
+        model: gives logits (B, classes).
+        preparation: normalizes the pixels.
+        classes: their names, by index.
+        label_smoothing: share of the target that is spread over all classes.
+        weights: a factor for the loss of every class; None for none. See `class_weights`.
+    """
+
+    name = "classification"
+    counts = ("top1",)
+    multi_label = False
+
+    def __init__(
+        self,
+        model: Model,
+        preparation: Preparation,
+        classes: Sequence[str],
+        *,
+        label_smoothing: float = 0.0,
+        weights: Tensor | None = None,
+    ):
+        super().__init__(model, preparation)
+        self.classes, self.label_smoothing = list(classes), label_smoothing
+        self.weights = weights
+
+    @classmethod
+    def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
+        return cls(model, preparation, data.classes, **cls.arguments(data, options))
+
+    @classmethod
+    def arguments(cls, data: ImageData, options: Options) -> dict[str, Any]:
+        """Of the constructor, as a run's settings have them."""
+        weights = None
+        if options.balance:
+            weights = class_weights(data.counts("train"), len(data.split("train")), multi_label=cls.multi_label)
+        return {"label_smoothing": options.label_smoothing, "weights": weights}
+
+    def targets(self, *, mixed: bool = False) -> Targets:
+        return class_targets(len(self.classes), shares=mixed or self.multi_label)
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        logits, labels = self.network(self.images(batch)), batch["labels"]
+        return {"loss": self.loss(logits.float(), labels), "top1": self.hits(logits, labels)}
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar."""
+        if self.weights is None:
+            return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        weights = self.weights.to(logits.device, logits.dtype)
+        total = F.cross_entropy(logits, labels, weight=weights, label_smoothing=self.label_smoothing, reduction="sum")
+        return total / len(logits)  # torch's own mean would divide by the weights of this batch
+
+    def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Images whose surest class is theirs; of a mixed image, the class of the larger share."""
+        return (logits.argmax(dim=1) == (labels if labels.ndim == 1 else labels.argmax(dim=1))).sum()
+
+    def answer(self, batch: Batch) -> Answers:
+        return {"logits": self.model(self.images(batch)).float()}
+
+    def metrics(self, *, keep: bool = False) -> "LabelMetrics":
+        return LabelMetrics(keep=keep)
+
+    def trained(self, model: Model) -> TrainedModel:
+        return TrainedModel(model, self.classes, self.preparation, self.multi_label)
+
+
+class LabelMetrics(Means):
+    """Accuracy and loss of ``logits`` (B, classes) against ``labels``, int64 (B,).
+
+    Args:
+        keep: whether to keep the logits of every image, as reports and comparisons need them.
+    """
+
+    multi_label = False
+
+    def __init__(self, *, keep: bool = False):
+        super().__init__(self.of_each)
+        self.kept: list[tuple[Tensor, Tensor]] | None = [] if keep else None
+
+    def update(self, answers: Answers, batch: Mapping[str, Tensor]) -> None:
+        logits, labels = answers["logits"].cpu(), batch["labels"].cpu()
+        super().update({"logits": logits}, {**batch, "labels": labels})
+        if self.kept is not None:
+            self.kept.append((logits, labels))
+
+    def reduce(self, group: Processes) -> None:
+        super().reduce(group)
+        if self.kept is not None and group.count > 1:
+            self.kept = [part for batch in zip(*group.all_gather(self.kept), strict=True) for part in batch]
+
+    def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Whether the class is the surest, whether it is among the five surest, and the cross-entropy: (B,) each."""
+        logits, labels = answers["logits"], batch["labels"]
+        best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
+        return {"top1": best[:, 0], "top5": best.any(dim=1), "loss": F.cross_entropy(logits, labels, reduction="none")}
+
+    @property
+    def score(self) -> float:
+        """The metric that decides between models."""
+        scores = self.scores()
+        return scores[main_metric(scores).name]
+
+    @property
+    def logits(self) -> Tensor:
+        """(N, classes), in the order of the images; only what `keep` has kept."""
+        return torch.cat([logits for logits, _ in self.kept or ()])
+
+    @property
+    def labels(self) -> Tensor:
+        """Of the images, as `update` was given them; only what `keep` has kept."""
+        return torch.cat([labels for _, labels in self.kept or ()])
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(N, classes), of the logits that were kept: a softmax, whose rows sum to 1."""
+        return self.logits.softmax(dim=1)
+
+    @property
+    def certainty(self) -> float:
+        """The mean probability of the true classes, of the logits that were kept."""
+        return self.probabilities.gather(1, self.labels[:, None]).mean().item()
+
+
+def class_weights(counts: Sequence[int], images: int, *, multi_label: bool = False) -> Tensor:
+    """What makes every class weigh the same: ``images / (classes · count)``, 1 on average over the images.
+
+    With several labels it is negative images per positive one, so that each class's positives weigh as much as its
+    negatives.
+    """
+    count = torch.tensor(counts, dtype=torch.float64).clamp(min=1)
+    weights = (images - count).clamp(min=1) / count if multi_label else images / (len(counts) * count)
+    return weights.float()

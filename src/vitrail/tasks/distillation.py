@@ -1,0 +1,105 @@
+"""The class of an image, learned from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
+
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.data.items import ImageData
+from vitrail.data.loader import Batch
+from vitrail.data.sources import match_classes
+from vitrail.errors import ConfigError
+from vitrail.tasks.classification import Classification
+from vitrail.tasks.settings import DistillationSettings
+from vitrail.tasks.task import Options
+from vitrail.weights.folder import TrainedModel
+
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Red, green and blue in grey, as Pillow has it (ITU-R BT.601)."""
+
+
+class Distillation(Classification):
+    """``(1 - λ) · cross-entropy + λ · what differs from the teacher``, equations (2) and (3), λ being the weight.
+
+    The second term is on the logits of the distillation token, where the model has one.
+
+    Args:
+        teacher: gives the logits to learn from.
+        distillation: how they count.
+        others: as in `Classification`.
+    """
+
+    def __init__(self, *others: Any, teacher: "Teacher", distillation: DistillationSettings, **more: Any):
+        super().__init__(*others, **more)
+        self.teacher, self.distillation = teacher, distillation
+
+    @classmethod
+    def arguments(cls, data: ImageData, options: Options) -> dict[str, Any]:
+        assert options.teacher is not None
+        teacher = Teacher(options.teacher, data)
+        return {**super().arguments(data, options), "teacher": teacher, "distillation": options.distillation}
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        images, labels = self.images(batch), batch["labels"]
+        if len(self.model.heads()) > 1:
+            logits, distilled = self.network(images, separate=True)
+            answer = logits + distilled
+        else:
+            logits = distilled = answer = self.network(images)
+        weight, teacher = self.distillation.weight, self.teacher(batch["images"])
+        loss = (1 - weight) * self.loss(logits.float(), labels) + weight * self.teachers_loss(distilled.float(), teacher.float())
+        return {"loss": loss, "top1": self.hits(answer, labels)}
+
+    def teachers_loss(self, logits: Tensor, teacher: Tensor) -> Tensor:
+        """Cross-entropy with the teacher's surest class, or ``τ² KL(teacher / τ, student / τ)``, averaged over the images."""
+        if self.distillation.kind == "hard":
+            return F.cross_entropy(logits, teacher.argmax(dim=1))
+        t = self.distillation.temperature
+        student, teacher = (logits / t).log_softmax(dim=1), (teacher / t).log_softmax(dim=1)
+        return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+
+class Teacher:
+    """A trained model that is asked about the same pixels as the student, as it sees them itself.
+
+    It is no part of the task that holds it: it is neither trained nor averaged nor kept in checkpoints.
+
+    Args:
+        trained: the model.
+        data: what the student learns from; its classes are among the teacher's labels, in any order.
+
+    Raises:
+        DataError: a class that the teacher does not know.
+        ConfigError: images with several labels, which there is no distillation for.
+    """
+
+    def __init__(self, trained: TrainedModel, data: ImageData):
+        if data.multi_label or trained.multi_label:
+            whose = "the images have" if data.multi_label else "the teacher gives"
+            hint = "leave the teacher out, or take data and a teacher with one label an image"
+            raise ConfigError(f"{whose} several labels each, and distillation is for one", where="--teacher", hint=hint)
+        self.index = match_classes(data.classes, trained.labels, where="--teacher")
+        self.preparation = trained.preparation
+        self.model = trained.model.eval().requires_grad_(False)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    @torch.no_grad()
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """A student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes."""
+        height, width = self.preparation.image_size
+        images = _in_colours(pixels, self.preparation.channels)
+        if images.shape[2:] != (height, width):
+            images = F.interpolate(images.float(), (height, width), mode="bilinear", antialias=True)
+        return self.model.to(pixels.device)(self.preparation.normalize(images))[:, self.index]
+
+
+def _in_colours(pixels: Tensor, channels: int) -> Tensor:
+    """Grey to red, green and blue, or the other way round: (B, C, H, W) to (B, channels, H, W)."""
+    if pixels.shape[1] == channels:
+        return pixels
+    if channels == 3:
+        return pixels.expand(-1, 3, -1, -1)
+    return (pixels * torch.tensor(LUMINANCE, device=pixels.device).view(3, 1, 1)).sum(dim=1, keepdim=True)

@@ -1,0 +1,80 @@
+"""The names of metrics, how people read them, and how they are gathered. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What there is to know of a metric, wherever its value stands: in a row of an epoch, or in the scores of a model."""
+
+    name: str
+    """Its key, ``top1``; in an epoch's row it has the split before it, ``val_top1``."""
+    title: str
+    """What people call it."""
+    short: str
+    """The same where there is little room."""
+    is_share: bool = True
+    """Whether it is a share of 1, shown in per cent."""
+    counts_images: bool = False
+    """Whether it is a share of the images, so that its uncertainty is that of counting."""
+    higher_is_better: bool = True
+    every_epoch: bool = True
+    """Whether an epoch's row has it."""
+
+    @property
+    def factor(self) -> int:
+        """What a value is multiplied by before it is shown."""
+        return 100 if self.is_share else 1
+
+    @property
+    def label(self) -> str:
+        """The title with the unit, for an axis or the head of a column."""
+        return f"{self.title}, %" if self.is_share else self.title
+
+    def shown(self, value: float, digits: int = 2) -> str:
+        """A value as people read it: ``98.06 %``, or with two more digits than asked for what is no share."""
+        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("map", "mean average precision", "mAP"),
+        Metric("top1", "accuracy", "top-1", counts_images=True),
+        Metric("top5", "top-5 accuracy", "top-5", counts_images=True, every_epoch=False),
+        Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
+    )
+}
+"""The first of them that a model has decides; all have the loss."""
+
+
+def metric_of(name: str) -> Metric:
+    """A metric by its name, or by the name in an epoch's row; one that is not in the table is a plain number."""
+    bare = name.removeprefix("train_").removeprefix("val_")
+    title = bare.replace("_", " ")
+    return METRICS.get(bare, Metric(bare, title, title, is_share=False))
+
+
+def metrics_in(scores: Mapping[str, object]) -> list[Metric]:
+    """The metrics that some scores hold."""
+    return [metric for name, metric in METRICS.items() if name in scores]
+
+
+def main_metric(scores: Mapping[str, object], prefix: str = "") -> Metric:
+    """The metric that decides between models with such scores, or with the ``prefix`` of a split in rows of such a kind."""
+    return next((metric for metric in METRICS.values() if prefix + metric.name in scores), METRICS["loss"])
+
+
+def rank(row: Mapping[str, float]) -> tuple[float, float]:
+    """Which epoch is better: by the main metric on validation images, then by the lower loss; larger is better."""
+    metric = main_metric(row, "val_")
+    value = row[f"val_{metric.name}"]
+    return value if metric.higher_is_better else -value, -row["val_loss"]
+
+
+def described(values: Mapping[str, float], prefix: str = "") -> str:
+    """The metrics among some values, which have the ``prefix`` of a split: ``loss 0.073  accuracy 98.1 %``."""
+    names = ["loss", *(name for name in METRICS if name != "loss")]
+    found = ((METRICS[name], values[prefix + name]) for name in names if prefix + name in values)
+    return "  ".join(f"{metric.title} {metric.shown(value, 1)}" for metric, value in found)

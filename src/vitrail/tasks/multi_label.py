@@ -1,0 +1,88 @@
+"""All the classes that an image shows, or none."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.tasks.classification import Classification, LabelMetrics
+from vitrail.tasks.task import Answers
+
+
+class MultiLabel(Classification):
+    """Each class is a question of its own: binary cross-entropy, averaged over the classes.
+
+    A class's weight multiplies what its positive images cost.
+    """
+
+    multi_label = True
+    report_needs_validation = True
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
+        smooth = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
+        return F.binary_cross_entropy_with_logits(logits, smooth, pos_weight=weights)
+
+    def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Images whose surest class is one of theirs."""
+        return (labels.gather(1, logits.argmax(dim=1)[:, None]) >= 0.5).sum()
+
+    def metrics(self, *, keep: bool = False) -> "MultiLabelMetrics":
+        return MultiLabelMetrics()
+
+
+class MultiLabelMetrics(LabelMetrics):
+    """Accuracy, loss and mean average precision of ``logits`` against ``labels``, float32 (B, classes) of zeros and ones.
+
+    Average precision ranks all images, so it keeps the logits of every one: 8 bytes for each image and class.
+    """
+
+    multi_label = True
+
+    def __init__(self) -> None:
+        super().__init__(keep=True)
+
+    def of_each(self, answers: Answers, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Whether the surest class is a true one, whether one of the five surest is, and the binary cross-entropy: (B,) each.
+
+        An image without labels counts as wrong.
+        """
+        logits, labels = answers["logits"], batch["labels"]
+        hits = labels.gather(1, logits.topk(min(5, logits.shape[1]), dim=1).indices) > 0
+        loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=1)
+        return {"top1": hits[:, 0], "top5": hits.any(dim=1), "loss": loss}
+
+    def scores(self) -> dict[str, float | int]:
+        return {**super().scores(), "map": self.mean_average_precision}
+
+    @property
+    def mean_average_precision(self) -> float:
+        """Average precision, averaged over the classes that any image shows; 0 where none does, NaN of answers that are NaN."""
+        from sklearn.metrics import average_precision_score  # takes a second, and most evaluations do without
+
+        labels, probabilities = self.labels, self.probabilities
+        shown = labels.any(dim=0)
+        if not shown.any():
+            return 0.0
+        if probabilities.isnan().any():
+            return math.nan
+        return float(average_precision_score(labels[:, shown].numpy(), probabilities[:, shown].numpy()))
+
+    @property
+    def probabilities(self) -> Tensor:
+        """(N, classes): a sigmoid, each class on its own."""
+        return self.logits.sigmoid()
+
+    @property
+    def certainty(self) -> float:
+        """The mean probability of the true classes; 0 where no image shows any."""
+        true = self.labels > 0
+        return (self.probabilities[true].mean() if true.any() else torch.zeros(())).item()
+
+
+def label_metrics(*, multi_label: bool, keep: bool = False) -> LabelMetrics:
+    """The metrics of a model that answers with labels."""
+    return MultiLabelMetrics() if multi_label else LabelMetrics(keep=keep)

@@ -1,0 +1,71 @@
+"""The tasks, a row each. Imports no torch until a task is made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vitrail.errors import unknown
+from vitrail.lazy import lazily
+from vitrail.tasks.settings import ReconstructionSettings, TaskSettings
+
+if TYPE_CHECKING:
+    from vitrail.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """All that the rest of the library knows of a task before it is made."""
+
+    name: str
+    """What ``--task`` says, and ``task.name`` in a run's settings."""
+    about: str
+    """What is learned, for people."""
+    kinds: Mapping[str, str]
+    """The classes of `vitrail.tasks` that may learn it, each with its file."""
+    settings: type[TaskSettings] = TaskSettings
+    recipe: str | None = None
+    """The recipe of a run that names none; None where model and data decide."""
+    labelled: bool = True
+    """Whether images need labels, and the model a head for their classes."""
+
+
+ROWS = (
+    TaskRow(
+        "classification",
+        "the class of an image, or all classes that it shows; also from a teacher",
+        {"Classification": "classification", "MultiLabel": "multi_label", "Distillation": "distillation"},
+    ),
+    TaskRow(
+        "mae",
+        "the pixels of patches that the model does not see (masked autoencoding); needs no labels",
+        {"Reconstruction": "reconstruction"},
+        ReconstructionSettings,
+        recipe="mae",
+        labelled=False,
+    ),
+)
+"""The first is meant where nobody names one."""
+
+TASKS = {row.name: row for row in ROWS}
+DEFAULT = ROWS[0].name
+
+_class_of = lazily("vitrail.tasks", {kind: module for row in ROWS for kind, module in row.kinds.items()})
+
+
+def task_row(name: str) -> TaskRow:
+    """The row of a task; raises `ConfigError` where there is none."""
+    if name not in TASKS:
+        raise unknown("task", name, list(TASKS), where="--task")
+    return TASKS[name]
+
+
+def task_class(name: str, *, multi_label: bool = False, teacher: bool = False) -> "type[Task]":
+    """The class that learns a task from data of this kind, with a teacher or without."""
+    kinds = list(task_row(name).kinds)
+    if len(kinds) == 1:
+        return _kind(kinds[0])
+    return _kind("Distillation" if teacher else "MultiLabel" if multi_label else "Classification")
+
+
+def _kind(name: str) -> Any:
+    return _class_of(name)

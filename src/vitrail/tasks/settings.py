@@ -1,0 +1,44 @@
+"""What a run can be told of its task. Imports no torch."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from vitrail.models.configs.base import Positive
+from vitrail.settings import Settings
+
+
+class TaskSettings(Settings):
+    """What is learned."""
+
+    name: str = "classification"
+    """A name of `vitrail.tasks.registry`; whether an image may have several labels is for the data to say."""
+
+
+class ReconstructionSettings(TaskSettings):
+    """Masked autoencoding (He et al. 2021, https://arxiv.org/abs/2111.06377)."""
+
+    name: str = "mae"
+    mask_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    """Share of the patches that the encoder does not see, and whose pixels the decoder draws."""
+    decoder_dim: Positive = 512
+    """Width of the decoder."""
+    decoder_depth: Positive = 8
+    """Blocks of the decoder."""
+    decoder_heads: Positive = 16
+    """Attention heads of the decoder."""
+    normalize_patches: bool = True
+    """Whether the pixels of a patch are to be drawn without its mean, divided by its deviation."""
+
+
+class DistillationSettings(Settings):
+    """Learning from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
+
+    teacher: str | None = None
+    """A trained model of the same classes (``--teacher``); a student with a class token gets one that learns from it."""
+    kind: Literal["hard", "soft"] = "hard"
+    """Learn the class that the teacher is surest of, or all its probabilities."""
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the loss that is the teacher's."""
+    temperature: Annotated[float, Field(gt=0, le=1e3)] = 3.0
+    """What both models' logits are divided by where probabilities are learned."""

@@ -1,0 +1,146 @@
+"""The contract of a task: what the training loop, checkpoints and evaluation know of what is learned."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.data.items import ImageData
+from vitrail.data.loader import Batch
+from vitrail.data.preparation import Preparation
+from vitrail.data.targets import Targets
+from vitrail.models.base import Model
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.settings import DistillationSettings, TaskSettings
+from vitrail.weights.folder import TrainedModel
+
+Answers = Mapping[str, Tensor]
+"""What a model says of the images of a batch, by name, each (B, …)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of a run's settings decides its task."""
+
+    task: TaskSettings
+    distillation: DistillationSettings
+    label_smoothing: float = 0.0
+    balance: bool = False
+    """Whether rare classes have a larger loss."""
+    teacher: TrainedModel | None = None
+
+
+class Metrics:
+    """How right a model's answers are, added up batch by batch."""
+
+    def update(self, answers: Answers, batch: Batch) -> None:
+        """Take up a batch, or no image at all: then both have no rows."""
+        raise NotImplementedError
+
+    def reduce(self, group: Processes) -> None:
+        """Add up what all processes have."""
+        raise NotImplementedError
+
+    def scores(self) -> dict[str, float | int]:
+        """The metrics by name, ``loss`` and the number of ``images`` among them: JSON-able."""
+        raise NotImplementedError
+
+
+class Means(Metrics):
+    """Metrics that are means over images: they keep a sum of each, whatever the number of images.
+
+    Args:
+        per_image: of a batch and its answers, what each metric is for each image, (B,), by name.
+    """
+
+    def __init__(self, per_image: Callable[[Answers, Batch], Mapping[str, Tensor]]):
+        self.per_image = per_image
+        self.sums: dict[str, float] = {}
+        self.images = 0
+
+    def update(self, answers: Answers, batch: Batch) -> None:
+        for name, values in self.per_image(answers, batch).items():
+            self.sums[name] = self.sums.get(name, 0.0) + values.double().sum().item()
+        self.images += len(batch["images"])
+
+    def reduce(self, group: Processes) -> None:
+        *sums, images = group.all_reduce(torch.tensor([*self.sums.values(), self.images], dtype=torch.float64)).tolist()
+        self.sums, self.images = dict(zip(self.sums, sums, strict=True)), int(images)
+
+    def scores(self) -> dict[str, float | int]:
+        return {**{name: total / max(1, self.images) for name, total in self.sums.items()}, "images": self.images}
+
+
+class Task(nn.Module):
+    """A model and what it learns. The loop calls it on a batch and follows the gradient of its ``loss``.
+
+    A part that is learned beside the model and not shipped, such as a decoder, is a submodule of the task: it is trained,
+    kept in checkpoints, and stands beside the best model in the run folder.
+
+    Args:
+        model: what is kept and shipped.
+        preparation: normalizes the pixels.
+    """
+
+    name: ClassVar[str]
+    """As in `vitrail.tasks.registry`."""
+    counts: ClassVar[tuple[str, ...]] = ()
+    """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
+
+    report_needs_validation: ClassVar[bool] = False
+    """Whether the report on other images chooses something by the validation images."""
+
+    def __init__(self, model: Model, preparation: Preparation):
+        super().__init__()
+        self.model, self.preparation = model, preparation
+        self.image_size: tuple[int, int] | None = None
+        """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
+        self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
+
+    @classmethod
+    def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
+        """The task of a run; raises `ConfigError` where settings, model or data do not fit it."""
+        raise NotImplementedError
+
+    def targets(self, *, mixed: bool = False) -> Targets:
+        """What the loader makes of an item, beside its image; of images that are ``mixed``, what can be mixed as they are."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """A batch to its ``loss``, the mean over its images, and of each of `counts` the number of images it is true of."""
+        raise NotImplementedError
+
+    def answer(self, batch: Batch) -> Answers:
+        """What the model in evaluation mode says of a batch; what it says of an image does not depend on the others."""
+        raise NotImplementedError
+
+    def metrics(self, *, keep: bool = False) -> Metrics:
+        """Metrics of those answers; with ``keep`` they also keep what a report shows of every image."""
+        raise NotImplementedError
+
+    def trained(self, model: Model) -> TrainedModel:
+        """The model, or another of the same configuration, with all that its folder must hold to be used."""
+        raise NotImplementedError
+
+    def beside(self) -> nn.ModuleDict:
+        """What is learned beside the model, by name."""
+        return nn.ModuleDict({name: part for name, part in self.named_children() if name != "model"})
+
+    def allow_any_size(self) -> None:
+        """From now on images may be shrunk; raises `ConfigError` for a model that takes one size alone."""
+        self._any_size = (self.model.at_any_size(),)
+
+    @property
+    def network(self) -> Any:
+        """The model, as it is called."""
+        return self._any_size[0] if self._any_size else self.model
+
+    def images(self, batch: Batch) -> Tensor:
+        """The images of a batch, normalized, and in training of the size that they have by now: (B, C, H, W)."""
+        images = self.preparation.normalize(batch["images"])
+        if not self.training or self.image_size in (None, self.model.config.image_size):
+            return images
+        return F.interpolate(images, self.image_size, mode="bilinear", antialias=True)

@@ -1,0 +1,56 @@
+"""The folder of a run's best model, and of its last: complete, to be used like any other."""
+
+from pathlib import Path
+
+from vitrail.data.sources import ImageData
+from vitrail.models.empty import empty_model
+from vitrail.runtime.observer import Row
+from vitrail.runtime.output import name_of
+from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.task import Task
+from vitrail.training.adapters import merge, save_adapter
+from vitrail.training.checkpoint import Tensors
+from vitrail.training.configuration import differences
+from vitrail.training.settings import RunSettings
+from vitrail.training.tuning import choose_parts
+from vitrail.weights.card import model_card
+from vitrail.weights.folder import fill_folder
+from vitrail.weights.tensor_files import write_tensors
+
+BESIDE = "beside.safetensors"
+"""What was learned beside the model, in the folder of the model."""
+
+
+def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card: str) -> None:
+    """Write a model folder from the weights of a task; adapters are merged into the model, and beside it as PEFT keeps them."""
+    model = empty_model(settings.model.config)
+    choose_parts(model, settings)
+    own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
+    model.load_state_dict(own, assign=True)
+    low_rank = settings.training.tune == "lora"
+    fill_folder(folder, task.trained(merge(model) if low_rank else model), card=card)
+    if low_rank:
+        save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
+    if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:
+        write_tensors(folder / BESIDE, beside)
+
+
+def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:
+    """The model card. Of paths it tells the last name alone: it may be read by anybody."""
+    metric = main_metric(row, "val_")
+    images = data.splits["val"] or data.splits["train"]
+    source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))
+    shown = settings.changed(distillation=settings.distillation.changed(teacher=teacher or None))
+    return model_card(
+        name=f"{base}, fine-tuned on {source}" if base else f"{settings.model.name} on {source}",
+        labels=data.classes if settings.model.num_classes else [],
+        data=f"{source}\n\n{len(data.splits['train']):,} images to learn from, {len(images):,} to choose the epoch by.",
+        recipe=differences(shown),
+        metrics={
+            f"validation {metric.title}": row[f"val_{metric.name}"],
+            "validation loss": row["val_loss"],
+            "epoch": f"{row['epoch']} of {epochs}",
+        },
+        base_model=base,
+        multi_label=data.multi_label,
+    )

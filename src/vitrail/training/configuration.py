@@ -1,0 +1,196 @@
+"""How a recipe, a file and flags add up to the settings of a run, and how settings are written."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vitrail.errors import ConfigError, nearest, unknown
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import ARCHITECTURES, architecture_of, named
+from vitrail.settings import Settings, brief
+from vitrail.tasks.registry import TASKS
+from vitrail.tasks.settings import TaskSettings
+from vitrail.training.settings import ModelSettings, RunSettings, model_settings
+
+Values = dict[str, Any]
+"""Nested settings that are not checked yet."""
+
+
+def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None) -> RunSettings:
+    """Add up recipe < file < flags, each a nested dictionary, into checked settings.
+
+    A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
+    A layer that names a task means that task, without the fields of another below it.
+    A layer that names a number of epochs means that number, whatever ``min_steps`` one below it has.
+    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model, and what a
+    recipe that names none says of it stands over that. With a teacher the model has a distillation token, if it can and no
+    layer says otherwise.
+    """
+    merged: Values = {}
+    if start is not None:
+        kept = getattr(start, "distillation_token", False)
+        fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
+        fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
+        over = {
+            name: value for name, value in recipe.get("model", {}).items() if name == "name" or name in type(start).model_fields
+        }
+        recipe = {**recipe, "expected": {}, "model": {**fields, **({} if "name" in over else over)}}
+    for layer in (recipe, file, flags):
+        model = layer.get("model", {})
+        if not isinstance(model, Mapping):
+            raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
+        if isinstance(name := model.get("name"), str) and name != "custom":
+            images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
+            row, fields = named(name)
+            merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields}}
+        if (task := layer.get("task")) is not None:
+            task = {"name": task} if isinstance(task, str) else task
+            if isinstance(task, Mapping) and task.get("name", own := merged.get("task", {}).get("name")) != own:
+                merged = {**merged, "task": {}}
+            layer = {**layer, "task": task}
+        training = layer.get("training", {})
+        if isinstance(training, Mapping) and "epochs" in training:
+            merged = merge(merged, {"training": {"min_steps": 0}})
+        merged = merge(merged, layer)
+    if "source" not in merged.get("data", {}):
+        raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
+    if "name" not in merged.get("model", {}):
+        raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
+    settings = _with_token(RunSettings.read(merged))
+    if settings.training.tune != "all" and settings.start is None:
+        hint = "give a trained model with --from, or leave training.tune at all"
+        raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
+    return settings
+
+
+def _with_token(settings: RunSettings) -> RunSettings:
+    """The settings with a distillation token for a teacher, unless they speak of it, or it would not be trained or read."""
+    model, spoken = settings.model, settings.model.model_fields_set
+    possible = "distillation_token" in type(model).model_fields.keys() - spoken
+    if settings.distillation.teacher is None or settings.training.tune != "all" or not possible:
+        return settings
+    fits = (getattr(model, "pool", ""), getattr(model, "head", "")) == ("class", "linear")
+    return settings.changed(model=model.changed(distillation_token=True)) if fits else settings
+
+
+def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
+    """Refuse a setting that does not exist, by its dotted name below ``path``, with the nearest that does."""
+    for name, value in values.items():
+        dotted = f"{path}{name}"
+        fields = _fields(settings)
+        if name not in fields:
+            known = _leaves() if settings is RunSettings else {field: field for field in fields}
+            error = unknown("setting", name, list(known), where=dotted)
+            close = nearest(name, list(known))
+            raise ConfigError(error.what, where=dotted, hint=f"did you mean {known[close]!r}?" if close else error.hint)
+        kind = None if name not in settings.model_fields else settings.model_fields[name].annotation
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
+            check_names(value, path=f"{dotted}.", settings=kind)
+
+
+def _fields(settings: type[Settings]) -> list[str]:
+    """The names of a section's settings; for model and task, of every architecture and of every task."""
+    kinds: Sequence[type[Settings]] = [settings]
+    if settings is ModelSettings:
+        kinds = [model_settings(name) for name in ARCHITECTURES]
+    elif settings is TaskSettings:
+        kinds = [row.settings for row in TASKS.values()]
+    return list(dict.fromkeys(field for kind in kinds for field in kind.model_fields))
+
+
+def _leaves() -> dict[str, str]:
+    """Sections by their name, and their settings by name with the dotted name that they are given by."""
+    leaves = {name: name for name in RunSettings.model_fields}
+    for section, field in RunSettings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings):
+            leaves |= {name: f"{section}.{name}" for name in _fields(field.annotation) if name not in leaves}
+    return leaves
+
+
+def merge(below: Values, above: Values) -> Values:
+    """Nested dictionaries, the second over the first."""
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merge(result[key], value) if both else value
+    return result
+
+
+SHORT_NAMES = {
+    "data": "data.source",
+    "model": "model.name",
+    "task": "task.name",
+    "epochs": "training.epochs",
+    "batch_size": "training.batch_size",
+    "tune": "training.tune",
+    "teacher": "distillation.teacher",
+    "lr": "optimizer.lr",
+    "seed": "training.seed",
+    "image_size": "model.image_size",
+    "precision": "training.precision",
+    "checkpoint_every_steps": "training.checkpoint_every_steps",
+    "checkpoint_every_seconds": "training.checkpoint_every_seconds",
+    "parallel": "training.parallel",
+    "bad_images": "data.bad_images",
+    "fast_dev_run": "training.fast_dev_run",
+    "balance": "data.balance",
+    "track": "training.track",
+}
+"""Settings that are asked for so often that they go without their section's name."""
+
+
+def nested(named: Mapping[str, Any]) -> Values:
+    """Settings by short or dotted name to nested ones: ``{"model.dim": 64}`` to ``{"model": {"dim": 64}}``."""
+    result: Values = {}
+    seen: list[str] = []
+    for name, value in named.items():
+        if not isinstance(value, Mapping):
+            name = SHORT_NAMES.get(name, name)
+            clash = next((s for s in seen if s.startswith(f"{name}.") or name.startswith(f"{s}.")), None)
+            if clash is not None:
+                raise ConfigError(f"{name} contradicts {clash}", where=name, hint="give one of them")
+            seen.append(name)
+        for key in reversed(name.split(".")):
+            value = {key: value}
+        result = merge(result, value)
+    return result
+
+
+def read_yaml(file: Path) -> Values:
+    """A configuration file; raises `ConfigError` where it is missing or no mapping."""
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration: {error.strerror}", where=file, hint="check the path") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = f"{file}, line {line + 1}" if line is not None else file
+        raise ConfigError("the configuration is no YAML", where=where, hint="mend the file") from None
+    if not isinstance(values, dict):
+        raise ConfigError("the configuration holds no settings", where=file, hint="write `section:` and `  key: value` lines")
+    _require_names(values, file)
+    return values
+
+
+def _require_names(values: Mapping[Any, Any], file: Path) -> None:
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"the setting {name!r} is no name", where=file, hint="write `name: value` lines")
+        if isinstance(value, Mapping):
+            _require_names(value, file)
+
+
+def to_yaml(settings: RunSettings) -> str:
+    """The complete settings as YAML that `read_yaml` and ``--config`` take back."""
+    values = settings.model_dump(mode="json")
+    values["model"] = {"name": settings.model.name, **values["model"]}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def differences(settings: RunSettings) -> str:
+    """How a model was trained, as YAML: what of the settings is not their default."""
+    sections = {"about", "augmentation", "optimizer", "lora", "distillation", "schedule", "training"}
+    values = settings.model_dump(mode="json", include=sections, exclude_defaults=True)
+    return yaml.safe_dump({name: value for name, value in values.items() if value}, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,129 @@
+"""The whole state of a run: what a checkpoint keeps of it, and how it is taken up again."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitrail.data.items import ImageData
+from vitrail.errors import ModelFileError
+from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.processes import Processes
+from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint
+from vitrail.training.learner import Learner
+from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+
+
+class RunState:
+    """Where a run stands: all that decides how it goes on."""
+
+    def __init__(self, settings: RunSettings, data: ImageData, folder: RunFolder, learner: Learner, group: Processes):
+        self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
+        self.device = learner.device
+        self.done = 0
+        self.sums = Sums()
+        self.rows: list[Row] = []
+        self.best: Row | None = None
+        self.not_finite = 0
+        self.saved: tuple[int, int] | None = None
+
+    def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
+        """What a checkpoint keeps: tensors, and what JSON can hold."""
+        everyone = enumerate(self.group.all_gather(self._random_states()))
+        random = {f"{rank}.{kind}": state for rank, states in everyone for kind, state in states.items()}
+        state = {
+            "done": self.done,
+            "sums": asdict(self.sums),
+            "rows": self.rows,
+            "best": self.best,
+            "not_finite": self.not_finite,
+            "scaler": self.learner.scaler.state_dict(),
+            "data": fingerprint(self.data),
+            "settings": self.settings.model_dump(mode="json"),
+        }
+        return {**self.learner.tensors(), "random": random}, state
+
+    def restore(self, observer: Observer | None = None) -> None:
+        """Take the newest complete checkpoint's state, so that the run goes on as if it had never stopped.
+
+        A damaged one is passed over, which the observer is told. Where none was ever finished the run begins anew.
+
+        Raises:
+            ModelFileError: no checkpoint is whole, or it is of another model.
+            ConfigError, DataError: settings or images are not those that the run was begun with.
+        """
+        run, group = self.folder, self.group
+        found = group.broadcast([folder.name for folder in checkpoints(run.path)])
+        for name in found:
+            folder = run.path / "checkpoints" / name
+            try:
+                with group.together():
+                    tensors, state = load_checkpoint(folder)
+            except ModelFileError as error:
+                message = f"{name} is passed over: {error.what}"
+                run.log(message)
+                (observer or Observer()).note(message)
+                continue
+            self._take(tensors, state, folder)
+            self._remove_damaged(found[: found.index(name)])
+            return
+        if found:
+            raise ModelFileError("no checkpoint is whole", where=run.path / "checkpoints", hint="train anew into another folder")
+
+    def _remove_damaged(self, names: list[str]) -> None:
+        """Checkpoints newer than the one taken, which would else count as one of the two to keep."""
+        if self.group.first:
+            for name in names:
+                shutil.rmtree(self.folder.path / "checkpoints" / name, ignore_errors=True)
+
+    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> None:
+        try:
+            require_same_settings(RunSettings.read(state["settings"]), self.settings)
+            require_same_data(state["data"], self.data)
+            self.learner.load(tensors, state["scaler"])
+            self.done, self.not_finite = state["done"], state["not_finite"]
+            self.sums = _sums(state["sums"], self.learner.task.counts)
+            self.rows, self.best = state["rows"], state["best"]
+            self._take_random_states(tensors["random"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ModelFileError(
+                f"the checkpoint is of another model: {' '.join(str(error).split())[:200]}",
+                where=folder,
+                hint="bring the run back as it was, or train anew",
+            ) from None
+        self.saved = (self.done, len(self.rows))
+        self.folder.write_rows(self.rows)
+
+    def _random_states(self) -> Tensors:
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
+        return states
+
+    def _take_random_states(self, states: Tensors) -> None:
+        """The random states of this process; one that the checkpoint does not know begins its own."""
+        rank, kind = self.group.rank, self.device.type
+        if f"{rank}.cpu" not in states:
+            torch.manual_seed(seed_of(self.settings.training.seed, self.done, rank))
+            return
+        torch.set_rng_state(states[f"{rank}.cpu"])
+        if kind != "cpu" and f"{rank}.{kind}" in states:
+            torch.get_device_module(self.device).set_rng_state(states[f"{rank}.{kind}"])
+
+
+def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
+    """The sums of the epoch; checkpoints of earlier versions have one count, "correct", which is the task's first."""
+    if "correct" in kept:
+        kept = {**kept, "counts": {counts[0]: kept["correct"]} if kept["images"] else {}}
+        del kept["correct"]
+    return Sums(**kept)
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """The seed of what is random in one of several processes from a step on."""
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,287 @@
+"""The training loop: epochs, validation, what is kept, and when to save and to stop."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from vitrail.data.loader import Batch, EpochLoader, ImageDataset
+from vitrail.data.order import shuffled
+from vitrail.data.preparation import Preparation
+from vitrail.data.sources import ImageData, Item
+from vitrail.data.transform import Transform
+from vitrail.errors import DataError, DivergedError, VitrailError
+from vitrail.files import room_for, whole_folder
+from vitrail.models.base import Model
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.metrics import metric_of, rank
+from vitrail.tasks.task import Metrics
+from vitrail.training import best_model, parallel
+from vitrail.training.checkpoint import Tensors, save_checkpoint
+from vitrail.training.learner import Learner
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.schedule import warmup_steps
+from vitrail.training.settings import RunSettings
+from vitrail.training.state import RunState, seed_of
+from vitrail.training.tasks import create_task
+from vitrail.training.tracking import open_tracker
+from vitrail.training.tuning import start_training
+from vitrail.weights.folder import TrainedModel
+
+PATIENCE = 3
+"""Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+SAVING = 0.02
+"""Share of the time that checkpoints at the end of short epochs may take."""
+
+
+class Trainer(RunState):
+    """A run: model, optimizer, schedule, data, and the folder that keeps them; of several processes, one's part of it."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        model: Model,
+        preparation: Preparation,
+        data: ImageData,
+        folder: RunFolder,
+        *,
+        transform: Transform | None = None,
+        teacher: TrainedModel | None = None,
+        group: Processes = ALONE,
+        signals: Signals | None = None,
+    ):
+        self.settings, self.preparation, self.data, self.folder = settings, preparation, data, folder
+        self.group, self.signals = group, signals or Signals()
+        t, d = settings.training, settings.data
+        task = create_task(settings, model, preparation, data, teacher)
+        training = ImageDataset(
+            self.few(data.split("train")), preparation, settings.augmentation, t.seed,
+            targets=task.targets(mixed=settings.augmentation.mixes), transform=transform,
+        )  # fmt: skip
+        self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
+        self.val_loader = self.loader(ImageDataset(self.validation, preparation, targets=task.targets()))
+        self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
+        self.total = self.epochs * self.steps
+        warmup = warmup_steps(settings.schedule, epoch=self.steps, total=self.total)
+        learner = Learner(settings, task, total=self.total, warmup=warmup, group=group)
+        super().__init__(settings, data, folder, learner, group)
+        self.saved_at, self.saving = time.monotonic(), 0.0
+        self.observer = Observer()
+        if group.rank:
+            torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return len(self.train_loader)
+
+    def loader(self, dataset: ImageDataset, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
+        """This process's part of batches of some images, prepared as the run prepares them."""
+        size, workers = self.settings.training.batch, self.settings.data.workers
+        part = (self.group.rank, self.group.count)
+        return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
+
+    def few(self, items: list[Item]) -> list[Item]:
+        """In a fast run for developers two batches at random; else all."""
+        t = self.settings.training
+        if not t.fast_dev_run:
+            return items
+        return [items[i] for i in sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch])]
+
+    @property
+    def validation(self) -> list[Item]:
+        """The images that decide which epoch is kept: those for training, where there are none for it."""
+        return self.few(self.data.splits["val"] or self.data.split("train"))
+
+    def run(self, observer: Observer | None = None) -> None:
+        """Train to the end, from wherever the state stands.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; the last state saved stands.
+            DataError: an image cannot be read; the state before it is saved.
+            InterruptedRunError: after Ctrl-C or SIGTERM, when the state is saved.
+        """
+        self.observer = observer or Observer()
+        self.observer.start(self.epochs, self.total, self.done)
+        track = self.settings.training.track if self.group.first else "none"
+        with self.group.together():
+            self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
+        try:
+            with kept_memory():
+                while len(self.rows) < self.epochs:
+                    self._epoch(len(self.rows))
+        finally:
+            self.train_loader.close()
+            self.val_loader.close()
+        self._save_model("last")
+
+    def finish(self, **found: Any) -> None:
+        """Say that everything is done, the report included, and what is ``found`` of the best model."""
+        self.folder.write_status("finished", **self._progress(), **found)
+
+    def _epoch(self, epoch: int) -> None:
+        start_training(self.learner.model, self.settings)
+        start = time.perf_counter()
+        for batch in self._batches(epoch):
+            self._step({name: tensor.to(self.device) for name, tensor in batch.items()})
+            self.done += 1
+            self.sums.seconds += time.perf_counter() - start
+            start = time.perf_counter()
+            self.observer.step(epoch, self.sums)
+        self._end_epoch(epoch)
+        cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
+        if any(self.group.all_reduce_max(cheap, self._is_due(), len(self.rows) == self.epochs)):
+            self.save()
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """What is left of an epoch; between two batches is the time to save and to stop."""
+        made = self.done - epoch * self.steps
+        batches = self.train_loader.epoch(epoch, skip=made)
+        for _ in range(made, self.steps):
+            batch, failure = None, None
+            try:
+                batch = next(batches)
+            except VitrailError as error:
+                failure = error
+            self._pause(failure)
+            assert batch is not None
+            yield batch
+
+    def _pause(self, failure: VitrailError | None = None) -> None:
+        """Save where it is time to; stop, all processes together, where one was told to or cannot go on."""
+        number, failed, due = self.group.all_reduce_max(self.signals.received, failure is not None, self._is_due())
+        if (failed and self.done) or number or due:
+            self.save()
+        if failed:
+            self.group.raise_together(failure)
+        if number:
+            self.stop(number)
+
+    def _is_due(self) -> bool:
+        t = self.settings.training
+        by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
+        by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
+        return bool(by_steps or by_time)
+
+    def _step(self, batch: Batch) -> None:
+        """Learn from this process's part of the next batch."""
+        number = self.done % self.steps
+        size, own = self.train_loader.size(number), len(self.train_loader.places(number))
+        step = self.learner.step(batch, done=self.done, size=size, own=own)
+        if step.failure is None:
+            self.not_finite = 0
+        else:
+            self._left_out(step.failure)
+        if math.isfinite(step.loss):
+            self.sums.add(step.loss, step.counts, step.images)
+
+    def _left_out(self, what: str) -> None:
+        """A step was not made; the third in a row is the last."""
+        self.not_finite += 1
+        if self.not_finite == PATIENCE:
+            self._diverged(f"{what}, and was not finite in {PATIENCE} steps in a row")
+        told = f"step {self.done + 1} is left out: {what}"
+        self.folder.log(told)
+        self.observer.note(told)
+
+    def _diverged(self, what: str) -> None:
+        raise DivergedError(
+            f"training diverged: {what}",
+            where=f"step {self.done + 1} of {self.total}",
+            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
+        )
+
+    def _require_finite(self, tensors: Tensors, what: str) -> None:
+        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            self._diverged(f"the largest {what} is inf")
+
+    def _end_epoch(self, epoch: int) -> None:
+        self.observer.begin("evaluating val", len(self.val_loader.dataset))
+        self._looked_at(0)
+        scores = self._validation().scores()
+        if not math.isfinite(scores["loss"]):
+            self._diverged(f"the validation loss is {scores['loss']}")
+        weights = parallel.whole(self.learner.evaluated.state_dict())
+        self._require_finite(weights, "weight")
+        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
+        row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
+        row |= {f"val_{name}": value for name, value in scores.items() if name != "images" and metric_of(name).every_epoch}
+        row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
+        self.rows.append(row)
+        self.sums = Sums()
+        with self.group.together(), self._room_for(len(self.rows) * 2**10):
+            self.folder.write_rows(self.rows)
+        if self.best is None or rank(row) >= rank(self.best):
+            self.best = row
+            self._save_model("best", weights)
+        self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
+        self.track(row)
+        self.observer.epoch(row)
+
+    def _validation(self) -> Metrics:
+        """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
+        task = self.learner.evaluated
+        try:
+            with answering(task, self.device) as answer:
+                return evaluate(answer, self.val_loader, task.metrics(), on_batch=self._looked_at, group=self.group)
+        except DataError:
+            self.save()
+            raise
+
+    def _looked_at(self, images: int) -> None:
+        """So many more images are evaluated; one may stop in the middle of it."""
+        self.observer.advance(images)
+        (number,) = self.group.all_reduce_max(self.signals.received)
+        if number:
+            self.save()
+            self.stop(number)
+
+    def _learning_rate(self) -> float:
+        """That of the last step, for what `layer_decay` and `layers` leave as it is."""
+        return self.settings.optimizer.lr * self.learner.rate(self.done - 1)
+
+    def _save_model(self, name: str, weights: Tensors | None = None) -> None:
+        """A complete model folder; every process takes part, the first one writes."""
+        weights = weights or parallel.whole(self.learner.evaluated.state_dict())
+        size = sum(tensor.nbytes for tensor in weights.values())
+        with self.group.together():
+            if self.group.first:
+                card = best_model.card_of(self.settings, self.data, self.rows[-1], self.epochs)
+                with self._room_for(size), whole_folder(self.folder.path / name) as draft:
+                    best_model.fill(draft, self.settings, self.learner.task, weights, card)
+
+    def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
+        return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
+
+    def save(self) -> None:
+        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
+        begin, place = time.monotonic(), (self.done, len(self.rows))
+        if self.saved == place:
+            return
+        tensors, others = self.state()
+        for name, group in tensors.items():
+            self._require_finite(group, f"value of the {name}'s state")
+        with self.group.together():
+            if self.group.first:
+                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+                save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
+        self.folder.write_status("running", **self._progress())
+        self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
+
+    def stop(self, number: int) -> None:
+        """Leave the run as it was last saved; raises `InterruptedRunError`."""
+        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
+            self.folder.write_status("interrupted", **self._progress())
+        self.folder.log(f"stopped by signal {number} after step {self.done}")
+        raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
+
+    def _progress(self) -> dict[str, Any]:
+        return {"epoch": len(self.rows), "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}

@@ -1,0 +1,114 @@
+"""Loss and metrics of images with several labels against torch, scikit-learn and hand calculations."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+
+from vitrail.tasks.classification import class_weights
+from vitrail.tasks.multi_label import MultiLabel, MultiLabelMetrics
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
+ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
+LABELS = torch.tensor([[1.0, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 1]])
+
+
+def task(**arguments) -> MultiLabel:
+    """A task without a model, for what depends on logits alone."""
+    return MultiLabel(None, None, ["a", "b", "c"], **arguments)
+
+
+def metrics_of(logits: torch.Tensor, labels: torch.Tensor, size: int = 3) -> MultiLabelMetrics:
+    metrics = MultiLabelMetrics()
+    for part, true in zip(logits.split(size), labels.split(size), strict=True):
+        metrics.update({"logits": part}, {"images": part, "labels": true})
+    return metrics
+
+
+def test_with_several_labels_every_class_is_a_question_of_its_own():
+    targets = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
+    expected = [
+        -math.log(1 / (1 + math.exp(-x))) if y else -math.log(1 - 1 / (1 + math.exp(-x)))
+        for x, y in zip(LOGITS.flatten().tolist(), targets.flatten().tolist(), strict=True)
+    ]
+    assert task().loss(LOGITS, targets).item() == pytest.approx(sum(expected) / 12, rel=1e-5)
+
+
+def test_smoothed_answers_of_yes_and_no_move_towards_a_half():
+    targets = torch.tensor([[1.0, 0.0]])
+    smooth = task(label_smoothing=0.2).loss(torch.tensor([[1.5, -0.5]]), targets)
+    torch.testing.assert_close(
+        smooth, F.binary_cross_entropy_with_logits(torch.tensor([[1.5, -0.5]]), torch.tensor([[0.9, 0.1]]))
+    )
+
+
+def test_with_several_labels_positives_weigh_as_much_as_negatives():
+    targets = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+    weights = class_weights(targets.sum(0).int().tolist(), 4, multi_label=True)
+    assert weights.tolist() == pytest.approx([3, 1 / 3])
+    sides = targets * weights, 1 - targets
+    torch.testing.assert_close(sides[0].sum(0), sides[1].sum(0))
+
+
+def test_with_several_labels_a_weight_is_on_what_positives_cost():
+    targets, weights = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]]), torch.tensor([3.0, 0.5, 2.0])
+    yes, no = -LOGITS.sigmoid().log(), -(-LOGITS).sigmoid().log()
+    expected = (weights * targets * yes + (1 - targets) * no).mean()
+    torch.testing.assert_close(task(weights=weights).loss(LOGITS, targets), expected)
+
+
+def test_a_hit_is_a_surest_class_that_is_shown():
+    assert task().hits(LOGITS, torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 0]])) == 2
+    assert task().hits(LOGITS, torch.tensor([[0.7, 0, 0.3], [0.3, 0.7, 0], [0, 1, 0], [0.4, 0.4, 0.9]])) == 3
+
+
+def test_several_labels_have_a_probability_each():
+    np.testing.assert_allclose(metrics_of(ANSWERS, LABELS).probabilities.numpy(), 1 / (1 + np.exp(-ANSWERS.numpy())), rtol=1e-6)
+
+
+def test_the_loss_of_several_labels_is_the_mean_over_images_and_classes():
+    terms = [
+        math.log(1 + math.exp(-logit if label else logit))
+        for row, labels in zip(ANSWERS.tolist(), LABELS.tolist(), strict=True)
+        for logit, label in zip(row, labels, strict=True)
+    ]
+    assert metrics_of(ANSWERS, LABELS).scores()["loss"] == pytest.approx(sum(terms) / 12)
+
+
+def test_one_of_several_labels_among_the_best_guesses_is_a_hit_and_an_image_without_labels_is_none():
+    found = metrics_of(ANSWERS, LABELS).scores()  # surest first: 0 1 2, 1 2 0, 2 0 1, 2 1 0
+    assert (found["top1"], found["top5"]) == (2 / 4, 3 / 4)
+
+
+def test_average_precision_by_hand():
+    # class 0, from the highest probability: 1 0 1 0, so precision at the hits is 1/1 and 2/3
+    # class 1 is shown by no image and left out
+    # class 2: 1 0 0 1, so 1/1 and 2/4
+    metrics = metrics_of(ANSWERS, LABELS)
+    assert metrics.mean_average_precision == metrics.score == pytest.approx((5 / 6 + 3 / 4) / 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_average_precision_is_the_mean_over_the_classes_that_are_shown(seed):
+    random = torch.Generator().manual_seed(seed)
+    logits, labels = torch.randn(40, 7, generator=random) * 3, (torch.rand(40, 7, generator=random) < 0.3).float()
+    labels[:, 2] = 0
+    metrics = metrics_of(logits, labels)
+    each = [
+        average_precision_score(labels[:, i].numpy(), logits[:, i].numpy()) for i in range(7) if i != 2 and labels[:, i].any()
+    ]
+    assert metrics.mean_average_precision == pytest.approx(float(np.mean(each)))
+    assert metrics.scores()["map"] == metrics.mean_average_precision
+    assert metrics.certainty == pytest.approx(logits.sigmoid()[labels > 0].mean().item())
+
+
+def test_average_precision_without_any_label_is_a_number_json_can_hold():
+    found = metrics_of(ANSWERS, torch.zeros(4, 3))
+    expected = {"top1": 0.0, "top5": 0.0, "loss": F.softplus(ANSWERS).mean().item(), "images": 4, "map": 0.0}
+    assert found.scores() == pytest.approx(expected) and found.certainty == 0
