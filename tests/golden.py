@@ -88,9 +88,12 @@ def _train_all(names: list[str], source: Path, out: Path, table: Path) -> dict[s
 
 
 def _hashes(run: Path) -> dict[str, str]:
-    """SHA-256 of the weights of a run's last and best model, and of its metrics without times."""
+    """SHA-256 of the weights of a run's last and best model, and of its metrics to four digits, without times.
+
+    Metrics may be summed in another order or precision than before; weights may not differ by a bit.
+    """
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    kept = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+    kept = [{name: f"{value:.4g}" for name, value in row.items() if name not in TIMES} for row in rows]
     metrics = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
     return {name: _hash(run / name / "model.safetensors") for name in ("last", "best")} | {"metrics": metrics}
 
