@@ -21,7 +21,7 @@ READ = {
         "vit_tiny_r_s16_p8_224",
         "resnet18",
         "resnetv2_50x1_bit",
-        "resnet50 layers=(1,2,1,1) in_chans=1",
+        "resnet50 in_chans=1",
         "test_vit2",
     ),
     "from_transformers": (

@@ -61,7 +61,7 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
                 except ConfigError:
                     continue
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
-    for model in (mixer, *(ResNet(ResNetConfig(block=block, depths=(1, 2), width=32, num_classes=3)) for block in BLOCKS)):
+    for model in (mixer, *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
@@ -119,6 +119,13 @@ def test_a_projection_of_another_rank_is_refused(name, shape):
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))
+
+
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
+    for key in STATES[name]:
+        with suppress(ModelFileError, ConfigError):
+            build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
 
 
 @pytest.mark.parametrize(

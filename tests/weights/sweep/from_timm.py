@@ -41,16 +41,12 @@ VARIANTS = [
 
 
 CONVOLUTIONAL_VARIANTS = [
-    {**CONVOLUTIONAL, **fields}
-    for fields in (
-        {"in_chans": 1}, {"num_classes": 0}, {"layers": (2, 1, 1)}, {"channels": (64, 64, 64, 64)}, {"channels": (64, 128)},
-        {"output_stride": 8}, {"global_pool": "max"}, {"global_pool": "catavgmax"}, {"cardinality": 2}, {"base_width": 32},
-        {"stem_type": "deep"}, {"stem_width": 32}, {"replace_stem_pool": True}, {"block_reduce_first": 2},
-        {"down_kernel_size": 3}, {"avg_down": True}, {"act_layer": "silu"}, {"norm_layer": "groupnorm"},
-        {"aa_layer": "blur"}, {"aa_layer": "avg"}, {"drop_rate": 0.1}, {"block_args": {"attn_layer": "se"}},
-    )
+    {"in_chans": 1}, {"num_classes": 0}, {"layers": (2, 1, 1, 1)}, {"channels": (64, 64, 64, 64)}, {"output_stride": 8},
+    {"global_pool": "max"}, {"global_pool": "catavgmax"}, {"cardinality": 2}, {"base_width": 32}, {"stem_type": "deep"},
+    {"stem_width": 32}, {"replace_stem_pool": True}, {"block_reduce_first": 2}, {"down_kernel_size": 3}, {"avg_down": True},
+    {"act_layer": "silu"}, {"norm_layer": "groupnorm"}, {"drop_rate": 0.1}, {"block_args": {"attn_layer": "se"}},
 ]  # fmt: skip
-"""The same of a ResNet."""
+"""The same of a small ResNet."""
 
 
 def names() -> list[str]:
@@ -61,7 +57,11 @@ def names() -> list[str]:
 def _variants() -> dict[str, dict]:
     named = [
         *(("vit_tiny_patch16_224", {**SMALL, **variant}, variant) for variant in VARIANTS),
-        *((name, variant, variant) for name in ("resnet18", "resnet50") for variant in CONVOLUTIONAL_VARIANTS),
+        *(
+            (name, {**CONVOLUTIONAL, **variant}, variant)
+            for name in ("resnet18", "resnet50")
+            for variant in CONVOLUTIONAL_VARIANTS
+        ),
     ]
     return {
         f"{name} " + " ".join(f"{field}={value}" for field, value in told.items()).replace(" ", ","): fields

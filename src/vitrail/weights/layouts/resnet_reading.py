@@ -25,7 +25,7 @@ KINDS: Mapping[Kind, str] = {"basic": " of basic blocks", "bottleneck": ""}
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
-    root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight", (0,))
+    root, head = shapes.get(ROOT, ()), shapes.get("head.linear.weight")
     if len(root) != 4:
         raise ModelFileError("no root of a residual network", where="weights", hint="give the weights of a ResNet")
     return {
