@@ -19,6 +19,9 @@ READ = {
         "vit_tiny_patch16_224 num_classes=0,global_pool=avg",
         "vit_tiny_patch16_224 scale_mlp_norm=True",
         "vit_tiny_r_s16_p8_224",
+        "resnet18",
+        "resnetv2_50x1_bit",
+        "resnet50 in_chans=1",
         "test_vit2",
     ),
     "from_transformers": (
@@ -34,7 +37,7 @@ READ = {
 }
 """Models that must be read, to the same answers."""
 REFUSED = {
-    "from_timm": ("naflexvit_base_patch16_gap", "vitamin_small_224"),
+    "from_timm": ("naflexvit_base_patch16_gap", "vitamin_small_224", "resnet50d", "seresnet18", "resnetv2_50"),
     "from_transformers": ("GroupViTVisionModel", "VideoMAEModel", "Owlv2VisionModel"),
     "from_vit_pytorch": ("cvt CvT", "rvt RvT", "vit_for_small_dataset ViT", "simple_vit SimpleViT"),
 }

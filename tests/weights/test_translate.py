@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.mixer import MixerConfig
+from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.mixer import Mixer
+from vitrail.models.resnet import ResNet
 from vitrail.models.vit import ViT
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.pretrained import Changes, Checkpoint, build
@@ -41,7 +44,8 @@ KINDS = (
     | GATED
     | {"num_classes": 0},
 )
-"""Models of which every layout holds at least one."""
+"""Models of which every layout of a ViT holds at least one."""
+BLOCKS: tuple[Literal["basic", "bottleneck", "pre-activation"], ...] = ("basic", "bottleneck", "pre-activation")
 
 
 def _states() -> dict[str, dict[str, torch.Tensor]]:
@@ -51,14 +55,18 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
         config = ViTConfig.read({**PLAIN, **kind})
         state = {name: torch.zeros_like(tensor) for name, tensor in ViT(config).state_dict().items()}
         for name, layout in LAYOUTS.items():
-            if name not in states:
+            if name not in states and layout.reading.architecture == "ViT":
                 try:
                     states[name] = write(state, config, layout)
                 except ConfigError:
                     continue
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
-    zeros = {name: torch.zeros_like(tensor) for name, tensor in mixer.state_dict().items()}
-    return states | {name: LAYOUTS[name].write(zeros, mixer.config) for name in ("timm-mixer", "google-mixer")}
+    for model in (mixer, *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)):
+        zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
+        for name, layout in LAYOUTS.items():
+            if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
+                states[name] = layout.write(zeros, model.config)
+    return states
 
 
 STATES = _states()
@@ -107,10 +115,17 @@ def test_a_shape_that_is_none_of_a_keys_is_refused(layout, key, shape, told):
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_a_projection_of_another_rank_is_refused(name, shape):
     state = dict(STATES[name])
-    key = next(key for key in state if state[key].shape.numel() == 64 * 48)
+    key = next(key for key in state if state[key].shape.numel() in (64 * 48, 32 * 147))  # what sees the image
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))
+
+
+@pytest.mark.parametrize("name", sorted(STATES))
+def test_a_number_in_the_place_of_any_tensor_is_read_or_refused(name):
+    for key in STATES[name]:
+        with suppress(ModelFileError, ConfigError):
+            build(Checkpoint(Path("weights.safetensors"), {**STATES[name], key: torch.zeros(())}))
 
 
 @pytest.mark.parametrize(

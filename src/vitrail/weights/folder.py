@@ -153,5 +153,5 @@ def fill(model: Model, tensors: dict[str, Tensor], *, where: object) -> None:
     if problems:
         what = f"the weights do not fit the configuration: {some(sorted(problems))}"
         raise ModelFileError(what, where=where, hint="write the folder again")
-    model.load_state_dict({k: t.float() for k, t in tensors.items()}, assign=True)
+    model.load_state_dict({k: t.to(expected[k].dtype) for k, t in tensors.items()}, assign=True)
     model.requires_grad_()

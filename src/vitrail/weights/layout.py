@@ -1,7 +1,7 @@
 """A checkpoint layout as a table: which of our parameters stands under which of their keys, and in which shape.
 
 Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet; ``{S}`` and ``{J}`` are the
-same counted from one.
+same counted from one, ``{J:02}`` in two digits at least.
 """
 
 import re
@@ -159,20 +159,24 @@ class Reading:
         fields: the fields of the configuration that parameters of these shapes belong to: of our shapes, what is known, a size
             of images to try first, and the layout.
         choices: fields that the weights decide, whatever a description says.
-        optional: parameters that need not be found, as another one can become them.
+        covers: the models of the architecture that it is of.
+        any_size: whether parameters are alike for images of all sizes, so that only their preparation tells one.
+        optional: a regular expression of parameters that need not be found.
         holds: whether a shape that is not ours has all numbers of a parameter: of its name, its shape and the configuration;
             None where it must be ours.
         settle: brings parameters into our form, in place.
         share_out: the opposite of it: parameters as a layout has them.
         canonical: one configuration for all that compute the same of the same weights.
-        guesses: what of a configuration neither weights nor descriptions have told: of the configuration, and what is told.
+        guesses: what neither weights nor descriptions have told, in a few words each: of the configuration, and what is told.
         refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
     """
 
     architecture: str
     fields: Callable[[Mapping[str, Shape], Mapping[str, Any], Size | None, "Layout"], dict[str, Any]]
     choices: frozenset[str] = frozenset(("image_size",))
-    optional: frozenset[str] = frozenset()
+    covers: Callable[[Any], bool] = lambda config: True
+    any_size: bool = False
+    optional: str = ""
     holds: Callable[[str, Shape, Any], bool | None] = lambda name, shape, config: None
     settle: Callable[[dict[str, Tensor], Any], None] = lambda tensors, config: None
     share_out: Callable[[Mapping[str, Tensor], Any, "Layout"], dict[str, Tensor]] = lambda tensors, config, layout: dict(tensors)
@@ -332,8 +336,8 @@ class _Index:
     def __init__(self, rows: list[tuple[str, Any]]):
         self.rows: dict[str, list[tuple[re.Pattern[str], Any]]] = defaultdict(list)
         for name, value in rows:
-            pattern = re.sub(r"\\\{(\w)\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(name))
-            self.rows[re.sub(r"\{\w\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
+            pattern = re.sub(r"\\\{(\w)(:02)?\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(name))
+            self.rows[re.sub(r"\{\w(:02)?\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
 
     def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
         """The values of the rows, each with the numbers in the name."""

@@ -230,6 +230,7 @@ def _foreign(checkpoint: Checkpoint, changes: Changes, name: str | None, fields:
             lambda layout: {
                 **_training(config, layout),
                 **_described(checkpoint.config, config, layout, where),
+                **_of_images(checkpoint, layout),
                 **{told: layout.config.read_field(told, value) for told, value in fields.items()},
             },
             layouts=layouts,
@@ -268,6 +269,13 @@ def _described(config: Mapping[str, Any], flat: Mapping[str, Any], layout: Layou
         raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
     except ModelFileError as error:
         raise ModelFileError(error.what, where=where, hint=error.hint) from None
+
+
+def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
+    """The size of the images, where their preparation alone tells it."""
+    if not layout.reading.any_size or checkpoint.preprocessor is None:
+        return {}
+    return {"image_size": _from_processor(checkpoint, checkpoint.preprocessor).image_size}
 
 
 def _section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -341,7 +349,7 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
 
 def _preparation(checkpoint: Checkpoint, source: Source, config: ModelConfig) -> Preparation:
     """How images are prepared: as the files say, for what they leave out as is usual for the layout."""
-    colours, own, where = source.colours, source.config, checkpoint.file.parent / PREPROCESSOR
+    colours, own = source.colours, source.config
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
     if own.channels == 3:
         usual |= {"mean": colours.mean, "std": colours.std}
@@ -350,19 +358,24 @@ def _preparation(checkpoint: Checkpoint, source: Source, config: ModelConfig) ->
         values = checkpoint.preprocessor
         if "max_num_patches" in values:
             values = _squashed(values, own)
-        kind = checkpoint.config.get("model_type")
-        preparation = Preparation.from_hugging_face(values, model_type=kind, where=where)
+        preparation = _from_processor(checkpoint, values)
     elif timm := _section(checkpoint.config, "pretrained_cfg"):
         preparation = _from_timm(timm, own, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
     if preparation.channels != own.channels or other_size:
         what = "the preparation makes other images than the model takes"
-        raise ModelFileError(what, where=where, hint="write the folder again")
+        raise ModelFileError(what, where=checkpoint.file.parent / PREPROCESSOR, hint="write the folder again")
     if config.channels != own.channels:
         mean, std = (sum(values) / own.channels for values in (preparation.mean, preparation.std))
         colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
         preparation = preparation.changed(**colour)
     return preparation.at(config.image_size)
+
+
+def _from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
+    """What a description of transformers' means beside the model of a checkpoint."""
+    kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
+    return Preparation.from_hugging_face(values, model_type=kind, where=where)
 
 
 def _squashed(values: Mapping[str, Any], config: ModelConfig) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Somebody's weights to a model of ours, and back: recognise the layout, tell the architecture, translate."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,7 +134,7 @@ def _problems(match: Match, config: Any, shapes: Mapping[str, Shape]) -> str:
         theirs = [their for their in match.found[name][1] if their] if name in ours else []
         if name not in ours:
             place = match.layout.place(name, config)
-            if name not in reading.optional or name in match.layout.needs:
+            if not re.fullmatch(reading.optional, name) or name in match.layout.needs:
                 missing += place[1] if place else [] if name.endswith(".bias") else [name]
         elif (held := reading.holds(name, ours[name], config)) is not None:
             if not held:
@@ -204,9 +205,11 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
 def first_that_holds(model: Model, layouts: Sequence[Layout]) -> Layout:
     """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
     row, state = architecture_of(model.config), model.state_dict()
-    layouts = [layout for layout in layouts if layout.reading.architecture == row.name]
+    readings = [(layout, layout.reading) for layout in layouts]
+    layouts = [layout for layout, reading in readings if reading.architecture == row.name and reading.covers(model.config)]
     if not layouts:
-        raise ConfigError(f"no such layout can hold a {row.about}", where="--layout", hint="give another layout")
+        what = f"no such layout can hold a {row.about} of {model.config.summary}"
+        raise ConfigError(what, where="--layout", hint="give another layout")
     shapes = {name: tensor.to("meta") for name, tensor in state.items()}
     errors = []
     for layout in layouts:
@@ -238,7 +241,7 @@ def describe(config: Any, layout: Layout) -> dict[str, Any]:
     }
     for ours, theirs in layout.described.items():
         value = getattr(config, ours)
-        square = isinstance(value, tuple) and len(set(value)) == 1
+        square = ours.endswith("_size") and len(set(value)) == 1
         values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
     if layout.activations and config.mlp in layout.activations:
         values[layout.activation] = layout.activations[config.mlp]
@@ -246,9 +249,9 @@ def describe(config: Any, layout: Layout) -> dict[str, Any]:
 
 
 def guesses(config: Any, told: Mapping[str, Any], layout: Layout, *, guessed: bool) -> str:
-    """What of a configuration nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
+    """What nobody has told, and of the layout if that was ``guessed``; nothing where all of it was."""
     twin = [f"layout {layout.name} ({layout.twin} has the same keys)"] if guessed and layout.twin else []
-    return ", ".join(twin + [f"{name} {getattr(config, name)}" for name in layout.reading.guesses(config, told)])
+    return ", ".join(twin + layout.reading.guesses(config, told))
 
 
 EVERYWHERE = words(

@@ -1,7 +1,8 @@
-"""timm: every name of its Vision Transformers, and every combination of what its users may set."""
+"""timm: every name of its Vision Transformers and residual networks, and every combination of what its users may set."""
 
 import itertools
 import logging
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -17,9 +18,11 @@ from sweep.writing import TIMM_FOLDERS, load_timm, write
 logging.getLogger("timm").setLevel(logging.ERROR)
 MODULES = (
     "vision_transformer", "vision_transformer_hybrid", "deit", "eva", "beit", "vision_transformer_relpos", "naflexvit",
-    "vision_transformer_sam", "vitamin",
+    "vision_transformer_sam", "vitamin", "resnet", "resnetv2",
 )  # fmt: skip
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
+CONVOLUTIONAL = {"layers": (1, 2, 1, 1)}
+"""What makes a residual network small."""
 VARIANTS = [
     {"global_pool": pool, "class_token": token, "reg_tokens": registers, "no_embed_class": bare, "fc_norm": norm}
     for pool, token, registers, bare, norm in itertools.product(
@@ -37,15 +40,32 @@ VARIANTS = [
 """Combinations of a constructor's arguments, on a small ViT."""
 
 
+CONVOLUTIONAL_VARIANTS = [
+    {"in_chans": 1}, {"num_classes": 0}, {"layers": (2, 1, 1, 1)}, {"channels": (64, 64, 64, 64)}, {"output_stride": 8},
+    {"global_pool": "max"}, {"global_pool": "catavgmax"}, {"cardinality": 2}, {"base_width": 32}, {"stem_type": "deep"},
+    {"stem_width": 32}, {"replace_stem_pool": True}, {"block_reduce_first": 2}, {"down_kernel_size": 3}, {"avg_down": True},
+    {"act_layer": "silu"}, {"norm_layer": "groupnorm"}, {"drop_rate": 0.1}, {"block_args": {"attn_layer": "se"}},
+]  # fmt: skip
+"""The same of a small ResNet."""
+
+
 def names() -> list[str]:
     """Every name of the modules above, and one for every variant."""
     return [name for module in MODULES for name in timm.list_models(module=module)] + list(_variants())
 
 
 def _variants() -> dict[str, dict]:
+    named = [
+        *(("vit_tiny_patch16_224", {**SMALL, **variant}, variant) for variant in VARIANTS),
+        *(
+            (name, {**CONVOLUTIONAL, **variant}, variant)
+            for name in ("resnet18", "resnet50")
+            for variant in CONVOLUTIONAL_VARIANTS
+        ),
+    ]
     return {
-        "vit_tiny_patch16_224 " + " ".join(f"{field}={value}" for field, value in variant.items()).replace(" ", ","): variant
-        for variant in VARIANTS
+        f"{name} " + " ".join(f"{field}={value}" for field, value in told.items()).replace(" ", ","): fields
+        for name, fields, told in named
     }
 
 
@@ -61,10 +81,12 @@ def build(name: str) -> tuple[nn.Module, tuple[int, int], int]:
     It is made as timm makes it but for fewer blocks, and fewer patches where they are many.
     """
     if " " in name:
-        fields = {**SMALL, **_variants()[name]}
-        size = fields["img_size"]
+        fields = _variants()[name]
+        size = fields.get("img_size", 64)
         model = timm.create_model(name.split()[0], **fields)
         return randomized(model), size if isinstance(size, tuple) else (size, size), fields.get("in_chans", 3)
+    if module_of(name) in ("resnet", "resnetv2"):
+        return randomized(_residual(name)), (64, 64), 3
     size = timm.get_pretrained_cfg(name).input_size[-1]
     patch = int((re.findall(r"patch(\d+)", name) or [16])[0])
     changes: dict = {"depth": 1 if re.search(r"gigant|giant|enormous|_[1357]b_", name) else 2}
@@ -78,6 +100,15 @@ def build(name: str) -> tuple[nn.Module, tuple[int, int], int]:
             side = tried.get("img_size", size)
             return randomized(timm.create_model(name, **tried)), (side, side), 3
     raise ValueError("timm cannot build it")
+
+
+def _residual(name: str) -> nn.Module:
+    """A residual network of few blocks; BiT, whose depths are fixed, a narrow one."""
+    if not name.endswith("_bit"):
+        return timm.create_model(name, **CONVOLUTIONAL)
+    factor = int(name.split("x")[1][0])
+    width = 32 // math.gcd(32, factor)
+    return timm.create_model(name, stem_chs=width, channels=tuple(4 * width * 2**stage for stage in range(4)))
 
 
 def judge(name: str, folder: Path) -> Findings:

@@ -21,12 +21,14 @@ CLASSES = (
     "CLIPSegVisionModel", "OwlViTVisionModel", "Owlv2VisionModel", "XCLIPVisionModel", "GitVisionModel", "GroupViTVisionModel",
     "Aimv2VisionModel", "BlipVisionModel", "Blip2VisionModel", "InstructBlipVisionModel", "JanusVisionModel",
     "InternVLVisionModel", "MLCDVisionModel", "PixtralVisionModel", "Tipsv2VisionModel", "VitDetModel", "YolosModel",
-    "VideoMAEModel", "VideoMAEForVideoClassification",
+    "VideoMAEModel", "VideoMAEForVideoClassification", "ResNetForImageClassification", "ResNetModel",
+    "BitForImageClassification", "BitModel",
 )  # fmt: skip
 SMALL = {
     "image_size": 32, "patch_size": 8, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 192, "projection_dim": 48, "num_patches": 16, "num_frames": 2, "mlp_ratio": 2, "pretrain_image_size": 32,
-    "head_dim": 64, "depths": [1, 1, 1], "id2label": {0: "ant", 1: "bee", 2: "cat"}, "label2id": {"ant": 0, "bee": 1, "cat": 2},
+    "head_dim": 64, "depths": [1, 1, 1], "embedding_size": 32, "hidden_sizes": [128, 256, 512],
+    "id2label": {0: "ant", 1: "bee", 2: "cat"}, "label2id": {"ant": 0, "bee": 1, "cat": 2},
 }  # fmt: skip
 """As far as a configuration has these fields."""
 CHANGES = (
@@ -41,6 +43,9 @@ CHANGES = (
     ("num_register_tokens", 0), ("rope_theta", 10.0), ("pos_embed_rescale", None), ("vision_use_head", False),
     ("use_head", False), ("is_native", True), ("image_size", 48), ("image_size", [32, 48]), ("patch_size", 16),
     ("patch_size", 10), ("pooler_act", "relu"), ("apply_layernorm", False), ("num_key_value_groups", 2),
+    ("layer_type", "basic"), ("layer_type", "bottleneck"), ("downsample_in_first_stage", True),
+    ("downsample_in_bottleneck", True), ("global_padding", "SAME"), ("global_padding", "VALID"), ("num_groups", 16),
+    ("embedding_dynamic_padding", True), ("output_stride", 8), ("width_factor", 2), ("depths", [2, 1]), ("drop_path_rate", 0.1),
     ("use_mid_position_embeddings", False), ("qv_bias", False), ("projection_dim", 16), ("num_patches", 36),
 )  # fmt: skip
 """A field and its value, tried on every class whose configuration has it with another value."""
@@ -84,7 +89,8 @@ def judge(name: str, folder: Path) -> Findings:
     try:
         theirs = build(name)
         config = getattr(theirs.config, "vision_config", theirs.config)
-        size = getattr(config, "image_size", None) or int(config.num_patches**0.5) * config.patch_size
+        patches = getattr(config, "num_patches", 16)  # of residual networks, which take any size, no number is told
+        size = getattr(config, "image_size", None) or int(patches**0.5) * getattr(config, "patch_size", 16)
         size = (size, size) if isinstance(size, int) else tuple(size)
         asked = Asked(Still(theirs) if "Video" in kind else Answering(theirs), size, getattr(config, "num_channels", 3))
         theirs.save_pretrained(folder / "theirs")

@@ -143,7 +143,8 @@ class Asked:
         """
         images = self.images
         if whole_patches:
-            height, width = (side - side % patch for side, patch in zip(images.shape[2:], model.config.patch_size, strict=True))
+            patch_size = getattr(model.config, "patch_size", (1, 1))
+            height, width = (side - side % patch for side, patch in zip(images.shape[2:], patch_size, strict=True))
             images = images[:, :, :height, :width]
         try:
             found = answer(model, images)

@@ -110,7 +110,7 @@ class Answering(nn.Module):
         if kind in self.FIRST:
             return told.last_hidden_state[:, 0]
         vector = None if kind == "IJepaModel" else told.get("pooler_output")
-        return told.last_hidden_state.mean(1) if vector is None else vector
+        return told.last_hidden_state.mean(1) if vector is None else vector.flatten(1)  # a ResNet's has sides of 1
 
     def _unmasked(self, images: Tensor) -> Tensor:
         """MAE's class token where nothing is masked and no order is changed."""

@@ -1,7 +1,19 @@
 """Every layout that is read and written: one table each. Adding one means adding a table here, and a test."""
 
 from vitrail.weights.layout import Layout
-from vitrail.weights.layouts import clip, dino, google, hugging_face, mixer, timm, torchvision, vit_pytorch
+from vitrail.weights.layouts import (
+    clip,
+    dino,
+    google,
+    hugging_face,
+    mixer,
+    resnet_google,
+    resnet_hugging_face,
+    resnet_timm,
+    timm,
+    torchvision,
+    vit_pytorch,
+)
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
@@ -47,6 +59,15 @@ LAYOUTS: dict[str, Layout] = {
         vit_pytorch.VIT_PYTORCH_0_5,
         mixer.TIMM,
         mixer.GOOGLE,
+        resnet_timm.RESNET_BASIC,
+        resnet_timm.RESNET,
+        resnet_timm.BIT,
+        resnet_timm.TORCHVISION_BASIC,
+        resnet_timm.TORCHVISION,
+        resnet_hugging_face.RESNET_BASIC,
+        resnet_hugging_face.RESNET,
+        resnet_hugging_face.BIT,
+        resnet_google.BIT,
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""

@@ -26,7 +26,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
             raise ModelFileError(f"no {name} of an MLP-Mixer", where="weights", hint="give the weights of an MLP-Mixer")
     dim, channels, *patch = shapes[NEEDED[0]]
     token_dim, tokens = shapes[NEEDED[1]]
-    head = shapes.get("head.linear.weight", (0,))
+    head = shapes.get("head.linear.weight")
     side = math.isqrt(tokens)
     sizes = [size for size in (known.get("image_size"), image_size) if size is not None]
     fitting = [size for size in sizes if math.prod(a // b for a, b in zip(size, patch, strict=True)) == tokens]
@@ -38,7 +38,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "image_size": fitting[0] if fitting else (side * patch[0], side * patch[1]),
         "patch_size": tuple(patch),
         "channels": channels,
-        "num_classes": head[0],
+        "num_classes": head[0] if head else 0,
         "dim": dim,
         "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
         "token_dim": token_dim,

@@ -101,19 +101,19 @@ GUESSED = ("heads", "rotary_base", "mlp", "norm", "norm_eps", "pool")
 
 
 def _guesses(config: ViTConfig, told: Mapping[str, Any]) -> list[str]:
-    """The fields that nobody has told."""
+    """The fields that nobody has told, and what they are taken for."""
     sure = {"heads"} if config.qk_norm or config.is_relative else set()
     sure |= set() if config.is_rotary else {"rotary_base"}
     sure |= {"mlp"} if config.mlp == "swiglu" else set()
     sure |= {"pool"} if not (config.prefix if config.pools_by_attention else config.has_class_token) else set()
-    return [name for name in GUESSED if name not in {*told, *sure}]
+    return [f"{name} {getattr(config, name)}" for name in GUESSED if name not in {*told, *sure}]
 
 
 READING = Reading(
     architecture="ViT",
     fields=_fields,
     choices=CHOICES,
-    optional=frozenset(("registers",)),  # of which a distillation token can become one
+    optional="registers",  # of which a distillation token can become one
     holds=_holds,
     settle=_settle,
     share_out=_share_out,
