@@ -258,7 +258,8 @@ def test_a_transforms_picture_is_augmented_and_prepared_as_any(crop):
     for index in range(5):
         random = sample_generator(3, 0, index)
         random.integers(2**32)  # the transform's seed
-        expected = data.augmentation.pixels(data.items[index].image.rotate(180), PREPARATION, random)
+        picture = data.items[index].image.rotate(180)
+        expected = data.augmentation.plan(picture.size, PREPARATION, random).pixels(picture)
         assert np.array_equal(data[0, index][0][0], expected)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitrail.data.decode import MAX_PIXELS, decode
-from vitrail.data.preparation import Preparation, to_pixels
+from vitrail.data.plan import to_pixels
+from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, ModelFileError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

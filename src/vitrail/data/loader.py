@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import RawArray
 from types import FrameType
 from typing import Any
@@ -18,10 +19,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from vitrail.data.augment import Augmentation, sample_generator
-from vitrail.data.decode import Source
+from vitrail.data.decode import Source, Whole
 from vitrail.data.items import Item
 from vitrail.data.mixing import mix, partners
 from vitrail.data.order import epoch_order
+from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
 from vitrail.data.transform import Transform, require_sendable, transformed
 from vitrail.errors import ConfigError, DataError, VitrailError
@@ -81,7 +83,7 @@ class ImageDataset(Dataset[Batch]):
     ):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
         self.classes, self.multi_label, self.transform = classes, multi_label, transform
-        self._kept: dict[int, np.ndarray] = {}
+        self._kept: dict[int, tuple[np.ndarray, Any]] = {}
         self.reading: Any = None
         """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
         if self.has_shares and classes is None:
@@ -142,25 +144,46 @@ class ImageDataset(Dataset[Batch]):
 
     def _pixels(self, number: int, random: np.random.Generator) -> np.ndarray:
         """One item, changed at random: uint8 (C, H, W)."""
+        return self._planned(number, random)[0]
+
+    def _planned(self, number: int, random: np.random.Generator) -> tuple[np.ndarray, Plan | None]:
+        """One item, changed at random, and the plan of it, for what belongs to the upright picture of all its pixels.
+
+        There is no plan where a transform of one's own did something first.
+        """
         preparation, augmentation = self.preparation, self.augmentation
         if self.transform is None and augmentation.crop != "resized":
-            return augmentation.changed_pixels(self._remembered(number, preparation.pixels), preparation, random)
+            prepared, plan = self._remembered(number, preparation.planned)
+            plan = plan.with_steps(augmentation.steps(preparation, random))
+            return plan.changed(prepared), plan
         share = augmentation.min_area if self.transform is None else None
-        picture = Image.fromarray(self._remembered(number, lambda source: np.asarray(preparation.decode(source, share=share))))
-        result = picture if self.transform is None else transformed(self.transform, picture, preparation, random)
-        return result if isinstance(result, np.ndarray) else augmentation.pixels(result, preparation, random)
+        decoded, whole = self._remembered(number, partial(_decoded, preparation, share=share))
+        picture = Image.fromarray(decoded)
+        if self.transform is None:
+            plan = augmentation.plan(picture.size, preparation, random)
+            return plan.pixels(picture), plan.of_whole(whole)
+        result = transformed(self.transform, picture, preparation, random)
+        return result if isinstance(result, np.ndarray) else augmentation.plan(result.size, preparation, random).pixels(
+            result
+        ), None
 
-    def _remembered(self, number: int, read: Callable[[Source], np.ndarray]) -> np.ndarray:
-        """What ``read`` made of an item, now or in an earlier epoch."""
-        pixels = self._kept.get(number)
-        if pixels is None:
+    def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
+        """What ``read`` made of an item, now or in an earlier epoch: pixels, and what tells where they come from."""
+        kept = self._kept.get(number)
+        if kept is None:
             worker = get_worker_info()
             if worker and self.reading:
                 self.reading[2 * worker.id : 2 * worker.id + 2] = os.getpid(), number
-            pixels = read(self.items[number].image)
-            if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
-                self._kept[number] = pixels
-        return pixels
+            kept = read(self.items[number].image)
+            if kept[0].nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
+                self._kept[number] = kept
+        return kept
+
+
+def _decoded(preparation: Preparation, source: Source, *, share: float | None) -> tuple[np.ndarray, Whole]:
+    """The decoded picture as `Preparation.reduced` gives it, and the whole one."""
+    reduced = preparation.reduced(source, share=share)
+    return np.asarray(reduced.image), reduced.whole
 
 
 class EpochLoader:
