@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from vitrail.data.decode import FORMATS, check_head, decode, decode_reduced, decode_with_mode
+from vitrail.data.decode import FORMATS, Whole, check_head, decode, decode_reduced, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -406,6 +406,12 @@ def test_a_smaller_jpeg_is_still_upright_and_so_is_where_the_picture_lies_in_it(
     assert whole == size and (right - left, bottom - top) == (size[0] / 4, size[1] / 4)
     assert (left > 0, right < image.width) == ((True, False) if np.all(upright[:, 0] == 0) else (False, True))
     assert (top > 0, bottom < image.height) == ((True, False) if np.all(upright[0] == 0) else (False, True))
+
+
+def test_a_box_of_the_whole_picture_lies_in_a_smaller_one_by_hand():
+    whole = Whole((403, 301), (0.625, 0.0, 51.0, 37.625))  # an eighth, mirrored
+    for box, inside in [((0, 0, 403, 301), whole.box), ((8, 16, 24, 40), (1.625, 2, 3.625, 5)), ((3, 0, 11, 8), (1, 0, 2, 1))]:
+        assert whole.inside(box) == inside and whole.outside(inside) == box
 
 
 def profile(name: str) -> bytes:

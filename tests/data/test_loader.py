@@ -318,6 +318,13 @@ def test_images_are_kept_up_to_a_limit(reads, monkeypatch, limit, decoded):
     assert len(reads) == decoded
 
 
+@pytest.mark.parametrize("crop", ["none", "resized"])
+def test_pictures_of_one_size_share_what_tells_where_their_pixels_come_from(crop):
+    data = augmented(10, crop=crop)
+    digest(EpochLoader(data, 4, shuffle=True))
+    assert len(data._kept) == 10 and len({id(origin) for _, origin in data._kept.values()}) == 1
+
+
 def test_workers_share_the_limit(monkeypatch):
     data = augmented(10)
     monkeypatch.setattr(module, "KEPT_BYTES", 2 * 10 * 3 * 64 - 1)

@@ -84,6 +84,8 @@ class ImageDataset(Dataset[Batch]):
         self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
         self.classes, self.multi_label, self.transform = classes, multi_label, transform
         self._kept: dict[int, tuple[np.ndarray, Any]] = {}
+        self._origins: dict[Any, Any] = {}
+        """One for all pictures of a size."""
         self.reading: Any = None
         """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
         if self.has_shares and classes is None:
@@ -174,9 +176,9 @@ class ImageDataset(Dataset[Batch]):
             worker = get_worker_info()
             if worker and self.reading:
                 self.reading[2 * worker.id : 2 * worker.id + 2] = os.getpid(), number
-            kept = read(self.items[number].image)
-            if kept[0].nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
-                self._kept[number] = kept
+            pixels, origin = kept = read(self.items[number].image)
+            if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
+                self._kept[number] = pixels, self._origins.setdefault(origin, origin)
         return kept
 
 
