@@ -165,9 +165,9 @@ class ImageDataset(Dataset[Batch]):
             plan = augmentation.plan(picture.size, preparation, random)
             return plan.pixels(picture), plan.of_whole(whole)
         result = transformed(self.transform, picture, preparation, random)
-        return result if isinstance(result, np.ndarray) else augmentation.plan(result.size, preparation, random).pixels(
-            result
-        ), None
+        if isinstance(result, Image.Image):
+            result = augmentation.plan(result.size, preparation, random).pixels(result)
+        return result, None
 
     def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
         """What ``read`` made of an item, now or in an earlier epoch: pixels, and what tells where they come from."""

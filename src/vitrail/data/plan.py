@@ -174,7 +174,7 @@ class Erase:
 class Plan:
     """All that is done to a picture of one size: it is brought to the model's size, then changed in some steps.
 
-    Steps are moves of places along straight lines, or leave places as they are: whatever belongs to the picture follows.
+    Every step is an affine map of places, or leaves them where they are, and so whatever belongs to the picture follows.
     """
 
     size: Extent
