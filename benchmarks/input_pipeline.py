@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 from vitrail import open_data
-from vitrail.data.loader import Batch, EpochLoader, ImageDataset
+from vitrail.data.dataset import Batch, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.models.vit import ViT
 from vitrail.training import preparing
 from vitrail.training.run_folder import RunFolder

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from vitrail.data import augment
 from vitrail.data.augment import Augmentation, sample_generator
 from vitrail.data.operations import BOTH_WAYS
+from vitrail.data.plan import Operations
 from vitrail.data.preparation import Preparation
 
 STILL = {"horizontal_flip": 0.0, "vertical_flip": 0.0}
@@ -36,25 +37,12 @@ def picture(width: int = 40, height: int = 30, channels: int = 3) -> Image.Image
 
 
 def pixels(augmentation: Augmentation, image: Image.Image, preparation: Preparation, *key: int) -> np.ndarray:
-    return augmentation.pixels(image, preparation, sample_generator(*key))
+    return augmentation.plan(image.size, preparation, sample_generator(*key)).pixels(image)
 
 
 def where_it_looks(augmentation: Augmentation, width: int, height: int, preparation: Preparation, index: int) -> tuple:
-    """Left, top, right and bottom of the part of a picture that is kept, read off pixels that hold their coordinates."""
-    y, x = np.mgrid[:height, :width]
-    rows, columns = preparation.image_size
-    boxes = []
-
-    class Watched(Image.Image):
-        def resize(self, size, resample=None, box=None, reducing_gap=None):
-            assert size == (columns, rows)
-            boxes.append(box)
-            return Image.new("L", size)
-
-    watched = Watched()
-    watched.__dict__.update(Image.fromarray((x + y).astype(np.uint8)).__dict__)
-    pixels(augmentation, watched, preparation, 0, 0, index)
-    return boxes[0]
+    """Left, top, right and bottom of the part of a picture that is kept."""
+    return augmentation.plan((width, height), preparation, sample_generator(0, 0, index)).frame.part
 
 
 @pytest.mark.parametrize("augmentation", EVERY, ids=str)
@@ -82,6 +70,12 @@ def test_the_shape_is_always_the_models(augmentation, channels, size):
     for index in range(3):
         result = pixels(augmentation, image, preparation, 0, 0, index)
         assert result.shape == (channels, 16, 24) and result.dtype == np.uint8 and result.flags.c_contiguous
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**40 + 3])
+def test_a_samples_randomness_is_numpys_of_the_four_numbers(seed):
+    expected = np.random.default_rng((2, seed, 3, 70_000))
+    assert sample_generator(seed, 3, 70_000).bit_generator.state == expected.bit_generator.state
 
 
 def test_without_crop_and_flips_it_is_the_plain_preparation():
@@ -193,7 +187,7 @@ def test_pixels_that_are_kept_for_the_next_epoch_stay_as_they_are(augmentation):
     kept.setflags(write=False)
     before = kept.tobytes()
     for index in range(5):
-        augmentation.changed_pixels(kept, preparation, sample_generator(0, 0, index))
+        augmentation.plan((40, 30), preparation, sample_generator(0, 0, index)).changed(kept)
     assert kept.tobytes() == before
 
 
@@ -214,26 +208,11 @@ def test_crop_and_flips_draw_first_and_in_their_order():
 # rotation, policies, colours
 
 
-@pytest.fixture
-def seen(monkeypatch) -> list[tuple[str, float]]:
-    """Every operation that is applied, by name, with its amount; the pictures stay as they are."""
-    applied = []
-
-    def noting(name):
-        return lambda image, amount, fill: applied.append((name, amount)) or image
-
-    for name in ("rotate", "brightness", "contrast", "saturation", "hue"):
-        monkeypatch.setattr(augment, name, noting(name))
-    for name in augment.POLICY:
-        monkeypatch.setitem(augment.POLICY, name, noting(f"policy {name}"))
-    return applied
-
-
-def apply_often(augmentation: Augmentation, times: int = 1000) -> None:
+def operations_of(augmentation: Augmentation, times: int = 1000) -> list[tuple[str, float]]:
+    """Every operation of many plans, by name, with its amount."""
     preparation = Preparation.standard((4, 8))
-    image = picture(8, 4)
-    for index in range(times):
-        pixels(augmentation, image, preparation, 0, 0, index)
+    plans = [augmentation.plan((8, 4), preparation, sample_generator(0, 0, index)) for index in range(times)]
+    return [operation for plan in plans for step in plan.steps if isinstance(step, Operations) for operation in step.operations]
 
 
 def evenly_spread(values: list[float], low: float, high: float) -> bool:
@@ -242,43 +221,41 @@ def evenly_spread(values: list[float], low: float, high: float) -> bool:
     return np.abs(shares - np.arange(len(values)) / len(values)).max() < 2.23 / np.sqrt(len(values))
 
 
-def test_nothing_but_crop_and_flips_happens_unasked(seen):
-    apply_often(Augmentation(), 50)
-    assert seen == []
+def test_nothing_but_crop_and_flips_happens_unasked():
+    assert operations_of(Augmentation(), 50) == []
 
 
-def test_rotation_and_colours_change_by_any_amount_up_to_the_largest(seen):
+def test_rotation_and_colours_change_by_any_amount_up_to_the_largest():
     largest = {"rotate": 20, "brightness": 0.4, "contrast": 0.3, "saturation": 0.2, "hue": 0.1}
-    apply_often(Augmentation(**{"rotation" if name == "rotate" else name: most for name, most in largest.items()}))
+    seen = operations_of(Augmentation(**{"rotation" if name == "rotate" else name: most for name, most in largest.items()}))
     assert [name for name, _ in seen[:5]] == list(largest)
     for name, most in largest.items():
         assert evenly_spread([amount for other, amount in seen if other == name], -most, most)
 
 
 @pytest.mark.parametrize(("operations", "magnitude"), [(1, 10), (2, 9), (3, 15)])
-def test_randaugment_applies_as_many_operations_as_asked_at_one_strength(seen, operations, magnitude):
-    apply_often(Augmentation(policy="randaugment", operations=operations, magnitude=magnitude), 900)
+def test_randaugment_applies_as_many_operations_as_asked_at_one_strength(operations, magnitude):
+    seen = operations_of(Augmentation(policy="randaugment", operations=operations, magnitude=magnitude), 900)
     assert len(seen) == 900 * operations
     limits = augment.randaugment_limits(8, 4)
     amounts = {name: {amount for other, amount in seen if other == name} for name, _ in seen}
     assert len(amounts) == 14
     for name, values in amounts.items():
-        full = limits.get(name.split()[1], 0) * magnitude / 10
-        both = name.split()[1] in BOTH_WAYS
-        assert sorted(values) == pytest.approx([-full, full] if both else [full])
+        full = limits.get(name, 0) * magnitude / 10
+        assert sorted(values) == pytest.approx([-full, full] if name in BOTH_WAYS else [full])
     counts = np.unique([name for name, _ in seen], return_counts=True)[1]
     expected = len(seen) / 14
     assert ((counts - expected) ** 2 / expected).sum() < 42.5  # chi-squared with 13 degrees of freedom, at 1 in 20,000
 
 
-def test_trivial_augment_applies_one_operation_of_any_strength(seen):
-    apply_often(Augmentation(policy="trivial"), 3000)
+def test_trivial_augment_applies_one_operation_of_any_strength():
+    seen = operations_of(Augmentation(policy="trivial"), 3000)
     assert len(seen) == 3000
-    turned = [amount for name, amount in seen if name == "policy rotate"]
+    turned = [amount for name, amount in seen if name == "rotate"]
     steps = np.abs(turned) / (135 / 30)
     assert np.allclose(steps, steps.round()) and steps.min() < 2 and steps.max() == 30
     assert abs(np.mean(np.sign(turned))) < 0.3
-    assert {amount for name, amount in seen if name == "policy solarize"} <= {step / 30 for step in range(31)}
+    assert {amount for name, amount in seen if name == "solarize"} <= {step / 30 for step in range(31)}
 
 
 def test_what_comes_into_view_has_the_mean_colour():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from vitrail.data.decode import FORMATS, check_head, decode, decode_reduced, decode_with_mode
+from vitrail.data.decode import FORMATS, Whole, check_head, decode, decode_reduced, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -380,7 +380,7 @@ def test_a_jpeg_that_will_be_made_smaller_is_decoded_at_a_half_a_quarter_or_an_e
     content = encoded(Image.new("RGB", (403, 301), RED), "JPEG")
     for channels in (1, 3):
         reduced = decode_reduced(content, channels=channels, least=least)
-        assert (reduced.image.size, reduced.size, reduced.box) == (size, (403, 301), (0, 0, *end))
+        assert (reduced.image.size, *reduced.whole) == (size, (403, 301), (0, 0, *end))
 
 
 def test_other_formats_and_pictures_keep_their_size():
@@ -388,7 +388,7 @@ def test_other_formats_and_pictures_keep_their_size():
     opened = Image.open(io.BytesIO(encoded(picture, "JPEG")))
     for source in (encoded(picture, "PNG"), encoded(picture, "WEBP"), np.asarray(picture), picture, opened):
         reduced = decode_reduced(source, least=30)
-        assert reduced.image.size == reduced.size == reduced.box[2:] == (400, 300)
+        assert reduced.image.size == reduced.whole.size == reduced.whole.box[2:] == (400, 300)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -400,12 +400,18 @@ def test_a_smaller_jpeg_is_still_upright_and_so_is_where_the_picture_lies_in_it(
     size, stored = upright.shape[::-1], as_stored(upright, orientation).copy()
     stored[-13:] = stored[:, -11:] = 0
     upright = np.asarray(decode(encoded(Image.fromarray(stored), "PNG", exif=exif), channels=1))
-    image, whole, (left, top, right, bottom) = decode_reduced(
+    image, (whole, (left, top, right, bottom)) = decode_reduced(
         encoded(Image.fromarray(stored), "JPEG", exif=exif, quality=95), channels=1, least=75
     )
     assert whole == size and (right - left, bottom - top) == (size[0] / 4, size[1] / 4)
     assert (left > 0, right < image.width) == ((True, False) if np.all(upright[:, 0] == 0) else (False, True))
     assert (top > 0, bottom < image.height) == ((True, False) if np.all(upright[0] == 0) else (False, True))
+
+
+def test_a_box_of_the_whole_picture_lies_in_a_smaller_one_by_hand():
+    whole = Whole((403, 301), (0.625, 0.0, 51.0, 37.625))  # an eighth, mirrored
+    for box, inside in [((0, 0, 403, 301), whole.box), ((8, 16, 24, 40), (1.625, 2, 3.625, 5)), ((3, 0, 11, 8), (1, 0, 2, 1))]:
+        assert whole.inside(box) == inside and whole.outside(inside) == box
 
 
 def profile(name: str) -> bytes:

@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data import loader as module
+from vitrail.data import dataset as module
 from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import ClassIndex, ClassShares, NoTargets, class_targets
@@ -88,8 +89,8 @@ def test_augmented_epochs_continue_where_they_were_left(make):
     for skip in (1, 5):
         rest = list(EpochLoader(make(), 4, shuffle=True).epoch(1, skip=skip))
         assert len(rest) == len(whole) - skip
-        for (a, b), (c, d) in zip(rest, whole[skip:], strict=True):
-            assert torch.equal(a, c) and torch.equal(b, d)
+        for one, other in zip(rest, whole[skip:], strict=True):
+            assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 @every_kind
@@ -118,9 +119,9 @@ def test_the_global_seeds_do_not_matter():
 
 
 def test_a_batch_is_bytes_and_whole_numbers():
-    images, numbers = next(iter(EpochLoader(dataset(), 5, shuffle=False).epoch()))
-    assert images.shape == (5, 3, 8, 8) and images.dtype == torch.uint8
-    assert numbers.shape == (5,) and numbers.dtype == torch.int64
+    batch = next(iter(EpochLoader(dataset(), 5, shuffle=False).epoch()))
+    assert batch["images"].shape == (5, 3, 8, 8) and batch["images"].dtype == torch.uint8
+    assert batch["labels"].shape == (5,) and batch["labels"].dtype == torch.int64
 
 
 @pytest.mark.parametrize(("count", "size", "batches"), [(22, 4, 6), (22, 22, 1), (22, 100, 1), (22, 1, 22), (20, 5, 4)])
@@ -146,10 +147,10 @@ def test_every_epoch_and_every_seed_has_its_own_order():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_skipping_continues_where_the_epoch_was_left(workers):
-    whole = [images for images, _ in EpochLoader(dataset(), 4, shuffle=True).epoch(2)]
+    whole = [batch["images"] for batch in EpochLoader(dataset(), 4, shuffle=True).epoch(2)]
     loader = EpochLoader(dataset(), 4, shuffle=True, workers=workers)
     for skip in (0, 1, 5, 6):
-        rest = [images for images, _ in loader.epoch(2, skip=skip)]
+        rest = [batch["images"] for batch in loader.epoch(2, skip=skip)]
         assert len(rest) == 6 - skip and all(torch.equal(a, b) for a, b in zip(rest, whole[skip:], strict=True))
 
 
@@ -162,7 +163,7 @@ def test_an_epoch_left_early_leaves_no_trace_in_the_next(workers):
 
 def test_augmentation_changes_with_the_epoch_and_evaluation_does_not():
     def first(augmented: bool, epoch: int) -> bytes:
-        return dataset(augmented=augmented)[epoch, 0][0].numpy().tobytes()
+        return dataset(augmented=augmented)[epoch, 0]["images"].numpy().tobytes()
 
     assert first(True, 0) != first(True, 1) and first(True, 1) == first(True, 1)
     assert first(False, 0) == first(False, 1)
@@ -267,7 +268,8 @@ def test_a_transforms_picture_is_augmented_and_prepared_as_any(crop):
     for index in range(5):
         random = sample_generator(3, 0, index)
         random.integers(2**32)  # the transform's seed
-        expected = data.augmentation.pixels(data.items[index].image.rotate(180), PREPARATION, random)
+        picture = data.items[index].image.rotate(180)
+        expected = data.augmentation.plan(picture.size, PREPARATION, random).pixels(picture)
         assert np.array_equal(data[0, index]["images"][0], expected)
 
 
@@ -324,6 +326,13 @@ def test_images_are_kept_up_to_a_limit(reads, monkeypatch, limit, decoded):
     monkeypatch.setattr(module, "KEPT_BYTES", limit)
     digest(EpochLoader(augmented(10), 4, shuffle=True))
     assert len(reads) == decoded
+
+
+@pytest.mark.parametrize("crop", ["none", "resized"])
+def test_pictures_of_one_size_share_what_tells_where_their_pixels_come_from(crop):
+    data = augmented(10, crop=crop)
+    digest(EpochLoader(data, 4, shuffle=True))
+    assert len(data._kept) == 10 and len({id(origin) for _, origin in data._kept.values()}) == 1
 
 
 def test_workers_share_the_limit(monkeypatch):

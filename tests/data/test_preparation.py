@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitrail.data.decode import MAX_PIXELS, decode
-from vitrail.data.preparation import Preparation, to_pixels
+from vitrail.data.plan import to_pixels
+from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, ModelFileError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -117,6 +118,19 @@ def test_a_jpeg_decoded_at_a_smaller_size_for_a_random_part_has_whole_pixels_alo
     part = preparation.decode(file.getvalue(), share=0.5)
     assert part.size == (1203 // 4, 905 // 4)
     assert preparation.decode(file.getvalue()).size == (1203, 905)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "box"), [(1, (0, 0, 300.75, 226.25)), (3, (-0.75, -0.25, 300, 226)), (6, (-0.25, 0, 226, 300.75))]
+)
+def test_what_was_cut_off_a_smaller_picture_still_belongs_to_the_whole_one(orientation, box):
+    preparation, file, exif = Preparation.standard((32, 32)), io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    photograph(1203, 905).save(file, "JPEG", exif=exif)
+    image, whole = preparation.reduced(file.getvalue(), share=0.5)
+    turned = orientation == 6
+    assert (image.size, whole.size) == (((226, 300), (905, 1203)) if turned else ((300, 226), (1203, 905)))
+    assert whole.box == box
 
 
 @pytest.mark.parametrize("size", [(60, 40), (401, 803)])

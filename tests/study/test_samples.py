@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 from vitrail.data.augment import Augmentation
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
-from vitrail.data.loader import ImageDataset
 from vitrail.data.preparation import Preparation
+from vitrail.data.targets import class_targets
 from vitrail.study.samples import augmentation_sheet
 
 CLASSES = ["ant", "bee", "a very long name of a class indeed"]
@@ -19,7 +20,8 @@ def dataset(augmentation: Augmentation, *, channels: int = 3, multi_label: bool 
     random = np.random.default_rng(0)
     labels = [(0, 1), (), (2,)] * 3 if multi_label else [0, 1, 2] * 3
     items = [Item(str(i), random.integers(0, 256, (10, 10, 3), dtype=np.uint8), label) for i, label in enumerate(labels)]
-    return ImageDataset(items, Preparation.standard(size, channels), augmentation, 1, classes=3, multi_label=multi_label)
+    targets = class_targets(3, shares=multi_label or augmentation.mixes)
+    return ImageDataset(items, Preparation.standard(size, channels), augmentation, 1, targets=targets)
 
 
 def cells(figure) -> np.ndarray:
@@ -42,7 +44,7 @@ def test_a_row_shows_the_prepared_image_and_then_what_training_makes_of_it(chann
     for row, index in enumerate([4, 2]):
         assert np.array_equal(shown(grid[row, 0]), data.preparation.pixels(data.items[index].image))
         for epoch in range(3):
-            assert np.array_equal(shown(grid[row, 1 + epoch]), data[epoch, index][0][0])
+            assert np.array_equal(shown(grid[row, 1 + epoch]), data[epoch, index]["images"][0])
     assert [axes.get_title() for axes in grid[0]] == ["as prepared", "epoch 1", "epoch 2", "epoch 3"]
     assert [axes.get_ylabel() for axes in grid[:, 0]] == ["bee", "a very long nam…"]
     assert {axes.get_xlabel() for axes in grid.flat} == {""}
@@ -52,7 +54,8 @@ def test_mixed_images_say_of_what():
     data = dataset(Augmentation(cutmix=1.0, mixup=1.0))
     grid = cells(augmentation_sheet(data, [0, 1, 2], CLASSES, versions=4))
     for epoch in range(4):
-        images, targets = data.batch([(epoch, index) for index in (0, 1, 2)])
+        batch = data.batch([(epoch, index) for index in (0, 1, 2)])
+        images, targets = batch["images"], batch["labels"]
         for row in range(3):
             assert np.array_equal(shown(grid[row, 1 + epoch]), images[row])
             said = grid[row, 1 + epoch].get_xlabel().splitlines()
@@ -68,7 +71,7 @@ def test_repeated_images_show_their_copies():
     assert [axes.get_title() for axes in grid[0, 1:]] == ["epoch 1, copy 1", "epoch 1, copy 2", "epoch 2, copy 1"]
     for row, index in enumerate([3, 7]):
         for column, key in enumerate([(0, index), (0, index + 9), (1, index)], start=1):
-            assert np.array_equal(shown(grid[row, column]), data[key][0][0])
+            assert np.array_equal(shown(grid[row, column]), data[key]["images"][0])
 
 
 def test_images_of_several_labels_name_them_all():

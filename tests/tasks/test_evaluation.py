@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
 from vitrail.runtime.processes import ALONE, Processes

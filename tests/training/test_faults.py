@@ -14,8 +14,9 @@ from PIL import Image
 
 import vitrail
 from vitrail import api
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked

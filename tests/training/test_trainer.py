@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from vitrail.data.augment import Augmentation
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime.observer import Observer, Sums

@@ -49,7 +49,7 @@ def show(
         Picks the images and fixes the augmentation, as in training. Default: the recipe's.
     """
     from vitrail.checks import require_at_most, require_positive
-    from vitrail.data.loader import ImageDataset
+    from vitrail.data.dataset import ImageDataset
     from vitrail.data.order import pick_items
     from vitrail.data.targets import class_targets
     from vitrail.study.figures import save

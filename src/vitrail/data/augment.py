@@ -1,25 +1,15 @@
 """Random changes to training images, each a function of (seed, epoch, index) and nothing else."""
 
+import math
 from functools import cache
 from typing import Annotated, Literal
 
 import numpy as np
-from PIL import Image
 from pydantic import Field
 
-from vitrail.data.operations import (
-    BOTH_WAYS,
-    POLICY,
-    Colour,
-    brightness,
-    contrast,
-    hue,
-    randaugment_limits,
-    rotate,
-    saturation,
-    trivial_limits,
-)
-from vitrail.data.preparation import RESAMPLING, Preparation, to_pixels
+from vitrail.data.operations import BOTH_WAYS, POLICY, Colour, randaugment_limits, trivial_limits
+from vitrail.data.plan import Erase, Extent, Flip, Operations, Plan, Resize, Shift, Step
+from vitrail.data.preparation import RESAMPLING, Preparation
 from vitrail.settings import Settings
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -81,110 +71,76 @@ class Augmentation(Settings):
         """Whether images are mixed, so that their targets are shares of classes."""
         return self.mixup > 0 or self.cutmix > 0
 
-    def pixels(self, image: Image.Image, preparation: Preparation, random: np.random.Generator) -> np.ndarray:
-        """A decoded picture, changed at random and brought to the model's size, but not mixed: uint8 (C, H, W)."""
-        if self.crop == "resized":
-            return self.changed_pixels(to_pixels(self._resized_crop(image, preparation, random)), preparation, random)
-        return self.changed_pixels(to_pixels(preparation.crop(image)), preparation, random)
+    def plan(self, size: Extent, preparation: Preparation, random: np.random.Generator) -> Plan:
+        """Draw all that happens to a picture of some width and height, from decoded to the model's size, but mixing."""
+        frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
+        return Plan(size, frame, self.steps(preparation, random))
 
-    def changed_pixels(self, pixels: np.ndarray, preparation: Preparation, random: np.random.Generator) -> np.ndarray:
-        """What follows once a picture has the model's size: a new uint8 (C, H, W), or the same where nothing changes."""
-        fill = fill_colour(preparation.mean)
+    def steps(self, preparation: Preparation, random: np.random.Generator) -> tuple[Step, ...]:
+        """Draw what follows once a picture has the model's size: what `plan` draws where nothing is cut out and resized."""
+        steps: list[Step] = []
         if self.crop == "pad":
-            down, right = (self.padding - random.integers(0, 2 * self.padding, size=2, endpoint=True)[::-1]).tolist()
-            pixels = _shifted(pixels, down, right, fill)
-        if random.random() < self.horizontal_flip:
-            pixels = pixels[:, :, ::-1]
-        if random.random() < self.vertical_flip:
-            pixels = pixels[:, ::-1]
-        if self._needs_picture:
-            pixels = to_pixels(self._changed_picture(to_picture(pixels), fill, random))
+            left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
+            steps.append(Shift(self.padding - left, self.padding - top, fill_colour(preparation.mean)))
+        across, down = random.random() < self.horizontal_flip, random.random() < self.vertical_flip
+        if across or down:
+            steps.append(Flip(across, down))
+        if operations := self._operations(preparation.image_size, random):
+            steps.append(Operations(operations, fill_colour(preparation.mean)))
         if self.erasing and random.random() < self.erasing:
-            pixels = _erased(pixels, random)
-        return np.ascontiguousarray(pixels)
+            steps.append(_erasing(preparation, random))
+        return tuple(steps)
 
-    @property
-    def _needs_picture(self) -> bool:
-        jitter = self.brightness or self.contrast or self.saturation or self.hue
-        return bool(self.rotation or jitter) or self.policy != "none"
-
-    def _changed_picture(self, image: Image.Image, fill: Colour, random: np.random.Generator) -> Image.Image:
-        """The changes that Pillow makes: rotation, policy, colours."""
+    def _operations(self, image_size: tuple[int, int], random: np.random.Generator) -> tuple[tuple[str, float], ...]:
+        """Rotation, policy, colours, each with its amount."""
+        (height, width), operations = image_size, []
         if self.rotation:
-            image = rotate(image, random.uniform(-self.rotation, self.rotation), fill)
+            operations.append(("rotate", random.uniform(-self.rotation, self.rotation)))
         if self.policy == "randaugment":
-            limits = randaugment_limits(*image.size)
-            for _ in range(self.operations):
-                image = _random_operation(image, self.magnitude / 10, limits, fill, random)
+            limits = randaugment_limits(width, height)
+            operations += [_random_operation(self.magnitude / 10, limits, random) for _ in range(self.operations)]
         elif self.policy == "trivial":
-            image = _random_operation(
-                image, random.integers(0, 30, endpoint=True) / 30, trivial_limits(*image.size), fill, random
-            )
-        for operation, most in (
-            (brightness, self.brightness),
-            (contrast, self.contrast),
-            (saturation, self.saturation),
-            (hue, self.hue),
-        ):
-            if most:
-                image = operation(image, random.uniform(-most, most), fill)
-        return image
+            strength = float(random.integers(0, 30, endpoint=True) / 30)
+            operations.append(_random_operation(strength, trivial_limits(width, height), random))
+        jitter = ("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation), ("hue", self.hue)
+        operations += [(name, random.uniform(-most, most)) for name, most in jitter if most]
+        return tuple(operations)
 
-    def _resized_crop(self, image: Image.Image, preparation: Preparation, random: np.random.Generator) -> Image.Image:
-        height, width = preparation.image_size
-        target = width / height
-        aspect = target * np.exp(random.uniform(-1, 1) * np.log(self.max_aspect))
-        area = image.width * image.height * random.uniform(self.min_area, 1)
-        crop_width = min(image.width, max(1.0, np.sqrt(area * aspect)))
-        crop_height = min(image.height, max(1.0, np.sqrt(area / aspect)))
-        left = random.uniform(0, image.width - crop_width)
-        top = random.uniform(0, image.height - crop_height)
-        box = (left, top, left + crop_width, top + crop_height)
-        return image.resize((width, height), RESAMPLING[preparation.resampling], box=box)
+    def _resized_crop(self, size: Extent, preparation: Preparation, random: np.random.Generator) -> Resize:
+        width, height = size
+        rows, columns = preparation.image_size
+        aspect = columns / rows * float(np.exp(random.uniform(-1, 1) * np.log(self.max_aspect)))
+        area = width * height * random.uniform(self.min_area, 1)
+        wide = min(width, max(1.0, math.sqrt(area * aspect)))
+        high = min(height, max(1.0, math.sqrt(area / aspect)))
+        left = random.uniform(0, width - wide)
+        top = random.uniform(0, height - high)
+        part = (left, top, left + wide, top + high)
+        return Resize(part, (columns, rows), (0, 0, columns, rows), RESAMPLING[preparation.resampling])
 
 
-def _random_operation(
-    image: Image.Image, strength: float, limits: dict[str, float], fill: Colour, random: np.random.Generator
-) -> Image.Image:
+def _random_operation(strength: float, limits: dict[str, float], random: np.random.Generator) -> tuple[str, float]:
     """One operation of the policies, at ``strength`` times its limit."""
     name = _NAMES[random.integers(len(_NAMES))]
     sign = -1 if random.random() < 0.5 and name in BOTH_WAYS else 1
-    return POLICY[name](image, sign * strength * limits.get(name, 0), fill)
+    return name, sign * strength * limits.get(name, 0)
 
 
 _NAMES = list(POLICY)
 
 
-def _shifted(pixels: np.ndarray, down: int, right: int, fill: Colour) -> np.ndarray:
-    """The picture moved by so many pixels, with ``fill`` where it was."""
-    _, height, width = pixels.shape
-    result = np.empty_like(pixels)
-    result[:] = np.array(fill, np.uint8)[:, None, None]
-    result[:, max(0, down) : max(0, height + down), max(0, right) : max(0, width + right)] = pixels[
-        :, max(0, -down) : max(0, height - down), max(0, -right) : max(0, width - right)
-    ]
-    return result
-
-
-def _erased(pixels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _erasing(preparation: Preparation, random: np.random.Generator) -> Erase:
     """Random erasing with random values (Zhong et al. 2020, https://arxiv.org/abs/1708.04896).
 
     The paper draws a rectangle until one fits; here one that is longer than the picture is cut to its side.
     """
-    channels, height, width = pixels.shape
+    height, width = preparation.image_size
     area = height * width * random.uniform(*ERASED_AREA)
-    aspect = np.exp(random.uniform(-1, 1) * np.log(ERASED_ASPECT))
-    rows = min(height, max(1, round(np.sqrt(area * aspect))))
-    columns = min(width, max(1, round(np.sqrt(area / aspect))))
+    aspect = float(np.exp(random.uniform(-1, 1) * np.log(ERASED_ASPECT)))
+    rows = min(height, max(1, round(math.sqrt(area * aspect))))
+    columns = min(width, max(1, round(math.sqrt(area / aspect))))
     top, left = random.integers(0, (height - rows, width - columns), endpoint=True).tolist()
-    result = pixels.copy()
-    result[:, top : top + rows, left : left + columns] = random.integers(0, 256, (channels, rows, columns), np.uint8)
-    return result
-
-
-def to_picture(pixels: np.ndarray) -> Image.Image:
-    """uint8 (C, H, W) as a picture, RGB or grey."""
-    return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    return Erase(left, top, random.integers(0, 256, (preparation.channels, rows, columns), np.uint8))
 
 
 @cache
@@ -198,4 +154,7 @@ SAMPLE = 2  # tells this randomness from that of the order
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
     """The randomness of one sample in one epoch; the same whoever asks, in whatever order."""
-    return np.random.default_rng((SAMPLE, seed, epoch, index))
+    entropy = (SAMPLE, seed, epoch, index)
+    if seed < 2**32:  # the same numbers, which NumPy need not convert one by one
+        return np.random.default_rng(np.array(entropy, np.uint32))
+    return np.random.default_rng(entropy)

@@ -39,17 +39,43 @@ Source = Path | bytes | Image.Image | np.ndarray | Stored
 """What can be decoded: a file, its content, a picture, uint8 pixels (H, W) or (H, W, 3), or what is stored elsewhere."""
 
 
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+
+
+class Whole(NamedTuple):
+    """The whole picture, upright, of which another is a reduction."""
+
+    size: tuple[int, int]
+    """Its width and height."""
+    box: Box
+    """Where it lies in the reduction.
+
+    An eighth of 403 pixels is 51 of which the last is filled by three pixels only, so that the picture ends at 50⅜.
+    """
+
+    def inside(self, box: Box) -> Box:
+        """Where a box of the whole picture lies in the reduction."""
+        (left, top, _, _), (x, y) = self.box, self._scale
+        return left + box[0] * x, top + box[1] * y, left + box[2] * x, top + box[3] * y
+
+    def outside(self, box: Box) -> Box:
+        """Where a box of the reduction lies in the whole picture."""
+        (left, top, _, _), (x, y) = self.box, self._scale
+        return (box[0] - left) / x, (box[1] - top) / y, (box[2] - left) / x, (box[3] - top) / y
+
+    @property
+    def _scale(self) -> tuple[float, float]:
+        """Pixels of the reduction per pixel of the whole picture: powers of two, by which nothing is rounded."""
+        left, top, right, bottom = self.box
+        return (right - left) / self.size[0], (bottom - top) / self.size[1]
+
+
 class Reduced(NamedTuple):
     """A picture that may have been decoded at a fraction of its size."""
 
     image: Image.Image
-    size: tuple[int, int]
-    """Width and height of the whole picture, upright."""
-    box: tuple[float, float, float, float]
-    """Where the whole picture lies in ``image``: left, top, right, bottom.
-
-    An eighth of 403 pixels is 51 of which the last is filled by three pixels only, so that the picture ends at 50⅜.
-    """
+    whole: Whole
 
 
 def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -155,7 +181,7 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
         _check_size(image, max_pixels)
         size, end = image.size, (float(image.width), float(image.height))
         if isinstance(source, np.ndarray):
-            return Reduced(image, size, (0.0, 0.0, *end))
+            return Reduced(image, Whole(size, (0.0, 0.0, *end)))
         if least is not None and not isinstance(source, Image.Image) and (drafted := image.draft(None, (least, least))):
             end = drafted[1][2:]  # for JPEGs alone
         upright = ImageOps.exif_transpose(image)
@@ -164,7 +190,7 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
             size, end = size[::-1], end[::-1]
         left = upright.width - end[0] if orientation in MIRRORED else 0.0
         top = upright.height - end[1] if orientation in UPSIDE_DOWN else 0.0
-        return Reduced(upright, size, (left, top, left + end[0], top + end[1]))
+        return Reduced(upright, Whole(size, (left, top, left + end[0], top + end[1])))
 
 
 @contextmanager

@@ -5,146 +5,20 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from multiprocessing import RawArray
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader
 
-from vitrail.data.augment import Augmentation, sample_generator
-from vitrail.data.decode import Source
-from vitrail.data.items import Item
-from vitrail.data.mixing import mix, partners
+from vitrail.data.dataset import Batch, ImageDataset, Wanted
 from vitrail.data.order import epoch_order
-from vitrail.data.preparation import Preparation
-from vitrail.data.targets import Arrays, ClassIndex, Targets
-from vitrail.data.transform import Transform, require_sendable, transformed
-from vitrail.errors import ConfigError, DataError, VitrailError
+from vitrail.data.transform import require_sendable
+from vitrail.errors import DataError, VitrailError
 
-Batch = dict[str, Tensor]
-"""``images``, uint8 (B, C, H, W), and beside them what the data set's targets make of the items, by name."""
-Key = tuple[int, int]
-"""An epoch and the number of a sample in it; see `epoch_order`."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A batch, and the part of it that this process is to have."""
-
-    keys: list[Key]
-    own: slice
-
-
-KEPT_BYTES = 2**30
-"""Memory for the pictures of a data set, in all workers together."""
-UNCHANGED = Augmentation(horizontal_flip=0)
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-
-
-class ImageDataset(Dataset[Batch]):
-    """Items prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
-
-    What is the same in every epoch, the picture decoded or at the model's size, is kept in memory for the next one if it
-    takes no more than an item's even share of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
-
-    Args:
-        items: the images.
-        preparation: brings them to the model's size.
-        augmentation: changes them at random; None changes nothing.
-        seed: of all that is random.
-        targets: what is learned of an item, beside its image; the index of its class by default.
-        transform: a callable of one's own that takes the decoded picture before anything else. It returns a picture, which
-            goes on as any other, or pixels (C, H, W) of the model's size, uint8 or floating-point of 0…1 and not
-            normalised, which are only mixed.
-
-    Raises:
-        ConfigError: images are to be mixed, and their targets cannot be.
-    """
-
-    def __init__(
-        self,
-        items: Sequence[Item],
-        preparation: Preparation,
-        augmentation: Augmentation | None = None,
-        seed: int = 0,
-        *,
-        targets: Targets | None = None,
-        transform: Transform | None = None,
-    ):
-        self.items, self.preparation, self.augmentation, self.seed = items, preparation, augmentation or UNCHANGED, seed
-        self.targets, self.transform = targets or ClassIndex(), transform
-        self._kept: dict[int, np.ndarray] = {}
-        self.reading: Any = None
-        """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
-        if self.augmentation.mixes and not self.targets.mixable:
-            hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
-            raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, key: Key) -> Batch:
-        """One sample, as a batch of its own."""
-        return self.batch([key])
-
-    def __getitems__(self, wanted: Wanted) -> Batch | VitrailError:
-        """A batch for torch's loader, which asks for all of it at once.
-
-        An error is returned, not raised: a worker would wrap it in its own traceback.
-        """
-        try:
-            return self.batch(wanted.keys, wanted.own)
-        except VitrailError as error:
-            return error
-
-    def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
-        """The samples ``own`` of a batch side by side, mixed with others of the batch where the augmentation says so.
-
-        Raises:
-            DataError: an image cannot be read.
-            ConfigError: the transform returned something else than it may.
-        """
-        mine, a = keys[own], self.augmentation
-        others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
-        randoms = {key: sample_generator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
-        samples = {key: self._sample(key[1] % len(self.items), random) for key, random in randoms.items()}
-        batch = _stacked([samples[key] for key in mine])
-        if others:
-            theirs = _stacked([samples[key] for key in others])
-            batch = mix(batch, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
-        return {name: torch.from_numpy(array) for name, array in batch.items()}
-
-    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
-        """One item, changed at random."""
-        return {"images": self._pixels(number, random), **self.targets(self.items[number])}
-
-    def _pixels(self, number: int, random: np.random.Generator) -> np.ndarray:
-        """One item, changed at random: uint8 (C, H, W)."""
-        preparation, augmentation = self.preparation, self.augmentation
-        if self.transform is None and augmentation.crop != "resized":
-            return augmentation.changed_pixels(self._remembered(number, preparation.pixels), preparation, random)
-        share = augmentation.min_area if self.transform is None else None
-        picture = Image.fromarray(self._remembered(number, lambda source: np.asarray(preparation.decode(source, share=share))))
-        result = picture if self.transform is None else transformed(self.transform, picture, preparation, random)
-        return result if isinstance(result, np.ndarray) else augmentation.pixels(result, preparation, random)
-
-    def _remembered(self, number: int, read: Callable[[Source], np.ndarray]) -> np.ndarray:
-        """What ``read`` made of an item, now or in an earlier epoch."""
-        pixels = self._kept.get(number)
-        if pixels is None:
-            worker = get_worker_info()
-            if worker and self.reading:
-                self.reading[2 * worker.id : 2 * worker.id + 2] = os.getpid(), number
-            pixels = read(self.items[number].image)
-            if pixels.nbytes * len(self.items) * (worker.num_workers if worker else 1) <= KEPT_BYTES:
-                self._kept[number] = pixels
-        return pixels
 
 
 class EpochLoader:
@@ -280,11 +154,6 @@ class _Following:
 
     def __len__(self) -> int:
         return len(self.batches)
-
-
-def _stacked(samples: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """The arrays of some samples, side by side."""
-    return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -4,6 +4,7 @@ Each is a function of the picture, an amount in units of its own, of which 0 cha
 `equalize` have no amount), and the colour that fills what comes into view.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +13,25 @@ from PIL import Image, ImageEnhance, ImageOps
 Colour = tuple[int, ...]
 """One value of 0…255 per channel."""
 Operation = Callable[[Image.Image, float, Colour], Image.Image]
+Matrix = tuple[float, float, float, float, float, float]
+"""a, b, c, d, e, f: takes the place (x, y) to (a x + b y + c, d x + e y + f)."""
+
+
+def _turned(amount: float, width: int, height: int) -> Matrix:
+    cos, sin = math.cos(math.radians(amount)), math.sin(math.radians(amount))
+    x, y = width / 2, height / 2
+    return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
+
+
+BACK: dict[str, Callable[[float, int, int], Matrix]] = {
+    "rotate": _turned,
+    "shear_x": lambda amount, width, height: (1, amount, -amount * height / 2, 0, 1, 0),
+    "shear_y": lambda amount, width, height: (1, 0, 0, amount, 1, -amount * width / 2),
+    "translate_x": lambda amount, width, height: (1, 0, -amount, 0, 1, 0),
+    "translate_y": lambda amount, width, height: (1, 0, 0, 0, 1, -amount),
+}
+"""For the operations that move pixels: what takes a place in the result back to its place in a picture of some width and
+height. Pillow's own rotation, which copies pixels at right angles, goes by the same."""
 
 
 def identity(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
@@ -66,22 +86,22 @@ def sharpness(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
 
 def shear_x(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     """Rows moved sideways by ``amount`` times their distance from the middle row."""
-    return _affine(image, (1, amount, -amount * image.height / 2, 0, 1, 0), fill)
+    return _moved(image, "shear_x", amount, fill)
 
 
 def shear_y(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     """Columns moved up or down by ``amount`` times their distance from the middle column."""
-    return _affine(image, (1, 0, 0, amount, 1, -amount * image.width / 2), fill)
+    return _moved(image, "shear_y", amount, fill)
 
 
 def translate_x(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     """Moved to the right by ``amount`` pixels."""
-    return _affine(image, (1, 0, -amount, 0, 1, 0), fill)
+    return _moved(image, "translate_x", amount, fill)
 
 
 def translate_y(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     """Moved down by ``amount`` pixels."""
-    return _affine(image, (1, 0, 0, 0, 1, -amount), fill)
+    return _moved(image, "translate_y", amount, fill)
 
 
 def hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
@@ -94,9 +114,9 @@ def hue(image: Image.Image, amount: float, fill: Colour) -> Image.Image:
     return Image.fromarray(pixels, "HSV").convert("RGB")
 
 
-def _affine(image: Image.Image, matrix: tuple[float, ...], fill: Colour) -> Image.Image:
-    """``matrix`` takes a place in the result to its place in the picture."""
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=_pillow_colour(fill))
+def _moved(image: Image.Image, name: str, amount: float, fill: Colour) -> Image.Image:
+    back, colour = BACK[name](amount, *image.size), _pillow_colour(fill)
+    return image.transform(image.size, Image.Transform.AFFINE, back, Image.Resampling.BILINEAR, fillcolor=colour)
 
 
 def _pillow_colour(colour: Colour) -> int | Colour:
@@ -120,6 +140,9 @@ POLICY: dict[str, Operation] = {
     "translate_y": translate_y,
 }
 """What RandAugment and TrivialAugment choose from, the same fourteen in both papers."""
+
+OPERATIONS: dict[str, Operation] = {**POLICY, "hue": hue}
+"""All of them."""
 
 BOTH_WAYS = set(POLICY) - {"identity", "auto_contrast", "equalize", "posterize", "solarize"}
 """Those whose amount may be negative."""

@@ -10,15 +10,14 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vitrail.data.decode import Reduced, Source, decode_reduced
+from vitrail.data.decode import Box, Reduced, Source, Whole, decode_reduced
+from vitrail.data.plan import Extent, Plan, Resize
 from vitrail.data.processors import read_processor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.settings import Settings
 
 Side = Annotated[int, Field(gt=0, le=16_384)]
 Size = tuple[Side, Side]
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom."""
 RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
     "lanczos": Image.Resampling.LANCZOS,
@@ -102,14 +101,21 @@ class Preparation(Settings):
         return f"{resize} ({self.resampling}), centre {self.image_size[0]}×{self.image_size[1]}, {', '.join(numbers)}"
 
     def decode(self, source: Source, *, share: float | None = None) -> Image.Image:
-        """The upright picture in the model's colours.
+        """The upright picture in the model's colours; ``share`` as in `reduced`."""
+        return self.reduced(source, share=share).image
+
+    def reduced(self, source: Source, *, share: float | None) -> Reduced:
+        """The upright picture in the model's colours, and where it lies in the whole one.
 
         ``share`` is the smallest share of its area that will be brought to the model's size: a JPEG that has far more pixels
         than that needs is decoded at a smaller size, without a last row or column that would stand for less than others.
         None is for all of its pixels.
         """
-        image, size, (left, top, right, bottom) = self._reduced(source, share)
-        return image if image.size == size else image.crop((math.ceil(left), math.ceil(top), int(right), int(bottom)))
+        image, (size, (left, top, right, bottom)) = reduced = self._reduced(source, share)
+        if image.size == size:
+            return reduced
+        x, y = math.ceil(left), math.ceil(top)
+        return Reduced(image.crop((x, y, int(right), int(bottom))), Whole(size, (left - x, top - y, right - x, bottom - y)))
 
     def _reduced(self, source: Source, share: float | None = 1.0) -> Reduced:
         if share is None or self.resampling == "nearest":  # which picks single pixels: those of the file
@@ -117,41 +123,52 @@ class Preparation(Settings):
         least = math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
         return decode_reduced(source, channels=self.channels, least=least)
 
-    def crop(self, image: Image.Image) -> Image.Image:
-        """Resize as `fit` has it, and cut out the centre."""
-        return self._crop(Reduced(image, image.size, (0.0, 0.0, float(image.width), float(image.height))))
-
-    def framed(self, source: Source) -> tuple[Image.Image, Box]:
-        """The picture at the model's size, and what it shows of the upright one: its box in shares of the sides."""
-        reduced = self._reduced(source)
-        (width, height), (left, top, right, bottom) = reduced.size, self.box(*reduced.size)
-        return self._crop(reduced), (left / width, top / height, right / width, bottom / height)
-
-    def _crop(self, reduced: Reduced) -> Image.Image:
-        """As torchvision does, in two steps; in one where the resized image would be too large to make.
+    def frame(self, size: Extent) -> Resize:
+        """How a picture of some width and height is brought to the model's size: in one step where two would be too large.
 
         One step is the same but for the rounding of what lies between the passes over rows and columns.
         """
-        image, (width, height), whole = reduced
-        rows, columns = self._resized(width, height)
+        frame, (high, wide) = self._in_two_steps(size), self.image_size
+        if math.prod(frame.size) <= MOST_PIXELS:
+            return frame
+        return Resize(frame.seen, (wide, high), (0, 0, wide, high), frame.resampling)
+
+    def _in_two_steps(self, size: Extent) -> Resize:
+        """As torchvision does: resize as `fit` has it, and cut out the centre."""
+        rows, columns = self._resized(*size)
         top, left = self._corner(rows, columns)
         high, wide = self.image_size
-        if rows * columns <= MOST_PIXELS:
-            size, box = (columns, rows), whole
-        else:
-            x, y = (whole[2] - whole[0]) / width, (whole[3] - whole[1]) / height
-            seen = self.box(width, height)
-            size = (wide, high)
-            box = (whole[0] + seen[0] * x, whole[1] + seen[1] * y, whole[0] + seen[2] * x, whole[1] + seen[3] * y)
-        resized = image.resize(size, RESAMPLING[self.resampling], box=box)
-        return resized if resized.size == (wide, high) else resized.crop((left, top, left + wide, top + high))
+        whole = (0.0, 0.0, float(size[0]), float(size[1]))
+        return Resize(whole, (columns, rows), (left, top, left + wide, top + high), RESAMPLING[self.resampling])
+
+    def plan(self, size: Extent) -> Plan:
+        """All that is done to a picture of some width and height that is not changed at random."""
+        return Plan(size, self.frame(size))
+
+    def planned(self, source: Source) -> tuple[np.ndarray, Plan]:
+        """Decode, resize and crop: uint8 (C, H, W), and the plan of it, which tells where places went."""
+        reduced = self._reduced(source)
+        plan = self.plan(reduced.whole.size)
+        return plan.pixels(reduced), plan
+
+    def pixels(self, source: Source) -> np.ndarray:
+        """Decode, resize and crop: uint8 (C, H, W)."""
+        return self.planned(source)[0]
+
+    def crop(self, image: Image.Image) -> Image.Image:
+        """Resize as `fit` has it, and cut out the centre."""
+        return self.frame(image.size)(image)
+
+    def framed(self, source: Source) -> tuple[Image.Image, Box]:
+        """The picture at the model's size, and what it shows of the upright one: its box in shares of the sides."""
+        image, whole = self._reduced(source)
+        (width, height), (left, top, right, bottom) = whole.size, self.box(*whole.size)
+        shown = self.frame(whole.size).of(whole.inside)(image)
+        return shown, (left / width, top / height, right / width, bottom / height)
 
     def box(self, width: int, height: int) -> Box:
         """What the model sees of a picture of this size: left, top, right, bottom in the picture's own pixels."""
-        rows, columns = self._resized(width, height)
-        top, left = self._corner(rows, columns)
-        x, y = width / columns, height / rows  # source pixels per resized pixel
-        return left * x, top * y, min((left + self.image_size[1]) * x, width), min((top + self.image_size[0]) * y, height)
+        return self._in_two_steps((width, height)).seen
 
     def _resized(self, width: int, height: int) -> Size:
         """Height and width of the resized image: torchvision's rounding for squares, timm's for other shapes."""
@@ -169,10 +186,6 @@ class Preparation(Settings):
         spare = (rows - self.image_size[0], columns - self.image_size[1])
         top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
         return top, left
-
-    def pixels(self, source: Source) -> np.ndarray:
-        """Decode, resize and crop: uint8 (C, H, W)."""
-        return to_pixels(self._crop(self._reduced(source)))
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
@@ -239,9 +252,3 @@ class Preparation(Settings):
                 where=where,
                 hint="write the model folder again",
             ) from None
-
-
-def to_pixels(image: Image.Image) -> np.ndarray:
-    """A picture as uint8 (C, H, W)."""
-    array = np.array(image)
-    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))

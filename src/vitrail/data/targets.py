@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from vitrail.data.items import Item
+from vitrail.data.plan import Plan
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -18,8 +19,11 @@ class Targets(Protocol):
     def mixable(self) -> bool:
         """Whether the arrays of two mixed images are the mixture of their arrays."""
 
-    def __call__(self, item: Item) -> Arrays:
-        """The arrays of one item, always of the same names and shapes."""
+    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
+        """The arrays of one item, always of the same names and shapes.
+
+        Points and boxes follow the ``plan`` by which its picture was changed; there is none after a transform of one's own.
+        """
 
 
 class NoTargets:
@@ -27,7 +31,7 @@ class NoTargets:
 
     mixable = True
 
-    def __call__(self, item: Item) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
         return {}
 
 
@@ -37,7 +41,7 @@ class ClassIndex:
 
     mixable = False
 
-    def __call__(self, item: Item) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
         return {"labels": np.array(item.target, np.int64)}
 
 
@@ -48,7 +52,7 @@ class ClassShares:
     classes: int
     mixable = True
 
-    def __call__(self, item: Item) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
         shares = np.zeros(self.classes, np.float32)
         shares[list(item.labels)] = 1
         return {"labels": shares}

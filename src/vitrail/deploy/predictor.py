@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitrail.data.dataset import Batch, ImageDataset
 from vitrail.data.items import Item
-from vitrail.data.loader import Batch, EpochLoader, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
 from vitrail.errors import ModelFileError

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vitrail.data.augment import to_picture
-from vitrail.data.loader import ImageDataset
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.plan import to_picture
 from vitrail.study.figures import STYLE, short
 
 SIDE = 1.35

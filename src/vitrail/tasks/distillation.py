@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.data.dataset import Batch
 from vitrail.data.items import ImageData
-from vitrail.data.loader import Batch
 from vitrail.data.sources import match_classes
 from vitrail.errors import ConfigError
 from vitrail.tasks.classification import Classification

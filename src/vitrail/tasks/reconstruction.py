@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from vitrail import parts
+from vitrail.data.dataset import Batch
 from vitrail.data.items import ImageData
-from vitrail.data.loader import Batch
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import NoTargets
 from vitrail.errors import ConfigError

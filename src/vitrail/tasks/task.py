@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.data.dataset import Batch
 from vitrail.data.items import ImageData
-from vitrail.data.loader import Batch
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Targets
 from vitrail.models.base import Model

@@ -80,7 +80,7 @@ def _train_on(trainer: Trainer, size: int) -> None:
     dataset = trainer.train_loader.dataset
     shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
     batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
-    for name, array in dataset.targets(dataset.items[0]).items():
+    for name, array in dataset.targets(dataset.items[0], None).items():
         batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
     batch = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
     for _ in range(2):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.loader import Batch
+from vitrail.data.dataset import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from vitrail.data.copies import leak_warning
-from vitrail.data.loader import EpochLoader, ImageDataset
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.files import path_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from vitrail.data.loader import Batch, EpochLoader, ImageDataset
+from vitrail.data.dataset import Batch, ImageDataset
+from vitrail.data.loader import EpochLoader
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item

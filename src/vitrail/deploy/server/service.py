@@ -13,7 +13,7 @@ import torch
 from starlette.requests import Request
 from torch import Tensor
 
-from vitrail.data.preparation import to_pixels
+from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Labels, Predictor
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics

@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitrail.data.augment import to_picture
 from vitrail.data.order import spread
+from vitrail.data.plan import to_picture
 from vitrail.data.preparation import Preparation
 from vitrail.study import figures, page
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
