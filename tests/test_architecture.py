@@ -14,6 +14,7 @@ import vitrail
 import vitrail.study
 from vitrail.models.registry import ROWS
 from vitrail.study.reports import PARTS
+from vitrail.tasks.metrics import METRICS
 from vitrail.tasks.registry import TASKS
 
 ROOT = Path(vitrail.__file__).parent
@@ -149,6 +150,23 @@ def test_no_other_file_names_an_architecture():
         if module != "vitrail" and not module.startswith(own) and (words & names or of_ours(module) & modules):
             found[module] = words & names | of_ours(module) & modules
     assert not found, "vitrail/__init__.py lists the public names; nothing else may name an architecture"
+
+
+# no file but its own knows a metric
+
+
+def test_no_other_file_names_a_metric():
+    names = METRICS.keys() - {"loss"}  # which every task has
+    names |= {f"{split}_{name}" for name in names for split in ("train", "val")} | {m.short for m in METRICS.values()} - {"loss"}
+    own = ("vitrail.tasks.", "vitrail.study.reports.", "vitrail.weights.layouts.")  # the last knows timm's pooling "map"
+    found = {}
+    for module, tree in MODULES.items():
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        strings = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in texts]
+        words = {*strings, *(word for text in strings for word in text.split() if word != "map")}
+        if not module.startswith(own) and words & names:
+            found[module] = words & names
+    assert not found
 
 
 # nothing heavy is imported early

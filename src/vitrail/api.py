@@ -20,6 +20,7 @@ from vitrail.runtime.output import free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.attention import look_of
 from vitrail.study.subjects import subjects_of
+from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
 from vitrail.training.run import Finished, begin_run, evaluate_run, resume_run
@@ -171,8 +172,9 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
         with whole_folder(path_of(out), replace=False) as draft:
             write_json(draft / "bench.json", found)
             best = benches.best_rows(found["rows"])
-            shown = [(row["engine"], row["precision"], row["images_per_second"], row.get("top1")) for row in best]
-            save(frontier(shown), draft / "frontier.png")
+            metric = main_metric(best[0])
+            shown = [(row["engine"], row["precision"], row["images_per_second"], row.get(metric.name)) for row in best]
+            save(frontier(shown, metric), draft / "frontier.png")
     return found
 
 

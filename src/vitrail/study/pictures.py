@@ -12,6 +12,7 @@ from PIL import Image
 
 from vitrail.data.order import spread
 from vitrail.study.figures import BLUE, GREY, ORANGE, STYLE
+from vitrail.tasks.metrics import Metric
 
 HEAT = matplotlib.colormaps["inferno"]
 PALETTE = (255 * HEAT(np.arange(256))[:, :3]).astype(np.uint8)
@@ -189,27 +190,27 @@ ENGINE_COLORS = {"torch": BLUE, "onnxruntime": GREY, "openvino": ORANGE}
 PRECISION_MARKERS = {"fp32": "o", "bf16": "s", "fp16": "D", "int8": "^"}
 
 
-def frontier(ways: Sequence[tuple[str, str, float, float | None]]) -> Figure:
-    """Ways to run a model: engine, precision, images per second, and accuracy where it is known.
+def frontier(ways: Sequence[tuple[str, str, float, float | None]], metric: Metric) -> Figure:
+    """Ways to run a model: engine, precision, images per second, and its score where it is known.
 
     A line joins those that none beats in both.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7, 3.6), layout="constrained")
         axes = figure.subplots()
-        if any(accuracy is None for *_, accuracy in ways):
+        if any(score is None for *_, score in ways):
             names = [f"{engine} {precision}" for engine, precision, *_ in ways]
             axes.barh(names, [rate for _, _, rate, _ in ways], color=[ENGINE_COLORS[engine] for engine, *_ in ways])
             axes.invert_yaxis()
             axes.set(xlabel="images per second")
             return figure
-        points = [(engine, precision, rate, 100 * (accuracy or 0.0)) for engine, precision, rate, accuracy in ways]
+        points = [(engine, precision, rate, metric.factor * (score or 0.0)) for engine, precision, rate, score in ways]
         best = sorted(p[2:] for p in points if not any(q[2] > p[2] and q[3] >= p[3] for q in points))
         axes.plot(*zip(*best, strict=True), color=GREY, linewidth=1, linestyle="--", zorder=1)
-        for engine, precision, rate, accuracy in points:
+        for engine, precision, rate, score in points:
             style: dict[str, Any] = {"color": ENGINE_COLORS[engine], "marker": PRECISION_MARKERS[precision]}
-            axes.plot(rate, accuracy, linestyle="", markersize=8, alpha=0.85, label=f"{engine} {precision}", **style)
-        axes.set(xlabel="images per second", ylabel="top-1 accuracy, %", xlim=(0, 1.1 * max(rate for *_, rate, _ in points)))
+            axes.plot(rate, score, linestyle="", markersize=8, alpha=0.85, label=f"{engine} {precision}", **style)
+        axes.set(xlabel="images per second", ylabel=metric.label, xlim=(0, 1.1 * max(rate for *_, rate, _ in points)))
         axes.margins(y=0.2)
         axes.grid(alpha=0.25)
         figure.legend(loc="outside right upper", frameon=False, fontsize=9)

@@ -1,0 +1,137 @@
+"""What the library promises of every task, found in the table by itself: no kind of a task without its row here."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+from vitrail import api
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.loader import EpochLoader
+from vitrail.data.preparation import Preparation
+from vitrail.models.registry import build
+from vitrail.runtime.observer import Observer
+from vitrail.study.reports import PARTS
+from vitrail.tasks.evaluation import answering, evaluate
+from vitrail.tasks.metrics import METRICS, main_metric
+from vitrail.tasks.registry import TASKS
+from vitrail.tasks.task import Task
+from vitrail.training import preparing
+from vitrail.training.configuration import nested
+from vitrail.training.learner import Learner
+from vitrail.training.tasks import create_task
+
+MODEL = {
+    "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 32,
+    "augmentation.crop": "none", "augmentation.horizontal_flip": 0, "training.batch_size": 8, "training.epochs": 2,
+    "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
+}  # fmt: skip
+KINDS = {
+    "Classification": {},
+    "MultiLabel": {},
+    "Distillation": {"distillation.kind": "soft", "distillation.weight": 0.3},
+    "Reconstruction": {"task": "mae", "task.decoder_dim": 8, "task.decoder_depth": 1, "task.decoder_heads": 2},
+}
+"""What a run of every class that learns a task is told, beside `MODEL`."""
+
+
+@pytest.fixture(params=[(row.name, kind) for row in TASKS.values() for kind in row.kinds], ids=lambda pair: pair[1])
+def kind(request) -> str:
+    return request.param[1]
+
+
+@pytest.fixture
+def ask(kind, pictures, run, tmp_path_factory) -> dict:
+    """The data and all settings of a run."""
+    data = pictures
+    if kind == "MultiLabel":
+        folder = tmp_path_factory.mktemp("several")
+        lines = ["image,label"]
+        for number, file in enumerate(sorted(pictures.rglob("*.png"))):
+            Image.open(file).save(folder / f"{number}.png")
+            lines.append(f"{number}.png,{file.parent.name};{('odd', 'even')[number % 2]}")
+        (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+        data = folder / "labels.csv"
+    teacher = {"teacher": str(run.folder)} if kind == "Distillation" else {}
+    return {"data": str(data), **MODEL, **KINDS[kind], **teacher}
+
+
+def made(ask) -> tuple[Task, EpochLoader]:
+    """A task as a run makes it, and its training images in batches."""
+    settings, start = preparing.resolve_run(None, None, nested(ask))
+    source = preparing.open_source(settings)
+    settings = preparing.complete(settings, source, start)
+    torch.manual_seed(0)
+    preparation = Preparation.standard(settings.model.image_size)
+    teacher = preparing.open_teacher(settings)
+    task = create_task(settings, build(settings.model.config), preparation, source, teacher)
+    dataset = ImageDataset(source.split("train"), preparation, targets=task.targets())
+    task.test_settings = settings
+    return task, EpochLoader(dataset, 8, shuffle=False)
+
+
+def test_every_kind_of_every_task_has_settings_here_and_a_report():
+    assert {kind for row in TASKS.values() for kind in row.kinds} == KINDS.keys()
+    assert PARTS.keys() == TASKS.keys()
+
+
+def test_the_loss_of_a_batch_reaches_every_parameter_and_counts_are_of_its_images(kind, ask):
+    task, loader = made(ask)
+    assert type(task).__name__ == kind and TASKS[task.name].kinds.keys() >= {kind}
+    batch = next(loader.epoch())
+    found = task(batch)
+    assert found.keys() == {"loss", *task.counts} and found["loss"].ndim == 0
+    assert all(0 <= found[name] <= len(batch["images"]) for name in task.counts)
+    assert set(task.counts) <= METRICS.keys()
+    found["loss"].backward()
+    assert all(parameter.grad is not None for parameter in task.parameters() if parameter.requires_grad)
+
+
+def test_the_answer_to_an_image_does_not_depend_on_the_others(ask):
+    task, loader = made(ask)
+    batch = next(loader.epoch())
+    with answering(task, torch.device("cpu")) as answer:
+        whole, alone = answer(batch), answer({name: tensor[3:4] for name, tensor in batch.items()})
+    for name, tensor in whole.items():
+        torch.testing.assert_close(tensor[3:4], alone[name], rtol=1e-5, atol=1e-6)
+
+
+def test_metrics_are_names_and_numbers_that_json_can_hold_whatever_the_batches(ask):
+    task, loader = made(ask)
+    with answering(task, torch.device("cpu")) as answer:
+        scores = evaluate(answer, loader, task.metrics()).scores()
+        others = evaluate(answer, EpochLoader(loader.dataset, 5, shuffle=False), task.metrics(keep=True)).scores()
+    assert json.loads(json.dumps(scores)) == scores == pytest.approx(others, rel=1e-5)
+    assert scores["images"] == len(loader.dataset) and "loss" in scores and main_metric(scores).name in scores
+
+
+def test_one_batch_is_learned_by_heart(ask):
+    task, loader = made(ask)
+    learner = Learner(task.test_settings, task, total=300, warmup=0)
+    batch = next(loader.epoch())
+    losses = [learner.step(batch, done=number, size=8, own=8).loss / 8 for number in range(300)]
+    assert sum(losses[-20:]) < 0.75 * sum(losses[:20])
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits_and_is_evaluated_and_reported(ask, tmp_path):
+    class Stopping(Observer):
+        def step(self, epoch, sums):
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            seen.append(epoch)
+
+    settings, seen = {**ask, "training.checkpoint_every_steps": 1, "training.ema": 0.5, "recipe": "scratch"}, []
+    whole = api.train(out=tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        api.train(out=tmp_path / "broken", observer=Stopping(), **settings)
+    resumed = api.resume(tmp_path / "broken")
+    ours, theirs = resumed.trained.model.state_dict(), whole.trained.model.state_dict()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    rows = [json.loads(line) for line in (resumed.folder / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(f"val_{main_metric(resumed.scores).name}" in row for row in rows)
+    metrics, split = api.evaluate(resumed.folder)
+    assert split == resumed.split and metrics.scores() == pytest.approx(resumed.scores, rel=1e-4)
+    assert (resumed.folder / "report.html").stat().st_size > 10_000
+    started = api.train(out=tmp_path / "next", start=str(whole.folder), **{**ask, "training.epochs": 1, "recipe": "finetune"})
+    assert started.scores["images"] > 0
