@@ -100,7 +100,8 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
 
 
 def _report(finished: Finished) -> None:
-    from vitrail.study.report import Reported, write_report  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.reports.part import Reported
 
     trainer, folder = finished.trainer, finished.trainer.folder.path
     (folder / "plots").mkdir(exist_ok=True)

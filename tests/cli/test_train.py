@@ -22,11 +22,11 @@ from vitrail.training.settings import RunSettings
 @pytest.fixture
 def settings_of(vitrail, monkeypatch, pictures, tmp_path):
     """The complete settings that a command line stands for; nothing is trained."""
-    seen = {}
+    seen, model = {}, SimpleNamespace(labels=["a", "b"])
 
     def note_down(out=None, *, recipe=None, config=None, observer=None, **settings):
         seen["settings"], seen["start"] = preparing.resolve_run(recipe, config, nested(settings))
-        return SimpleNamespace(folder=tmp_path, split="test", scores={"top1": 0.0, "loss": 0.0, "images": 0})
+        return SimpleNamespace(folder=tmp_path, split="test", trained=model, scores={"top1": 0.0, "loss": 0.0, "images": 0})
 
     def settings_of(*words) -> RunSettings:
         seen.clear()

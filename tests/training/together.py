@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "low rank": {"training.tune": "lora"},
     "head alone": {"training.tune": "head"},
     "workers": {"data.workers": 1},
+    "growing images": {"schedule.first_image_size": 4},
     "a frozen part": {"optimizer.layers": {"embedding": {"lr": 0}}},
 }
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}

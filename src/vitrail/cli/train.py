@@ -117,7 +117,8 @@ def tell(run: Any) -> None:
     numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {run.scores['images']} images"
     result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
-    for words in (["evaluate", run.folder], ["predict", run.folder, "IMAGES"], ["summary", run.folder]):
+    use = ["predict", run.folder, "IMAGES"] if run.trained.labels else ["train", "--from", run.folder, "--data", "FOLDER"]
+    for words in (["evaluate", run.folder], use, ["summary", run.folder]):
         note(f"  {program()} {shlex.join(map(str, words))}")
 
 

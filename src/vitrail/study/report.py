@@ -10,7 +10,7 @@ from vitrail.files import write_text
 from vitrail.models.cost import Cost
 from vitrail.study import figures, page
 from vitrail.study.reports import part_of
-from vitrail.study.reports.part import Reported as Reported
+from vitrail.study.reports.part import Reported
 from vitrail.study.tables import cost_table, duration
 
 CAUTIONS = {
