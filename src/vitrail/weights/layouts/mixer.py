@@ -8,7 +8,8 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
 from vitrail.settings import brief
 from vitrail.weights.layout import Colours, Key, Layout, Reading, Shape, Size, Transposed, weight_and_bias, words
-from vitrail.weights.layouts.timm import own_arguments, timm_data
+from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.timm_description import timm_data
 
 NEEDED = (
     "embedding.projection.weight",

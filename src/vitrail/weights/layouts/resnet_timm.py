@@ -23,7 +23,8 @@ from vitrail.weights.layouts.resnet_reading import (
     unusual_root,
     widths,
 )
-from vitrail.weights.layouts.timm import own_arguments, timm_data
+from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.timm_description import timm_data
 
 NAMED = words(
     """
