@@ -9,9 +9,10 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import ROWS, model_config, named
+from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.hub import fetch, is_hub_id
-from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.pretrained import Changes, build
 from vitrail.weights.tensor_files import PICKLES, WEIGHTS, refuse_pickle
 
 

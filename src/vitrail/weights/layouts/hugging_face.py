@@ -6,7 +6,8 @@ https://github.com/huggingface/transformers. What its other families share with 
 from dataclasses import replace
 
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import IMAGENET, Colours, Key, weight_and_bias, words
+from vitrail.weights.colours import IMAGENET, Colours
+from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layouts.vit_keys import not_plain, not_square
 from vitrail.weights.layouts.vit_reading import ViTLayout
 

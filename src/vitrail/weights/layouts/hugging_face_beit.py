@@ -5,7 +5,8 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import Colours, Key, words
+from vitrail.weights.colours import Colours
+from vitrail.weights.keys import Key, words
 from vitrail.weights.layouts.hugging_face import BLOCK, VIT, WITH_DROPOUT
 from vitrail.weights.layouts.vit_keys import WithoutKeyBias
 

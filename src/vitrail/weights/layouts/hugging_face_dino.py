@@ -5,7 +5,8 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import ANTIALIASED
-from vitrail.weights.layout import IMAGENET, Joined, Key, weight_and_bias, words
+from vitrail.weights.colours import IMAGENET
+from vitrail.weights.keys import Joined, Key, weight_and_bias, words
 from vitrail.weights.layouts.hugging_face import (
     ACTIVATIONS,
     ATTENTION,

@@ -5,7 +5,8 @@ from dataclasses import replace
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import CLIP_COLOURS, Colours, Key, weight_and_bias, words
+from vitrail.weights.colours import CLIP_COLOURS, Colours
+from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layouts.hugging_face import ACTIVATIONS, BICUBIC, DEFAULTS, DESCRIBED, VIT
 from vitrail.weights.layouts.vit_keys import Flat, not_plain_or_no_bias, not_square, own_heads, thirds
 from vitrail.weights.layouts.vit_reading import ViTLayout

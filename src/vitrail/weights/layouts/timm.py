@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import CLIP_COLOURS, IMAGENET, Colours, Joined, Key, Layout, weight_and_bias
+from vitrail.weights.colours import CLIP_COLOURS, IMAGENET, Colours
+from vitrail.weights.keys import Joined, Key, weight_and_bias
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.timm_arguments import ACTIVATIONS, reader
 from vitrail.weights.layouts.timm_description import describe_beit, describe_eva, describe_vit, timm_data
 from vitrail.weights.layouts.vit_keys import Turned, WithoutKeyBias, not_plain_or_no_bias

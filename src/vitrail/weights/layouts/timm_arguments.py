@@ -9,7 +9,7 @@ from typing import Any
 from vitrail.errors import ModelFileError, unknown
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.settings import brief
-from vitrail.weights.layout import words
+from vitrail.weights.keys import words
 from vitrail.weights.layouts.timm_models import MODELS
 
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_tanh", "quick-gelu": "quick_gelu", "swiglu": "silu"}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Key, Shape, weight_and_bias
+from vitrail.weights.keys import Key, Shape, weight_and_bias
 from vitrail.weights.layouts.vit_keys import Flat, unusual_parts
 from vitrail.weights.layouts.vit_reading import ViTLayout
 
