@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.vit import SIZES
+from vitrail.models.configs.vit_names import SIZES
 from vitrail.weights.keys import Shape
 
 Shapes = Mapping[str, Shape]
