@@ -42,7 +42,7 @@ class Key:
         return shapes[0]
 
     def facts(self, shapes: list[Shape]) -> dict[str, Any]:
-        """Fields of the configuration that this key or its shapes alone tell."""
+        """Fields of the configuration that follow from this key or its shapes."""
         return dict(self.tells)
 
     def read(self, tensors: list[Tensor], config: Any) -> Tensor:

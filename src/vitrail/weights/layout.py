@@ -26,18 +26,18 @@ class Reading:
 
     Args:
         architecture: the name of its row; see `vitrail.models.registry`.
-        fields: the fields of the configuration that parameters of these shapes belong to: of our shapes, what is known, a size
-            of images to try first, and the layout.
+        fields: gives the fields of the configuration; from the shapes of our parameters, what is known, a size of images to
+            try first, and the layout.
         choices: fields that the weights decide, whatever a description says.
-        covers: the models of the architecture that it is of.
+        covers: the models of the architecture that it is meant for.
         any_size: whether parameters are alike for images of all sizes, so that only their preparation tells one.
         optional: a regular expression of parameters that need not be found.
         holds: whether a shape that is not ours has all numbers of a parameter: of its name, its shape and the configuration;
             None where it must be ours.
         settle: brings parameters into our form, in place.
-        share_out: the opposite of it: parameters as a layout has them.
+        share_out: the opposite of ``settle``: parameters as a layout has them.
         canonical: one configuration for all that compute the same of the same weights.
-        guesses: what neither weights nor descriptions have told, in a few words each: of the configuration, and what is told.
+        guesses: from the configuration and the fields that are given: what had to be guessed, in a few words each.
         refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
     """
 
@@ -84,7 +84,7 @@ class Layout:
         lacks: what a model has that none of this layout can have, in a few words; nothing where it fits.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
-        model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
+        model_types: what ``config.json`` of transformers says as ``model_type`` where it is of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
         describe: what ``config.json`` says of a model that is none of transformers'.

@@ -27,7 +27,7 @@ def from_pretrained(
     trust_pickle: bool = False,
     **fields: Any,
 ) -> TrainedModel:
-    """Load a model from anybody's weights. What was recognised is told on stderr.
+    """Load a model from anybody's weights. Says on stderr what was recognised.
 
     >>> model = from_pretrained("vit_tiny_patch16_224.safetensors", num_classes=10)  # doctest: +SKIP
 
@@ -103,7 +103,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
 
 
 def config_of(reference: str | Path) -> ModelConfig:
-    """The configuration behind a MODEL: that of a name, or of a trained model.
+    """The configuration behind a MODEL, which is a name or a trained model.
 
     Raises:
         ModelFileError: neither a name nor a model.

@@ -70,9 +70,9 @@ class ViTConfig(ModelConfig):
     """Tokens to one vector: class token, mean of the patches, attention pooling (MAP) of all tokens or of the patches alone, or
     class token and mean side by side."""
     pool_heads: Positive | None = None
-    """Heads of the attention pooling; those of the blocks by default."""
+    """Heads of the attention pooling; as many as the blocks have by default."""
     pool_mlp_dim: Positive | None = None
-    """Hidden width of the attention pooling's MLP; that of the blocks by default."""
+    """Hidden width of the attention pooling's MLP; as in the blocks by default."""
     class_token: bool = False
     """A class token even where the pool does not read it."""
     distillation_token: bool = False

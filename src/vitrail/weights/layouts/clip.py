@@ -135,5 +135,5 @@ OPEN_CLIP = replace(
     fields={"norm_eps": 1e-5, "mlp": "gelu", "head": "projection", "class_token": True},
     read=_open_clip,
 )
-"""Its keys are those of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
+"""It has the keys of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
 file that tells neither is taken for OpenCLIP's, unless it has what only OpenAI's own files have."""

@@ -1,4 +1,4 @@
-"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): today's, and those of its earlier versions."""
+"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): of today and of earlier versions."""
 
 import math
 import re
@@ -179,4 +179,4 @@ VIT_PYTORCH_0_5 = replace(
         "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
     },
 )
-"""Its keys are those of 0.6, for which they are taken unless this layout is named."""
+"""It has the same keys as 0.6, and is read as 0.6 unless this layout is named."""
