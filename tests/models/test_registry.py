@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from vitrail.errors import ConfigError
-from vitrail.models.configs.vit import SIZES, ViTConfig
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.configs.vit_names import SIZES
 from vitrail.models.registry import NAMES, create_model, model_config
 from vitrail.models.vit import ViT
 

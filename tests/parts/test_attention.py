@@ -14,7 +14,6 @@ from transformers.models.vit.modeling_vit import ViTAttention as TheirAttention
 
 from vitrail.errors import ConfigError
 from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights
-from vitrail.parts.attention import _Explicit
 
 few = settings(max_examples=25, deadline=None)
 small = st.integers(1, 5)
@@ -70,12 +69,6 @@ def test_half_precision_gives_the_same_up_to_its_rounding(dtype, queries, keys, 
     rounded.square().sum().backward()
     for half, tensor in zip(halves, tensors, strict=True):
         torch.testing.assert_close(half.grad.double(), tensor.grad, atol=6e-2, rtol=6e-2)
-
-
-def test_the_written_out_attention_and_its_derivatives_are_right():
-    q, k, v = (numbers(2, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
-    torch.testing.assert_close(_Explicit.apply(q, k, v), F.scaled_dot_product_attention(q, k, v))
-    assert torch.autograd.gradcheck(_Explicit.apply, (q, k, v))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

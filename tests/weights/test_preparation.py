@@ -11,13 +11,13 @@ from timm.models import PretrainedCfg
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.pretrained import _from_timm
+from vitrail.weights.preparation import from_timm
 
 CONFIG = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=8, depth=1, heads=1)
 
 
 def read(**values):
-    return _from_timm(values, CONFIG, Path("config.json"))
+    return from_timm(values, CONFIG, Path("config.json"))
 
 
 @pytest.mark.parametrize(

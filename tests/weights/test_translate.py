@@ -16,8 +16,9 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.mixer import Mixer
 from vitrail.models.resnet import ResNet
 from vitrail.models.vit import ViT
+from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.pretrained import Changes, build
 from vitrail.weights.translate import write
 
 PLAIN = {"image_size": 8, "patch_size": 4, "dim": 64, "depth": 2, "heads": 1, "mlp_dim": 128, "num_classes": 3}

@@ -15,11 +15,10 @@ from vitrail.deploy.artefact import ENGINE, GRAPHS, KEY, Description, Target
 from vitrail.deploy.engines import ENGINES, Session, as_predictor, onnx, openvino, openvino_session
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError, explained
+from vitrail.deploy.projections import apart
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
-from vitrail.models.inference import Answering, sharing_copy, standardized
-from vitrail.parts.attention import Apart, Attention
+from vitrail.models.inference import Answering, standardized
 from vitrail.weights.folder import TrainedModel
 
 BATCHES = (1, 2, 3, 7, 16)
@@ -59,14 +58,6 @@ class Network(nn.Module):
             images = self.preparation.normalize(images)
         logits: Tensor = self.answering(images)
         return logits
-
-
-def apart(model: Model) -> Model:
-    """A copy, of the same weights, with three projections in place of every fused one."""
-    found = sharing_copy(model)
-    for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:
-        attention.set_submodule("qkv", Apart(attention.qkv, attention.widths))
-    return found
 
 
 def trace(

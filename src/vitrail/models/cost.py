@@ -106,7 +106,7 @@ def totals(config: ModelConfig) -> tuple[int, int]:
 
 
 def _own(counts: dict[str, int]) -> dict[str, int]:
-    """From counts that hold those of the modules inside to each module's own."""
+    """Each module's own counts, from counts that include the modules inside."""
     own = dict(counts)
     for name, count in counts.items():
         parent = name

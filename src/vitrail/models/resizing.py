@@ -18,7 +18,7 @@ MAY_DIFFER = ViTConfig.training_only | {
     "distillation_token",
     "token_merging",
 }
-"""Fields for which weights can be made to fit, and those that change none."""
+"""Fields that may differ: weights can be made to fit, or need no change."""
 FLAT = {"conv", "linear"}
 """Embeddings in which one matrix makes a token of a patch."""
 FIRST = (
@@ -48,7 +48,7 @@ def adapted(
 def resized_positions(
     tensors: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig, interpolation: Interpolation = ANTIALIASED
 ) -> dict[str, Tensor]:
-    """The parameters of a model of ``source``, those of its positions interpolated to the grid of ``target``."""
+    """The parameters of a model of ``source``, with its positions interpolated to the grid of ``target``."""
     old, new, how = source.grid, target.grid, {"interpolation": interpolation}
     changes: dict[str, Callable[[Tensor], Tensor]] = {
         "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.prefix - source.registers, **how),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from vitrail.models import resizing
 from vitrail.models.any_size import AnySize, AnySizeGraph
 from vitrail.models.base import Model
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.parts.token_reduction import keep_bias, keep_rotation, keep_tokens, random_keep
+from vitrail.models.merging import merging_blocks
+from vitrail.parts.token_reduction import keep_attention, keep_tokens, random_keep
 
 
 @dataclass(frozen=True)
@@ -131,29 +132,11 @@ class ViT(Model):
     def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
         """Equations (2) to (4): what `encode` makes of the result of `embed`."""
         if any(self.config.merged) and not self.training:
-            z = self._merging_blocks(z, first)
+            z = merging_blocks(self.blocks, z, self.config.merged, prefix=self.config.prefix, first=first)
         else:
             for block, options in zip(self.blocks, of_each_block(attention, self.config.depth, first=first), strict=True):
                 z = block(z, **options)  # (B, prefix + N, D)  equations (2), (3)
         return z if self.config.final_norm == "pooled" else self.norm(z)  # equation (4)
-
-    def _merging_blocks(self, z: Tensor, first: int | None) -> Tensor:
-        """All blocks, some of which merge patches; in the end every patch has the token that it went into: (B, prefix + N, D).
-
-        Or the first tokens alone, (B, first, D): the last block has nothing to merge then.
-        """
-        sizes = z.new_ones(*z.shape[:2], 1)
-        place = torch.arange(z.shape[1], device=z.device).expand(z.shape[0], -1)
-        for number, (block, count) in enumerate(zip(self.blocks, self.config.merged, strict=True), 1):
-            bias = parts.patches_in(sizes) if any(self.config.merged[: number - 1]) else None
-            if first is not None and number == self.config.depth:
-                return cast(Tensor, block(z, bias=bias, first=first))
-            if not count:
-                z = block(z, bias=bias)
-                continue
-            z, sizes, moved = cast(parts.Block, block).merging(z, sizes, count, prefix=self.config.prefix)
-            place = moved.gather(1, place)
-        return keep_tokens(z, place)
 
     def embed(
         self, images: Tensor, *, any_size: bool = False, position: Tensor | None = None, kept: Tensor | None = None
@@ -186,7 +169,7 @@ class ViT(Model):
             kept = random_keep(
                 z.shape[0], math.prod(grid), prefix=self.config.prefix, drop=self.config.patch_dropout, device=z.device
             )
-        return (z, attention) if kept is None else (keep_tokens(z, kept), _attention_of(attention, kept))
+        return (z, attention) if kept is None else (keep_tokens(z, kept), keep_attention(attention, kept))
 
     def _with_position(self, z: Tensor, grid: parts.Grid) -> Tensor:
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
@@ -204,17 +187,6 @@ class ViT(Model):
             registers=z[:, prefix - self.config.registers : prefix],
             patches=z[:, prefix:].unflatten(1, self.config.grid),
         )
-
-
-def _attention_of(attention: dict[str, Any], kept: Tensor) -> dict[str, Any]:
-    """What `ViT.embed` knows of positions, for the kept tokens (B, K) of each sample alone."""
-    found = dict(attention)
-    if "bias" in found:
-        bias = found["bias"]
-        found["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
-    if "rotation" in found:
-        found["rotation"] = keep_rotation(found["rotation"], kept)
-    return found
 
 
 def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = None) -> Iterator[dict[str, Any]]:

@@ -1,12 +1,11 @@
 """Attention: queries from one sequence, keys and values from the same or from another.
 
-The equations are those of Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929), appendix A.
+Equations are numbered as in Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929), appendix A.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.errors import ConfigError
+from vitrail.parts.attention_kernel import Explicit, explicit_is_faster
 from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions import Rotation, rotate
 
@@ -62,37 +62,15 @@ def attend(
     Returns:
         (…, N_Q, D_V).
     """
-    if _explicit_is_faster(query, key):
+    if explicit_is_faster(query, key):
         if mask is None and bias is None and not dropout:
-            return _Explicit.apply(query, key, value)
+            return Explicit.apply(query, key, value)
         weights = attention_weights(query, key, mask=mask, bias=bias)
         return F.dropout(weights, dropout) @ value
     bias = _additive(mask, bias, query.dtype)
     if bias is not None:
         bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
-
-
-class _Explicit(torch.autograd.Function):
-    """Equations (6) and (7) and their derivatives with a copy the less of almost everything than autograd makes."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k, v = (t.flatten(0, -3) for t in (query, key, value))  # (B·k, N, D_h)
-        weights = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=1 / math.sqrt(q.shape[-1])).softmax(-1)
-        ctx.save_for_backward(q, k, v, weights)
-        return (weights @ v).view(*query.shape[:-1], -1)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_result: Tensor) -> Any:
-        (q, k, v, weights), batch = ctx.saved_tensors, d_result.shape[:-2]
-        d_result, scale, none = d_result.flatten(0, -3), 1 / math.sqrt(q.shape[-1]), q.new_empty(())
-        d_weights = d_result @ v.mT
-        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-        dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=scale)
-        dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=scale)
-        return tuple(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result))
 
 
 @dataclass(frozen=True)
@@ -125,12 +103,6 @@ def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Gr
     return torch.cat(found, dim=1)[None]
 
 
-def _explicit_is_faster(query: Tensor, key: Tensor) -> bool:
-    """On a CPU in half precision the fused kernel takes up to six times as long, unless A is large (docs/decisions.md)."""
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return half and query.device.type == "cpu" and max(query.shape[-2], key.shape[-2]) <= 1024
-
-
 def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """Mask and bias as one additive term: minus infinity where a query may not look."""
     if mask is None:
@@ -146,29 +118,6 @@ def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> T
 def _rows(table: Tensor | None, first: int) -> Tensor | None:
     """What a mask or bias, broadcastable to (B, k, N_Q, N_X), says of the first queries."""
     return table if table is None or table.ndim < 2 or table.shape[-2] == 1 else table[..., :first, :]
-
-
-class Apart(nn.Module):
-    """The fused projection ``U_qkv`` as three, (…, D) to three tensors: to split, OpenVINO copies."""
-
-    def __init__(self, fused: nn.Linear, widths: Sequence[int]):
-        super().__init__()
-        weights = fused.weight.detach().split(list(widths))
-        biases = [None] * len(widths) if fused.bias is None else fused.bias.detach().split(list(widths))
-        self.projections = nn.ModuleList(_linear(weight, bias) for weight, bias in zip(weights, biases, strict=True))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(projection(x) for projection in self.projections)
-
-
-def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A layer of these very tensors."""
-    with torch.device("meta"):
-        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias, requires_grad=False)
-    return layer
 
 
 class Attention(nn.Module):
@@ -294,7 +243,8 @@ class Attention(nn.Module):
                     hint="build it with context_dim to attend to another sequence",
                 )
             projected = self.qkv(x)
-            q, k, v = projected if isinstance(projected, tuple) else projected.split(self.widths, dim=-1)
+            apart = isinstance(projected, tuple)  # as an engine may want it, see vitrail.deploy.projections
+            q, k, v = projected if apart else projected.split(self.widths, dim=-1)
         else:
             if context is None or rotation is not None:
                 raise ConfigError(

@@ -87,7 +87,7 @@ class Branch(nn.Module):
 
 
 class Block(nn.Module):
-    """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are those of `Branch`."""
+    """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are as in `Branch`."""
 
     def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, **options: Any):
         super().__init__()

@@ -132,7 +132,7 @@ class LearnedPosition2d(nn.Module):
         return x + self.of(resize_factorised(self.rows, rows), resize_factorised(self.columns, columns))
 
     def of(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The table of all tokens, (prefix + N, D), from that of the rows and that of the columns, (n, D/2)."""
+        """The table of all tokens, (prefix + N, D), from one for the rows and one for the columns, (n, D/2) each."""
         height, width = rows.shape[0], columns.shape[0]
         pairs = [rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)]
         table = torch.cat(pairs, dim=-1).flatten(0, 1)  # (N, D)

@@ -106,7 +106,7 @@ class BasicBlock(nn.Module):
 class Bottleneck(nn.Module):
     """``ReLU(shortcut(x) + f(x))`` with f of 1×1, 3×3 and 1×1 convolutions: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
 
-    The stride is that of the 3×3 convolution; the shortcut is a 1×1 convolution where the shape changes. The last norm
+    The 3×3 convolution has the stride; the shortcut is a 1×1 convolution where the shape changes. The last norm
     of f starts at zero, so the block starts as its shortcut.
     """
 

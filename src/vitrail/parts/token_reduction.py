@@ -1,5 +1,7 @@
 """Fewer tokens for less work."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -81,3 +83,14 @@ def keep_rotation(rotation: Rotation, kept: Tensor) -> Rotation:
     """Rotations (N, D_h) for the kept tokens of each sample: (B, 1, K, D_h), the same for all heads."""
     cos, sin = (table[kept][:, None] for table in rotation)
     return cos, sin
+
+
+def keep_attention(attention: dict[str, Any], kept: Tensor) -> dict[str, Any]:
+    """What attention is given of positions, a bias (or one for each block) or a rotation, for the kept tokens (B, K) alone."""
+    found = dict(attention)
+    if "bias" in found:
+        bias = found["bias"]
+        found["bias"] = tuple(keep_bias(own, kept) for own in bias) if isinstance(bias, tuple) else keep_bias(bias, kept)
+    if "rotation" in found:
+        found["rotation"] = keep_rotation(found["rotation"], kept)
+    return found

@@ -17,12 +17,13 @@ from vitrail.models.base import Model
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import architecture_of
 from vitrail.weights.card import model_card
+from vitrail.weights.description import describe
 from vitrail.weights.hub import push
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import some, write_tensors
-from vitrail.weights.translate import describe, first_that_holds, write
+from vitrail.weights.translate import first_that_holds, write
 
 FORMAT = "vitrail"
 PROBLEMS = ("single_label_classification", "multi_label_classification")

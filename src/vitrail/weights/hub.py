@@ -1,6 +1,6 @@
 """Models from the Hugging Face hub, and to it: the extra ``hf``.
 
-Only `fetch` and `push` make connections. Address, cache, token and offline mode are those of huggingface_hub: ``HF_ENDPOINT``,
+Only `fetch` and `push` make connections. Address, cache, token and offline mode are as in huggingface_hub: ``HF_ENDPOINT``,
 ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``.
 """
 

@@ -1,11 +1,6 @@
-"""A checkpoint layout as a table: which of our parameters stands under which of their keys, and in which shape.
-
-Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet; ``{S}`` and ``{J}`` are the
-same counted from one, ``{J:02}`` in two digits at least.
-"""
+"""A checkpoint layout: which of our parameters stands under which of their keys, and what a description beside it means."""
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,135 +14,10 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import architecture
 from vitrail.parts.interpolation import ANTIALIASED, Interpolation
+from vitrail.weights.colours import HALF, Colours
+from vitrail.weights.keys import Index, Key, Shape
 
-Shape = tuple[int, ...]
 Size = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Key:
-    """One parameter of ours under one key of theirs, with the same numbers in the same order.
-
-    Args:
-        name: their key.
-        ndim: the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
-        when: the models whose parameter it holds, where a layout has several places for it.
-        tells: fields of the configuration of a model that has this key.
-    """
-
-    name: str
-    ndim: int | None = None
-    when: Callable[[Any], bool] | None = field(default=None, kw_only=True, compare=False)
-    tells: Mapping[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their keys that hold the parameter."""
-        return (self.name,)
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        """Our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
-        return shapes[0]
-
-    def facts(self, shapes: list[Shape]) -> dict[str, Any]:
-        """Fields of the configuration that this key or its shapes alone tell."""
-        return dict(self.tells)
-
-    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        """Theirs to ours, of a model of this configuration."""
-        return tensors[0]
-
-    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        """Ours to theirs, of a model of this configuration."""
-        if self.ndim is None:
-            return [tensor]
-        while tensor.ndim > self.ndim:
-            tensor = tensor.squeeze(0)
-        return [tensor[(None,) * (self.ndim - tensor.ndim)]]
-
-
-@dataclass(frozen=True)
-class Joined(Key):
-    """One parameter of ours whose rows they keep apart: queries, keys and values, or a gate and what it gates."""
-
-    rest: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.rest)
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise ValueError("parts of one matrix that do not fit together")
-        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
-
-    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        return torch.cat(tensors)
-
-    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        return list(tensor.chunk(len(self.names)))
-
-
-@dataclass(frozen=True)
-class Part(Key):
-    """One parameter of ours that is some of their rows: of three thirds those from ``first`` on, up to ``last``."""
-
-    first: int = 0
-    last: int = 3
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
-
-    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        third = len(tensors[0]) // 3
-        return tensors[0][third * self.first : third * self.last]
-
-
-def words(text: str) -> frozenset[str]:
-    """The words of a text, for long tables of names."""
-    return frozenset(text.split())
-
-
-@dataclass(frozen=True)
-class Transposed(Key):
-    """A matrix of theirs that maps (in, out), a kernel of theirs that is (height, width, in, out)."""
-
-    def shape(self, shapes: list[Shape]) -> Shape:
-        *sides, inputs, outputs = shapes[0]
-        return (outputs, inputs, *sides)
-
-    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
-        axes = (1, 0) if tensors[0].ndim == 2 else (3, 2, 0, 1)
-        return tensors[0].permute(axes).contiguous()
-
-    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
-
-
-def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
-    """The rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
-    keys: dict[str, Key] = {}
-    for ours, theirs in rows.items():
-        for part in ("weight", "bias"):
-            first, *rest = [f"{name}.{part}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
-            keys[f"{ours}.{part}"] = Joined(first, rest=tuple(rest)) if rest else Key(first)
-    return keys
-
-
-@dataclass(frozen=True)
-class Colours:
-    """How a layout's images are prepared where a checkpoint does not say."""
-
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
-    crop_ratio: float = 1.0
-    resampling: str = "bicubic"
-    fit: str = "cover"
-
-
-HALF = Colours()
-IMAGENET = Colours((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875)
-CLIP_COLOURS = Colours((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
 @dataclass(frozen=True)
@@ -156,18 +26,18 @@ class Reading:
 
     Args:
         architecture: the name of its row; see `vitrail.models.registry`.
-        fields: the fields of the configuration that parameters of these shapes belong to: of our shapes, what is known, a size
-            of images to try first, and the layout.
+        fields: gives the fields of the configuration; from the shapes of our parameters, what is known, a size of images to
+            try first, and the layout.
         choices: fields that the weights decide, whatever a description says.
-        covers: the models of the architecture that it is of.
+        covers: the models of the architecture that it is meant for.
         any_size: whether parameters are alike for images of all sizes, so that only their preparation tells one.
         optional: a regular expression of parameters that need not be found.
         holds: whether a shape that is not ours has all numbers of a parameter: of its name, its shape and the configuration;
             None where it must be ours.
         settle: brings parameters into our form, in place.
-        share_out: the opposite of it: parameters as a layout has them.
+        share_out: the opposite of ``settle``: parameters as a layout has them.
         canonical: one configuration for all that compute the same of the same weights.
-        guesses: what neither weights nor descriptions have told, in a few words each: of the configuration, and what is told.
+        guesses: from the configuration and the fields that are given: what had to be guessed, in a few words each.
         refuses: why a layout cannot hold a model, beside what it lacks; nothing where it can.
     """
 
@@ -214,7 +84,7 @@ class Layout:
         lacks: what a model has that none of this layout can have, in a few words; nothing where it fits.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
-        model_types: those of transformers' ``config.json`` that are of this layout; the first is written.
+        model_types: what ``config.json`` of transformers says as ``model_type`` where it is of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
         describe: what ``config.json`` says of a model that is none of transformers'.
@@ -316,39 +186,18 @@ class Layout:
         return name
 
     @cached_property
-    def _theirs(self) -> "_Index":
+    def _theirs(self) -> "Index":
         rows = [*self.older.items(), *self._places(), *self.heads.items()]
-        return _Index([(name, (ours, key, slot)) for ours, key in rows for slot, name in enumerate(key.names)])
+        return Index([(name, (ours, key, slot)) for ours, key in rows for slot, name in enumerate(key.names)])
 
     @cached_property
-    def _ours(self) -> "_Index":
+    def _ours(self) -> "Index":
         below = [(ours, (key, self.prefix)) for ours, key in self._places()]
-        return _Index([*below, *((ours, (key, "")) for ours, key in self.heads.items())])
+        return Index([*below, *((ours, (key, "")) for ours, key in self.heads.items())])
 
     def _places(self) -> list[tuple[str, Key]]:
         """Our parameters and their keys, one by one."""
         return [(ours, key) for ours, keys in self.keys.items() for key in (keys if isinstance(keys, tuple) else (keys,))]
-
-
-class _Index:
-    """Finds the rows of a name, for rows whose names hold numbers as ``{i}``, without trying them all."""
-
-    def __init__(self, rows: list[tuple[str, Any]]):
-        self.rows: dict[str, list[tuple[re.Pattern[str], Any]]] = defaultdict(list)
-        for name, value in rows:
-            pattern = re.sub(r"\\\{(\w)(:02)?\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(name))
-            self.rows[re.sub(r"\{\w(:02)?\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
-
-    def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
-        """The values of the rows, each with the numbers in the name."""
-        hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
-        return [(value, _both_ways(hit.groupdict())) for hit, value in hits if hit]
-
-
-def _both_ways(numbers: Mapping[str, str]) -> dict[str, int]:
-    """Numbers counted from zero under small letters and from one under capitals."""
-    zero = {name.lower(): int(number) - name.isupper() for name, number in numbers.items()}
-    return {**zero, **{name.upper(): number + 1 for name, number in zero.items()}}
 
 
 @dataclass

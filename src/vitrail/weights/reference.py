@@ -9,9 +9,10 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import ROWS, model_config, named
+from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.hub import fetch, is_hub_id
-from vitrail.weights.pretrained import Changes, Checkpoint, build
+from vitrail.weights.pretrained import Changes, build
 from vitrail.weights.tensor_files import PICKLES, WEIGHTS, refuse_pickle
 
 
@@ -26,7 +27,7 @@ def from_pretrained(
     trust_pickle: bool = False,
     **fields: Any,
 ) -> TrainedModel:
-    """Load a model from anybody's weights. What was recognised is told on stderr.
+    """Load a model from anybody's weights. Says on stderr what was recognised.
 
     >>> model = from_pretrained("vit_tiny_patch16_224.safetensors", num_classes=10)  # doctest: +SKIP
 
@@ -102,7 +103,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
 
 
 def config_of(reference: str | Path) -> ModelConfig:
-    """The configuration behind a MODEL: that of a name, or of a trained model.
+    """The configuration behind a MODEL, which is a name or a trained model.
 
     Raises:
         ModelFileError: neither a name nor a model.

@@ -23,7 +23,7 @@ def adapt(
     keep_head: bool,
     interpolation: Interpolation = ANTIALIASED,
 ) -> dict[str, Tensor]:
-    """All parameters of a model of ``target``, made of those of one of ``source``; what needs no change is not copied.
+    """The parameters of a ``source`` model as a ``target`` model needs them; what needs no change is not copied.
 
     See the model's own `adapted`. What is new, such as the heads unless ``keep_head``, starts as in a new model. The last
     layer of every new head is zero, as in the paper; hidden layers before it are not, or nothing would ever reach them.

@@ -9,7 +9,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torchvision.models import ViT_B_16_Weights
 
 from vitrail.data.preparation import RESAMPLING, Preparation
-from vitrail.weights.layout import Colours
+from vitrail.weights.colours import Colours
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.reference import from_pretrained
 

@@ -8,11 +8,12 @@ from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
-from vitrail.weights.layout import CLIP_COLOURS, Key, Transposed, weight_and_bias, words
+from vitrail.weights.colours import CLIP_COLOURS
+from vitrail.weights.description import described
+from vitrail.weights.keys import Key, Transposed, weight_and_bias, words
 from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit_reading import ViTLayout
 from vitrail.weights.tensor_files import OPEN_CLIP_CONFIG
-from vitrail.weights.translate import described
 
 BLOCK = "transformer.resblocks.{i}"
 
@@ -134,5 +135,5 @@ OPEN_CLIP = replace(
     fields={"norm_eps": 1e-5, "mlp": "gelu", "head": "projection", "class_token": True},
     read=_open_clip,
 )
-"""Its keys are those of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
+"""It has the keys of the original. Almost all of its models have GELU itself, which the original has in an approximation: a
 file that tells neither is taken for OpenCLIP's, unless it has what only OpenAI's own files have."""

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 from vitrail.parts.interpolation import Interpolation
-from vitrail.weights.layout import IMAGENET, Key, Layout, weight_and_bias
+from vitrail.weights.colours import IMAGENET
+from vitrail.weights.keys import Key, weight_and_bias
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.timm import TIMM
 from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit_reading import ViTLayout

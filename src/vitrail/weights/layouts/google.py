@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Colours, Joined, Key, Shape, Transposed
+from vitrail.weights.colours import Colours
+from vitrail.weights.keys import Joined, Key, Shape, Transposed
 from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit_reading import ViTLayout
 

@@ -7,8 +7,11 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
 from vitrail.settings import brief
-from vitrail.weights.layout import Colours, Key, Layout, Reading, Shape, Size, Transposed, weight_and_bias, words
-from vitrail.weights.layouts.timm import own_arguments, timm_data
+from vitrail.weights.colours import Colours
+from vitrail.weights.keys import Key, Shape, Transposed, weight_and_bias, words
+from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.timm_description import timm_data
 
 NEEDED = (
     "embedding.projection.weight",

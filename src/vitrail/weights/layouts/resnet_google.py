@@ -1,6 +1,8 @@
 """Google's .npz files of BiT (https://github.com/google-research/big_transfer)."""
 
-from vitrail.weights.layout import Colours, Key, Layout, Transposed
+from vitrail.weights.colours import Colours
+from vitrail.weights.keys import Key, Transposed
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.resnet_reading import READINGS, Pointwise, below, odd_groups
 
 UNIT = "resnet/block{S}/unit{J:02}/"

@@ -3,7 +3,9 @@
 from typing import Any
 
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.layout import IMAGENET, Colours, Layout, weight_and_bias, words
+from vitrail.weights.colours import IMAGENET, Colours
+from vitrail.weights.keys import weight_and_bias, words
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.resnet_reading import (
     GROUPS,
     KINDS,

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.layout import Key, Layout, Reading, Shape, Size
+from vitrail.weights.keys import Key, Shape
+from vitrail.weights.layout import Layout, Reading, Size
 
 BLOCK = "features.stages.{s}.{j}"
 ROOT = "features.root.0.weight"

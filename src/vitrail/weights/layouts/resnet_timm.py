@@ -7,7 +7,9 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
 from vitrail.settings import brief
-from vitrail.weights.layout import IMAGENET, Colours, Key, Layout, weight_and_bias, words
+from vitrail.weights.colours import IMAGENET, Colours
+from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.resnet_reading import (
     KINDS,
     PARTS,
@@ -23,7 +25,8 @@ from vitrail.weights.layouts.resnet_reading import (
     unusual_root,
     widths,
 )
-from vitrail.weights.layouts.timm import own_arguments, timm_data
+from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.timm_description import timm_data
 
 NAMED = words(
     """

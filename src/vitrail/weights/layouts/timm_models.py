@@ -1,4 +1,4 @@
-"""The models of timm's registry that are read: their layout and the arguments that their weights do not show.
+"""One long table: the models of timm's registry that are read, with their layout and the arguments that weights do not show.
 
 Facts of timm 1.0.31, held to its registry by a test. Sizes, tokens, biases and norms inside of branches show in keys and shapes.
 """

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Joined, Key, Part, Shape
+from vitrail.weights.keys import Joined, Key, Part, Shape
 
 
 def own_heads(config: ViTConfig) -> str:

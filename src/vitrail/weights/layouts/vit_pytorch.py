@@ -1,4 +1,4 @@
-"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): today's, and those of its earlier versions."""
+"""vit-pytorch's ViT (https://github.com/lucidrains/vit-pytorch): of today and of earlier versions."""
 
 import math
 import re
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Key, Shape, weight_and_bias
+from vitrail.weights.keys import Key, Shape, weight_and_bias
 from vitrail.weights.layouts.vit_keys import Flat, unusual_parts
 from vitrail.weights.layouts.vit_reading import ViTLayout
 
@@ -179,4 +179,4 @@ VIT_PYTORCH_0_5 = replace(
         "blocks.{i}.attention.layer.qkv.weight": QueriesOfTheirTime(f"{BLOCK}.0.fn.fn.to_qkv.weight"),
     },
 )
-"""Its keys are those of 0.6, for which they are taken unless this layout is named."""
+"""It has the same keys as 0.6, and is read as 0.6 unless this layout is named."""

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.weights.layout import Layout, Reading, Shape, Size
+from vitrail.weights.keys import Shape
+from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.vit_shapes import fields_of
 
 CHOICES = frozenset(("layer_scale", "class_token", "image_size", "registers", "distillation_token", "position"))

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.vit import SIZES
+from vitrail.models.configs.vit_names import SIZES
+from vitrail.weights.keys import Shape
 
-Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
           "blocks.0.mlp.layer.contract.weight")  # fmt: skip

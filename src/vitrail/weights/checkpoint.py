@@ -1,0 +1,128 @@
+"""A checkpoint: what lies in a folder or file of weights, and what it was understood to be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.base import ModelConfig
+from vitrail.parts.interpolation import Interpolation
+from vitrail.settings import brief
+from vitrail.weights.colours import Colours
+from vitrail.weights.tensor_files import (
+    CARD,
+    CONFIG,
+    OPEN_CLIP_CONFIG,
+    PICKLES,
+    PREPROCESSOR,
+    PROCESSOR,
+    WEIGHTS,
+    read_json,
+    read_pickle,
+    read_tensors,
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was found of a model: its tensors, and what stands beside them."""
+
+    file: Path
+    """The file of tensors."""
+    tensors: dict[str, Tensor]
+    config: dict[str, Any] = field(default_factory=dict)
+    """``config.json``; empty where there is none."""
+    preprocessor: dict[str, Any] | None = None
+    """``preprocessor_config.json``, where there is one."""
+    card: str = ""
+    """The model card."""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the files say how images are prepared."""
+        return self.preprocessor is not None or "pretrained_cfg" in self.config
+
+    @classmethod
+    def read(cls, path: Path, *, trust_pickle: bool = False) -> "Checkpoint":
+        """Read a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
+
+        Raises:
+            ModelFileError: missing, damaged or refused.
+        """
+        folder = path if path.is_dir() else path.parent
+        file = _weights_in(folder, trust_pickle) if path.is_dir() else path
+        config = _description(file)
+        preprocessor = None if "model_cfg" in config else _preprocessor(folder)  # OpenCLIP has both in one file
+        card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
+        pickled = trust_pickle and file.suffix.lower() in PICKLES
+        return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that is understood."""
+
+    tensors: dict[str, Tensor]
+    """Under our names."""
+    config: ModelConfig
+    labels: list[str]
+    multi_label: bool
+    colours: Colours
+    interpolation: Interpolation
+    about: str
+    """What was recognised, for people; nothing where the folder is our own."""
+
+
+def _description(file: Path) -> dict[str, Any]:
+    """The ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
+    usual, other = file.parent / CONFIG, file.parent / OPEN_CLIP_CONFIG
+    if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
+        return read_json(usual) if usual.exists() else {}
+    values = read_json(other)
+    prepared = section(values, "preprocess_cfg")
+    modes = {"shortest": "center", "squash": "squash"}
+    mode = prepared.get("resize_mode", "shortest")
+    if mode not in modes:
+        raise ModelFileError(f"resize_mode {brief(mode)} is not known here", where=other, hint=f"known: {', '.join(modes)}")
+    names = ("mean", "std", "interpolation")
+    told = {name: prepared[name] for name in names if prepared.get(name) is not None}
+    return {**values, "pretrained_cfg": {**told, "crop_mode": modes[mode]}}
+
+
+def _preprocessor(folder: Path) -> dict[str, Any] | None:
+    """What a folder of transformers says of the preparation; from version 5 on it stands in another file."""
+    if (folder / PREPROCESSOR).exists():
+        return read_json(folder / PREPROCESSOR)
+    return (section(read_json(folder / PROCESSOR), "image_processor") or None) if (folder / PROCESSOR).exists() else None
+
+
+def _weights_in(folder: Path, trust_pickle: bool) -> Path:
+    """The one file of tensors in a folder."""
+    usual = folder / "model.safetensors"
+    if usual.exists():
+        return usual
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    found = [file for file in files if file.suffix.lower() in WEIGHTS]
+    pickles = [file for file in files if file.suffix.lower() in PICKLES]
+    if trust_pickle and not found:
+        found = pickles
+    if len(found) == 1:
+        return found[0]
+    if found:
+        what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
+    elif pickles:
+        what = f"model.safetensors is missing, and {pickles[0].name} is a pickle, which can run code when loaded"
+        hint = f"if you trust it: vitrail convert {folder} OUT --trust-pickle"
+    else:
+        what = f"{usual.name if (folder / CONFIG).exists() else CONFIG} is missing"
+        hint = "give a model folder, a run folder or a file of weights"
+    raise ModelFileError(what, where=folder, hint=hint)
+
+
+def section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values that a description has together under a name; none where it has no such section."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}

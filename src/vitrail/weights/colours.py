@@ -1,0 +1,19 @@
+"""How images are usually prepared for the models of a layout."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Colours:
+    """How a layout's images are prepared where a checkpoint does not say."""
+
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    crop_ratio: float = 1.0
+    resampling: str = "bicubic"
+    fit: str = "cover"
+
+
+HALF = Colours()
+IMAGENET = Colours((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 0.875)
+CLIP_COLOURS = Colours((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))

@@ -1,0 +1,147 @@
+"""The rows of a layout: one parameter of ours under one or several of their keys, and what is done to its numbers.
+
+Names hold ``{i}`` for the number of a block, ``{s}`` and ``{j}`` for stage and block of a ResNet; ``{S}`` and ``{J}`` are the
+same counted from one, ``{J:02}`` in two digits at least.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One parameter of ours under one key of theirs, with the same numbers in the same order.
+
+    Args:
+        name: their key.
+        ndim: the number of dimensions theirs has, where it differs from ours by leading dimensions of 1.
+        when: the models whose parameter it holds, where a layout has several places for it.
+        tells: fields of the configuration of a model that has this key.
+    """
+
+    name: str
+    ndim: int | None = None
+    when: Callable[[Any], bool] | None = field(default=None, kw_only=True, compare=False)
+    tells: Mapping[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their keys that hold the parameter."""
+        return (self.name,)
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        """Our shape, as far as theirs tell; raises `IndexError` or `ValueError` where theirs cannot be."""
+        return shapes[0]
+
+    def facts(self, shapes: list[Shape]) -> dict[str, Any]:
+        """Fields of the configuration that follow from this key or its shapes."""
+        return dict(self.tells)
+
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
+        """Theirs to ours, of a model of this configuration."""
+        return tensors[0]
+
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
+        """Ours to theirs, of a model of this configuration."""
+        if self.ndim is None:
+            return [tensor]
+        while tensor.ndim > self.ndim:
+            tensor = tensor.squeeze(0)
+        return [tensor[(None,) * (self.ndim - tensor.ndim)]]
+
+
+@dataclass(frozen=True)
+class Joined(Key):
+    """One parameter of ours whose rows they keep apart: queries, keys and values, or a gate and what it gates."""
+
+    rest: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.rest)
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise ValueError("parts of one matrix that do not fit together")
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
+        return torch.cat(tensors)
+
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
+        return list(tensor.chunk(len(self.names)))
+
+
+@dataclass(frozen=True)
+class Part(Key):
+    """One parameter of ours that is some of their rows: of three thirds those from ``first`` on, up to ``last``."""
+
+    first: int = 0
+    last: int = 3
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        return (shapes[0][0] * (self.last - self.first) // 3, *shapes[0][1:])
+
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
+        third = len(tensors[0]) // 3
+        return tensors[0][third * self.first : third * self.last]
+
+
+@dataclass(frozen=True)
+class Transposed(Key):
+    """A matrix of theirs that maps (in, out), a kernel of theirs that is (height, width, in, out)."""
+
+    def shape(self, shapes: list[Shape]) -> Shape:
+        *sides, inputs, outputs = shapes[0]
+        return (outputs, inputs, *sides)
+
+    def read(self, tensors: list[Tensor], config: Any) -> Tensor:
+        axes = (1, 0) if tensors[0].ndim == 2 else (3, 2, 0, 1)
+        return tensors[0].permute(axes).contiguous()
+
+    def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
+        return [tensor.permute((1, 0) if tensor.ndim == 2 else (2, 3, 1, 0))]
+
+
+def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]:
+    """The rows of layers: both their ``weight`` and their ``bias``, of several keys joined."""
+    keys: dict[str, Key] = {}
+    for ours, theirs in rows.items():
+        for part in ("weight", "bias"):
+            first, *rest = [f"{name}.{part}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
+            keys[f"{ours}.{part}"] = Joined(first, rest=tuple(rest)) if rest else Key(first)
+    return keys
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, for long tables of names."""
+    return frozenset(text.split())
+
+
+class Index:
+    """Finds the rows of a name, for rows whose names hold numbers as ``{i}``, without trying them all."""
+
+    def __init__(self, rows: list[tuple[str, Any]]):
+        self.rows: dict[str, list[tuple[re.Pattern[str], Any]]] = defaultdict(list)
+        for name, value in rows:
+            pattern = re.sub(r"\\\{(\w)(:02)?\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(name))
+            self.rows[re.sub(r"\{\w(:02)?\}|[0-9]+", "#", name)].append((re.compile(pattern), value))
+
+    def find(self, name: str) -> list[tuple[Any, dict[str, int]]]:
+        """The values of the rows, each with the numbers in the name."""
+        hits = ((row.fullmatch(name), value) for row, value in self.rows.get(re.sub(r"[0-9]+", "#", name), ()))
+        return [(value, _both_ways(hit.groupdict())) for hit, value in hits if hit]
+
+
+def _both_ways(numbers: Mapping[str, str]) -> dict[str, int]:
+    """Numbers counted from zero under small letters and from one under capitals."""
+    zero = {name.lower(): int(number) - name.isupper() for name, number in numbers.items()}
+    return {**zero, **{name.upper(): number + 1 for name, number in zero.items()}}

@@ -1,0 +1,171 @@
+"""A checkpoint as it is understood: layout, configuration and labels, from what the files say and what the tensors show."""
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import ARCHITECTURES
+from vitrail.parts.interpolation import Interpolation
+from vitrail.settings import brief
+from vitrail.weights.checkpoint import Checkpoint, Source, section
+from vitrail.weights.colours import HALF
+from vitrail.weights.description import described
+from vitrail.weights.folder import FORMAT, PROBLEMS, distinct
+from vitrail.weights.layout import Layout, Size
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.preparation import from_processor
+from vitrail.weights.tensor_files import CONFIG, PREPROCESSOR
+from vitrail.weights.translate import guesses, recognise
+
+OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
+"""Parameters by which weights under our own names are known."""
+
+
+def own_source(checkpoint: Checkpoint) -> Source:
+    """Read a folder of our own, which says everything."""
+    values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
+    kind = values.pop("architectures", None)
+    if not (isinstance(kind, list) and len(kind) == 1 and kind[0] in ARCHITECTURES):
+        what = f"architectures is {brief(kind)}, and not one of those known here"
+        raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
+    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type")}
+    del values["model_type"]
+    if checkpoint.preprocessor is None:
+        raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
+    try:
+        config = ARCHITECTURES[kind[0]].config.read(values, where="config")
+    except ConfigError as error:
+        raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
+    labels = _labels(names["id2label"] or {}, config, where)
+    return Source(checkpoint.tensors, config, labels, _multi_label(names, where), HALF, Interpolation(), "")
+
+
+def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | None, fields: Mapping[str, Any]) -> Source:
+    """Recognise the layout by the description or by the tensors, and translate."""
+    where = checkpoint.file.parent / CONFIG
+    if not checkpoint.config and checkpoint.tensors.keys() >= OURS:
+        what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
+        raise ModelFileError(what, where=where, hint="give the whole model folder")
+    config = {**checkpoint.config, **section(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
+    layouts = _of_fields(_candidates(config, name, where), fields)
+    try:
+        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        found = recognise(
+            shapes,
+            lambda layout: {
+                **_training(config, layout),
+                **_described(checkpoint.config, config, layout, where),
+                **_of_images(checkpoint, layout),
+                **{told: layout.config.read_field(told, value) for told, value in fields.items()},
+            },
+            layouts=layouts,
+            where=checkpoint.file,
+            image_size=image_size,
+        )
+    except ConfigError as error:
+        raise ModelFileError(
+            f"the configuration is damaged: {error}", where=where, hint="give the one that belongs to it"
+        ) from None
+    checkpoint.tensors.clear()
+    count = sum(math.prod(shape) for shape in shapes.values())
+    layout, model = found.match.layout, found.config
+    labels = config.get("id2label", _numbered(config.get("label_names")))
+    about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
+    guessed = "" if checkpoint.config else guesses(model, fields, layout, guessed=name is None)
+    if guessed:
+        about += f"\nguessed, as the file does not say: {guessed}"
+    return Source(
+        found.translate(tensors),
+        model,
+        _labels(labels, model, where),
+        _multi_label(config, where),
+        layout.colours,
+        layout.interpolation,
+        about,
+    )
+
+
+def _described(config: Mapping[str, Any], flat: Mapping[str, Any], layout: Layout, where: Path) -> Mapping[str, Any]:
+    """What a ``config.json`` tells of the architecture; ``flat`` is the same without the sections of transformers."""
+    try:
+        return layout.read(config) if layout.read else described(flat, layout) if config else {}
+    except ConfigError as error:
+        what = f"the configuration is damaged: {error}"
+        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
+    except ModelFileError as error:
+        raise ModelFileError(error.what, where=where, hint=error.hint) from None
+
+
+def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
+    """The size of the images, where their preparation alone tells it."""
+    if not layout.reading.any_size or checkpoint.preprocessor is None:
+        return {}
+    return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
+
+
+def _numbered(names: Any) -> dict[str, Any] | None:
+    return {str(i): name for i, name in enumerate(names)} if isinstance(names, list) else None
+
+
+def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> list[Layout]:
+    """The layouts that a checkpoint may be in."""
+    if name is not None:
+        if name not in LAYOUTS:
+            raise unknown("layout", name, list(LAYOUTS), where="layout")
+        return [LAYOUTS[name]]
+    kind = config.get("model_type")
+    if kind is None:
+        return [layout for layout in LAYOUTS.values() if layout.read or "architecture" not in config]
+    named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
+    if not named:
+        known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
+        raise ModelFileError(
+            f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
+        )
+    return named
+
+
+def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """The settings of training that we keep in a ``config.json`` of transformers under a name of our own."""
+    own, known = section(config, FORMAT), layout.config.training_only
+    strange = own.keys() - known
+    if strange:
+        raise unknown("setting", sorted(strange)[0], sorted(known), where=FORMAT)
+    return {name: layout.config.read_field(name, value, where=FORMAT) for name, value in own.items()}
+
+
+def _of_fields(layouts: list[Layout], fields: Iterable[str]) -> list[Layout]:
+    """The layouts whose architecture has all the fields that the user gives."""
+    for name in fields:
+        fitting = [layout for layout in layouts if name in layout.config.model_fields]
+        if not fitting:
+            raise unknown("field", name, list(layouts[0].config.model_fields), where=layouts[0].about)
+        layouts = fitting
+    return layouts
+
+
+def _labels(names: Any, config: ModelConfig, where: Path) -> list[str]:
+    """A name for each class: as given, else its number; none for a model that gives vectors."""
+    if not config.num_classes or getattr(config, "head", "") == "projection":
+        return []
+    if names is None:
+        return [str(i) for i in range(config.num_classes)]
+    try:
+        labels = [names[str(i)] for i in range(config.num_classes)]
+        if not all(isinstance(label, str) and label for label in labels) or len(labels) != len(names):
+            raise KeyError
+    except (KeyError, TypeError):
+        what = f"the labels are no names, one for each of {config.num_classes} classes"
+        raise ModelFileError(what, where=where, hint="mend id2label") from None
+    return distinct(labels)
+
+
+def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
+    problem = config.get("problem_type") or PROBLEMS[0]
+    if problem not in PROBLEMS:
+        raise ModelFileError(f"problem_type cannot be {brief(problem)}", where=where, hint=f"known: {', '.join(PROBLEMS)}")
+    return problem == PROBLEMS[1]

@@ -1,0 +1,16 @@
+"""The attention that is written out, against torch's and against differences."""
+
+import torch
+import torch.nn.functional as F
+
+from vitrail.parts.attention_kernel import Explicit
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_the_written_out_attention_and_its_derivatives_are_right():
+    q, k, v = (numbers(2, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
+    torch.testing.assert_close(Explicit.apply(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    assert torch.autograd.gradcheck(Explicit.apply, (q, k, v))
