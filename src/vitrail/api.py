@@ -11,6 +11,7 @@ from vitrail.deploy.export_model import export_model
 from vitrail.deploy.predict import Picture, open_predictor, predict
 from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
+from vitrail.errors import ConfigError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.cost import cost
 from vitrail.runtime.device import Precision, pick_device
@@ -24,7 +25,7 @@ from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
 from vitrail.training.run import Finished, begin_run, evaluate_run, resume_run
-from vitrail.training.run_folder import RunFolder, open_for, unlabelled_run
+from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -143,8 +144,13 @@ def evaluate(
     """
     run = unlabelled_run(model)
     with group.together():
+        if run and (precision or engine not in ("auto", "torch")):
+            where = "--precision" if precision else "--engine"
+            raise ConfigError(
+                "a model without labels is evaluated by its run, in Python and fp32", where=where, hint="leave it out"
+            )
         predictor = None if run else open_predictor(model, precision, engine=engine)
-        source, own_splits = open_for(model, data)
+        source, own_splits = open_for(model, data, labelled=run is None)
         chosen = split or (source.evaluation_split if own_splits else "all")
         items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
     if on_start:
@@ -218,7 +224,7 @@ def study_model(
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    where, subjects = subjects_of(trained, data, lambda: open_for(model, data), split, images)
+    where, subjects = subjects_of(trained, data, lambda: open_any(model, data), split, images)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
     trained.model.to(pick_device()).eval()

@@ -15,7 +15,7 @@ from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
-from vitrail.data.targets import ClassIndex, ClassShares, NoTargets, class_targets
+from vitrail.data.targets import ClassIndex, ClassShares, class_targets
 from vitrail.errors import ConfigError, DataError
 
 PREPARATION = Preparation.standard((8, 8))
@@ -228,12 +228,6 @@ def test_an_image_alone_in_the_last_batch_is_not_mixed():
 def test_images_whose_targets_cannot_be_mixed_are_not_mixed(settings):
     with pytest.raises(ConfigError, match="cannot be mixed"):
         ImageDataset(items_of([0]), PREPARATION, Augmentation(**settings), targets=ClassIndex())
-
-
-def test_images_without_targets_are_batches_of_images_and_can_be_mixed():
-    data = ImageDataset(items_of([(), ()]), PREPARATION, Augmentation(mixup=1), targets=NoTargets())
-    (batch,) = EpochLoader(data, 2, shuffle=False).epoch()
-    assert list(batch) == ["images"] and batch["images"].shape == (2, 3, 8, 8)
 
 
 # repeats and balance

@@ -1,18 +1,21 @@
 """Masked autoencoding against transformers' ViTMAE, and what holds of it by itself."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 import vitrail
 from vitrail import api
 from vitrail.data.preparation import Preparation
-from vitrail.errors import ConfigError
+from vitrail.data.unlabelled import open_unlabelled
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.tasks.reconstruction import Decoder, Reconstruction, patches_of
 from vitrail.tasks.settings import ReconstructionSettings
@@ -144,7 +147,7 @@ def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
     true = torch.randn(1, 3, 8, 12) * 0.1 + 2
     task.decoder.head.weight.data.zero_()
     task.decoder.head.bias.data.zero_()  # draws the mean of every patch
-    noise = task.fixed_noise(1)
+    noise = torch.rand(1, 6)
     _, whole = task.drawn(true, noise)
     _, masked = task.reconstruct(true, noise)
     hidden = masked[0] > 0
@@ -161,6 +164,7 @@ def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
         ("ViT-Ti/16", {"final_norm": "pooled", "pool": "mean"}, "final norm on all tokens"),
         ("ViT-Ti/16", {"embedding": "stem"}, "embedded one by one"),
         ("ViT-Ti/16", {"patch_dropout": 0.5}, "no patch dropout"),
+        ("ViT-Ti/16", {"image_size": 16}, "two patches or more"),
     ],
 )
 def test_an_encoder_that_cannot_be_masked_is_refused(name, fields, what):
@@ -213,6 +217,48 @@ def test_a_folder_of_loose_images_is_learned_from_and_a_tenth_is_kept_for_valida
 
 
 def test_what_has_no_meaning_without_labels_is_refused(pictures, tmp_path):
-    for wrong in ({"balance": "loss"}, {"schedule.first_image_size": 4}):
+    for wrong in ({"balance": "loss"}, {"balance": "sampling"}, {"schedule.first_image_size": 4}, {"augmentation.mixup": 1}):
         with pytest.raises(ConfigError):
             api.train(pictures, tmp_path / "run", **RUN, **wrong)
+
+
+def test_folders_called_like_splits_are_splits_where_there_are_no_others(pictures, tmp_path):
+    files = sorted(pictures.rglob("*.png"))
+    for number, name in enumerate(("car", "train", "plane")):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        (tmp_path / "classes" / name / "a.png").write_bytes(files[number].read_bytes())
+    for number, name in enumerate(("train", "val", "valid", "test")):
+        (tmp_path / "splits" / name / "deep").mkdir(parents=True)
+        (tmp_path / "splits" / name / "deep" / "a.png").write_bytes(files[number].read_bytes())
+    assert sum(map(len, open_unlabelled(tmp_path / "classes").splits.values())) == 3
+    assert {name: len(items) for name, items in open_unlabelled(tmp_path / "splits").splits.items()} == {
+        "train": 1, "val": 2, "test": 1,
+    }  # fmt: skip
+
+
+def test_the_pictures_of_a_run_are_not_learned_from(pictures, tmp_path):
+    run = tmp_path / "photos" / "deep" / "run"
+    (run / "plots").mkdir(parents=True)
+    for file in (run / "plots" / "curves.png", tmp_path / "photos" / "deep" / "mine.png"):
+        file.write_bytes(next(pictures.rglob("*.png")).read_bytes())
+    for file in ("status.json", "config.yaml"):
+        (run / file).write_text("{}")
+    assert [item.name for item in open_unlabelled(tmp_path / "photos").split("all")] == ["deep/mine.png"]
+
+
+def test_an_encoder_can_start_from_a_classifier_of_the_same_classes(run, pictures, tmp_path):
+    started = api.train(pictures, tmp_path / "run", start=str(run.folder), **{**RUN, "model.patch_size": 4, "training.epochs": 1})
+    assert started.trained.labels == []
+
+
+def test_a_damaged_decoder_and_settings_of_another_task_are_sentences(drawn, tmp_path):
+    broken = shutil.copytree(drawn.folder, tmp_path / "broken")
+    tensors = load_file(broken / "best" / "beside.safetensors")
+    tensors.popitem()
+    save_file(tensors, broken / "best" / "beside.safetensors")
+    with pytest.raises(ModelFileError, match="the weights do not fit"):
+        api.evaluate(broken)
+    with pytest.raises(ConfigError, match="mask_ratio is a setting of another task"):
+        api.train("digits", tmp_path / "run", **{"task.mask_ratio": 0.5})
+    with pytest.raises(ConfigError, match="evaluated by its run"):
+        api.evaluate(drawn.folder, precision="bf16")

@@ -70,10 +70,10 @@ def bench(
         result_json(found)
         return
     head = ["engine", "precision", "batch", "threads", "images/s", "p50 ms", "p90 ms", "p99 ms", "MB"]
-    head += [metric.short for metric in metrics_in(found["rows"][0])]
+    head += [metric.short for metric in metrics_in(found["rows"][0])[:1]]
     result(columns([head, *(_cells(row) for row in found["rows"])]))
     best = found["recommended"]
-    points = "".join(f", {metric.short} {metric.shown(best[metric.name], 1)}" for metric in metrics_in(best))
+    points = "".join(f", {metric.short} {metric.shown(best[metric.name], 1)}" for metric in metrics_in(best)[:1])
     result(
         f"recommended: {best['name']}, {best['batch']} at a time: {best['images_per_second']:.0f} images/s, "
         f"{best['times']:.1f} times {best['beside']}{points}"
@@ -85,4 +85,4 @@ def bench(
 def _cells(row: dict[str, Any]) -> list[str]:
     cells = [row["engine"], row["precision"], str(row["batch"]), str(row["threads"]), f"{row['images_per_second']:.1f}"]
     cells += [f"{row[name]:.1f}" for name in ("latency_ms", "latency_p90_ms", "latency_p99_ms")] + [f"{row['memory_mb']:.0f}"]
-    return cells + [metric.shown(row[metric.name], 1) for metric in metrics_in(row)]
+    return cells + [metric.shown(row[metric.name], 1) for metric in metrics_in(row)[:1]]

@@ -119,7 +119,7 @@ class ImageDataset(Dataset[Batch]):
     def _sample(self, number: int, random: np.random.Generator) -> Arrays:
         """One item, changed at random."""
         pixels, plan = self._planned(number, random)
-        return {"images": pixels, **self.targets(self.items[number], plan)}
+        return {"images": pixels, **self.targets(self.items[number], plan, random)}
 
     def _planned(self, number: int, random: np.random.Generator) -> tuple[np.ndarray, Plan | None]:
         """One item, changed at random, uint8 (C, H, W), and how: a plan for points and boxes of the whole upright picture.

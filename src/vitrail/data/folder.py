@@ -81,10 +81,10 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Files anywhere below a folder, in natural order; hidden ones and linked folders are left out."""
+    """Files anywhere below a folder, in natural order; hidden ones, linked folders and the pictures of runs are left out."""
     found: list[Path] = []
     for path, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_a_run(Path(path, name))]
         found += (Path(path, name) for name in names if not name.startswith("."))
     return sorted(found, key=lambda p: natural_key(p.as_posix()))
 
@@ -113,4 +113,8 @@ def _files(folder: Path) -> list[Path]:
 
 def _holds_a_run(folder: Path) -> bool:
     """Whether a folder is a run, or holds runs: their pictures are no data."""
-    return any((p / "status.json").is_file() and (p / "config.yaml").is_file() for p in (folder, *folder.glob("*/")))
+    return any(_is_a_run(p) for p in (folder, *folder.glob("*/")))
+
+
+def _is_a_run(folder: Path) -> bool:
+    return (folder / "status.json").is_file() and (folder / "config.yaml").is_file()

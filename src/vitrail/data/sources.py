@@ -58,6 +58,11 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
     return with_splits(contents, split_seed, assignment)
 
 
+def is_named(source: str | Path) -> bool:
+    """Whether data is called by a name or a prefix of ours, and not by a path."""
+    return str(source) == "digits" or str(source).startswith(tuple(READERS))
+
+
 def read_data(source: str | Path) -> Contents:
     """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
     text = str(source)

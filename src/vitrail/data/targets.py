@@ -19,20 +19,12 @@ class Targets(Protocol):
     def mixable(self) -> bool:
         """Whether the arrays of two mixed images are the mixture of their arrays."""
 
-    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         """The arrays of one item, always of the same names and shapes.
 
         Points and boxes follow the ``plan`` by which its picture was changed; there is none after a transform of one's own.
+        Whatever is random comes from ``random``, the generator of the sample.
         """
-
-
-class NoTargets:
-    """Of images that are learned from as they are."""
-
-    mixable = True
-
-    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
-        return {}
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class ClassIndex:
 
     mixable = False
 
-    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         return {"labels": np.array(item.target, np.int64)}
 
 
@@ -52,7 +44,7 @@ class ClassShares:
     classes: int
     mixable = True
 
-    def __call__(self, item: Item, plan: Plan | None) -> Arrays:
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
         shares = np.zeros(self.classes, np.float32)
         shares[list(item.labels)] = 1
         return {"labels": shares}

@@ -1,14 +1,15 @@
 """Images without labels: a file, a folder of files, or labelled ones whose labels do not matter."""
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
 from vitrail.data.deal import Assignment, with_splits
 from vitrail.data.decode import SUFFIXES, Source
-from vitrail.data.folder import TABLE, folders_of, has_class_folders, images_below, is_image
+from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Item
 from vitrail.data.order import spread
-from vitrail.data.sources import open_data
+from vitrail.data.sources import is_named, open_data
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -32,24 +33,24 @@ def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assi
     """Open images to learn from without labels; see `vitrail.data.sources.open_data` for the arguments.
 
     Args:
-        source: a folder with images anywhere below it, or with folders ``train``, ``val`` and ``test`` of such; or any other
-            source of `open_data`. Without images for validation a tenth of the training images becomes validation.
+        source: a folder with images anywhere below it; or with folders ``train``, ``val`` and ``test`` of them, and no others; or
+            any other source of `open_data`. Without images for validation a tenth of the training images becomes validation.
 
     Raises:
         DataError: no images.
     """
+    if is_named(source):
+        return open_data(source, split_seed=split_seed, assignment=assignment)
     root = Path(os.path.abspath(path_of(source)))
     if not root.is_dir() or (root / TABLE).is_file():
         return open_data(source, split_seed=split_seed, assignment=assignment)
-    parts = {SPLIT_OF_NAME[f.name.lower()]: f for f in folders_of(root) if f.name.lower() in SPLIT_OF_NAME and images_below(f)}
-    files = {split: images_below(folder) for split, folder in parts.items()}
-    if "train" not in parts:
-        loose = [file for file in sorted(root.iterdir()) if is_image(file) and not file.name.startswith(".")]
-        files = {"train": [*loose, *(file for folder in folders_of(root) for file in images_below(folder))]}
-    splits = {
-        split: [unlabelled(file.relative_to(root).as_posix(), file, multi_label=True) for file in found]
-        for split, found in files.items()
-    }
+    splits: dict[str, list[Item]] = defaultdict(list)
+    every = images_below(root)
+    named = {SPLIT_OF_NAME.get(file.relative_to(root).parts[0].lower()) for file in every}
+    for file in every:
+        path = file.relative_to(root)
+        split = SPLIT_OF_NAME[path.parts[0].lower()] if "train" in named and None not in named else "train"
+        splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
     if not splits["train"]:
         raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return with_splits(Contents(str(root), [], splits, multi_label=True), split_seed, assignment)
+    return with_splits(Contents(str(root), [], dict(splits), multi_label=True), split_seed, assignment)

@@ -182,7 +182,8 @@ def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
 
 
 def _accuracy(metrics: LabelMetrics) -> Row:
-    return {main_metric(metrics.scores()).name: metrics.score, "certainty": metrics.certainty, "images": metrics.images}
+    scores = metrics.scores()
+    return {**{name: scores[name] for name in scores if name != "loss"}, "certainty": metrics.certainty}
 
 
 def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:

@@ -66,7 +66,7 @@ class Predictor(Labelled):
 
     def answer(self, batch: Batch) -> Answers:
         """What it says of a batch, as `vitrail.tasks.evaluation.evaluate` asks."""
-        return {"logits": require_finite(self.logits(batch["images"]))}
+        return {"logits": self.logits(batch["images"])}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
         """How right its answers are; with ``keep`` with the logits of every image."""
@@ -85,7 +85,9 @@ class Predictor(Labelled):
         """How right it is on items of its own labels; `vitrail.evaluate` describes the arguments."""
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
         with kept_memory():
-            return evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
+            metrics = evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
+        require_finite(torch.tensor(metrics.scores()["loss"]))  # of all processes, so that they stop together
+        return metrics
 
 
 def in_python(

@@ -9,7 +9,7 @@ from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import BATCH, Samples
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification import LabelMetrics
-from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.metrics import main_metric, metrics_in
 
 MOST_LOST = 1.0
 """Points of the score that int8 may lose."""
@@ -31,11 +31,12 @@ def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: 
     """Accuracy on some images before and after."""
     before, after = samples.asked(plain, observer, "the model"), samples.asked(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
+    old, new = before.scores(), after.scores()
     return {
         "images": len(samples.pixels),
         "labelled": samples.labelled,
-        "metric": (metric := main_metric(before.scores()).name),
-        metric: {"before": before.score, "after": after.score},
+        "metric": main_metric(old).name,
+        **{metric.name: {"before": old[metric.name], "after": new[metric.name]} for metric in metrics_in(old)},
         "agreement": (before.logits.argmax(dim=1) == after.logits.argmax(dim=1)).double().mean().item(),
         "points_lost": lost,
         "certainty_lost": certainty_lost,

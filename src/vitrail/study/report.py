@@ -18,6 +18,7 @@ CAUTIONS = {
     "all": "The model was trained on these images; how it does on others is not known.",
 }
 """What one has to know of the split that is shown."""
+CURVES = "Training is measured on augmented images as they were learned from, validation with the weights that are kept."
 
 
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: int, cost: Cost) -> None:
@@ -41,7 +42,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         (duration(seconds), f"of training, {len(rows)} epoch{'s' if len(rows) > 1 else ''}"),
         (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds per image"),
     ]
-    caption = f"{curves_caption(settings)} {part.caption}".strip()
+    caption = f"{CURVES} {part.caption}".strip()
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
@@ -69,14 +70,6 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
         yield settings["about"].strip()
     if expected := [words for words in settings["expected"].values() if words]:
         yield f"Expected by the recipe: {'; '.join(expected)}."
-
-
-def curves_caption(settings: Mapping[str, Any]) -> str:
-    """What the curves of training measure."""
-    caption = "Training numbers are those of the augmented images as they were learned from"
-    if settings["training"]["label_smoothing"]:
-        caption += ", with label smoothing in the loss"
-    return caption + "; validation numbers are those of the weights that are kept."
 
 
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:

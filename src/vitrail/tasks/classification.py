@@ -54,7 +54,7 @@ class Classification(Task):
     def arguments(cls, data: ImageData, options: Options) -> dict[str, Any]:
         """Of the constructor, as a run's settings have them."""
         weights = None
-        if options.balance:
+        if options.balance == "loss":
             weights = class_weights(data.counts("train"), len(data.split("train")), multi_label=cls.multi_label)
         return {"label_smoothing": options.label_smoothing, "weights": weights}
 

@@ -1,5 +1,7 @@
 """Masked autoencoding (He et al. 2021, https://arxiv.org/abs/2111.06377): drawing the patches that the encoder does not see."""
 
+import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -8,9 +10,10 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.data.dataset import Batch
-from vitrail.data.items import ImageData
+from vitrail.data.items import ImageData, Item
+from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
-from vitrail.data.targets import NoTargets
+from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.tasks.settings import ReconstructionSettings
@@ -19,7 +22,6 @@ from vitrail.weights.folder import TrainedModel
 
 EPSILON = 1e-6
 """Added to the variance of a patch before its root is taken."""
-MASK = 4  # tells this randomness from that of the order and of samples
 
 
 class Reconstruction(Task):
@@ -43,23 +45,25 @@ class Reconstruction(Task):
     @classmethod
     def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
         assert isinstance(options.task, ReconstructionSettings)
-        if options.teacher is not None or options.balance:
-            where, what = ("--teacher", "teachers") if options.teacher is not None else ("--balance", "classes to balance")
-            raise ConfigError(f"masked autoencoding has no {what}", where=where, hint="leave it out")
+        refused = {
+            "--teacher": options.teacher is not None,
+            "--balance": options.balance != "none",
+            "--tune": options.tune == "head",
+        }
+        if where := next((flag for flag, given in refused.items() if given), None):
+            what = "masked autoencoding has no classes, no teacher and no head"
+            raise ConfigError(what, where=where, hint="leave it out")
         return cls(model, preparation, options.task)
 
-    def targets(self, *, mixed: bool = False) -> NoTargets:
-        return NoTargets()
+    def targets(self, *, mixed: bool = False) -> Targets:
+        return Noise(self.config.grid[0] * self.config.grid[1])
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        count, patches = len(batch["images"]), self.config.grid[0] * self.config.grid[1]
-        noise = torch.rand(count, patches, device=batch["images"].device)
-        return {"loss": self.loss(self.images(batch), noise).mean()}
+        return {"loss": self.loss(self.images(batch), batch["noise"]).mean()}
 
     def answer(self, batch: Batch) -> Answers:
-        """The loss of each image, (B,); every image is masked in the same way."""
-        noise = self.fixed_noise(len(batch["images"])).to(batch["images"].device)
-        return {"loss": self.loss(self.images(batch), noise)}
+        """The loss of each image, (B,)."""
+        return {"loss": self.loss(self.images(batch), batch["noise"])}
 
     def metrics(self, *, keep: bool = False) -> Means:
         return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
@@ -70,11 +74,6 @@ class Reconstruction(Task):
     def allow_any_size(self) -> None:
         hint = "leave schedule.first_image_size out"
         raise ConfigError("masked autoencoding takes images of one size", where="schedule.first_image_size", hint=hint)
-
-    def fixed_noise(self, count: int) -> Tensor:
-        """The same random numbers (count, N) for every image: which patches an evaluation and a report mask."""
-        random = np.random.default_rng(MASK).random(self.config.grid[0] * self.config.grid[1], dtype=np.float32)
-        return torch.from_numpy(random).expand(count, -1)
 
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
         """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
@@ -92,7 +91,7 @@ class Reconstruction(Task):
         The patches of the smallest ``noise`` (B, N) are seen, as many as ``1 - mask_ratio`` of them.
         """
         c, count = self.config, noise.shape[1]
-        seen = max(1, int(count * (1 - self.settings.mask_ratio)))
+        seen = min(count - 1, max(1, int(count * (1 - self.settings.mask_ratio))))
         kept = noise.argsort(dim=1)[:, :seen]  # (B, K)
         prefix = torch.arange(c.prefix, device=noise.device).expand(len(noise), -1)
         model: Any = self.model
@@ -123,6 +122,17 @@ class Reconstruction(Task):
         return x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
 
 
+@dataclass(frozen=True)
+class Noise:
+    """A random number for each patch of an image, which say what the encoder sees: ``noise``, float32 (N,)."""
+
+    patches: int
+    mixable = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        return {"noise": random.random(self.patches, dtype=np.float32)}
+
+
 class Decoder(nn.Module):
     """Tokens of the seen patches to the pixels of all.
 
@@ -149,9 +159,9 @@ class Decoder(nn.Module):
 
     def forward(self, z: Tensor, kept: Tensor, count: int) -> Tensor:
         """Tokens (B, prefix + K, D) of the patches ``kept`` (B, K) to the pixels of all ``count`` patches, (B, N, P² C)."""
-        x = self.embedding(z)
+        x = self.embedding(z).to(self.mask_token.dtype)  # as the encoder's, the sum of all branches keeps its precision
         first, seen = x[:, : self.prefix], x[:, self.prefix :]
-        patches = self.mask_token.to(x.dtype).expand(len(x), count, -1)
+        patches = self.mask_token.expand(len(x), count, -1)
         patches = patches.scatter(1, kept[..., None].expand_as(seen), seen)  # each seen patch at its place
         x = self.position(torch.cat([first, patches], dim=1))  # (B, prefix + N, D)
         for block in self.blocks:
@@ -182,6 +192,7 @@ def _require_encoder(model: Model) -> Any:
         "no distillation token": getattr(config, "distillation_token", False),
         "no patch dropout": bool(getattr(config, "patch_dropout", 0)),
         "no token merging": any(config.merged),
+        "two patches or more": math.prod(getattr(config, "grid", (2,))) < 2,
     }
     missing = [what for what, fault in faults.items() if fault]
     if missing:

@@ -1,8 +1,8 @@
 """The tasks, a row each. Imports no torch until a task is made."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
@@ -27,6 +27,10 @@ class TaskRow:
     """The recipe of a run that names none; None where model and data decide."""
     labelled: bool = True
     """Whether images need labels, and the model a head for their classes."""
+    one_pass: bool = True
+    """Whether a step of training passes each image through the whole model, once, so that its operations are known."""
+    kind_of: Callable[[bool, bool], str] | None = None
+    """Which class it is, by whether images have several labels and whether there is a teacher; None where there is one class."""
 
 
 ROWS = (
@@ -34,6 +38,7 @@ ROWS = (
         "classification",
         "the class of an image, or all classes that it shows; also from a teacher",
         {"Classification": "classification", "MultiLabel": "multi_label", "Distillation": "distillation"},
+        kind_of=lambda several, teacher: "Distillation" if teacher else "MultiLabel" if several else "Classification",
     ),
     TaskRow(
         "mae",
@@ -42,6 +47,7 @@ ROWS = (
         ReconstructionSettings,
         recipe="mae",
         labelled=False,
+        one_pass=False,
     ),
 )
 """The first is meant where nobody names one."""
@@ -61,11 +67,6 @@ def task_row(name: str) -> TaskRow:
 
 def task_class(name: str, *, multi_label: bool = False, teacher: bool = False) -> "type[Task]":
     """The class that learns a task from data of this kind, with a teacher or without."""
-    kinds = list(task_row(name).kinds)
-    if len(kinds) == 1:
-        return _kind(kinds[0])
-    return _kind("Distillation" if teacher else "MultiLabel" if multi_label else "Classification")
-
-
-def _kind(name: str) -> Any:
-    return _class_of(name)
+    row = task_row(name)
+    kind: type[Task] = _class_of(row.kind_of(multi_label, teacher) if row.kind_of else next(iter(row.kinds)))
+    return kind

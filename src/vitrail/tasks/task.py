@@ -28,8 +28,10 @@ class Options:
     task: TaskSettings
     distillation: DistillationSettings
     label_smoothing: float = 0.0
-    balance: bool = False
-    """Whether rare classes have a larger loss."""
+    balance: str = "none"
+    """How rare classes are made to weigh as much as frequent ones."""
+    tune: str = "all"
+    """Which part of the model is trained."""
     teacher: TrainedModel | None = None
 
 

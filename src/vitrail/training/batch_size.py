@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from vitrail.errors import ConfigError
@@ -80,7 +81,7 @@ def _train_on(trainer: Trainer, size: int) -> None:
     dataset = trainer.train_loader.dataset
     shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
     batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
-    for name, array in dataset.targets(dataset.items[0], None).items():
+    for name, array in dataset.targets(dataset.items[0], None, np.random.default_rng(0)).items():
         batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
     batch = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
     for _ in range(2):

@@ -191,6 +191,6 @@ def to_yaml(settings: RunSettings) -> str:
 
 def differences(settings: RunSettings) -> str:
     """How a model was trained, as YAML: what of the settings is not their default."""
-    sections = {"about", "augmentation", "optimizer", "lora", "distillation", "schedule", "training"}
+    sections = {"task", "about", "augmentation", "optimizer", "lora", "distillation", "schedule", "training"}
     values = settings.model_dump(mode="json", include=sections, exclude_defaults=True)
     return yaml.safe_dump({name: value for name, value in values.items() if value}, sort_keys=False, allow_unicode=True)

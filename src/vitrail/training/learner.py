@@ -56,7 +56,7 @@ class Learner:
         self.device = pick_device(t.device)
         self.task = task.to(self.device)
         choose_parts(self.model, settings)
-        freeze(self.model, settings.optimizer)  # before DDP, which waits for the gradient of all that has one
+        freeze(self.model, settings.optimizer, task.beside())  # before DDP, which waits for the gradient of all that has one
         self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared

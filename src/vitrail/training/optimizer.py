@@ -42,18 +42,19 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     ]
 
 
-def freeze(model: nn.Module, settings: OptimizerSettings) -> None:
-    """Take the gradient from the parts whose learning rate ``layers`` sets to 0.
+def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
+    """Take the gradient from the parts whose learning rate ``layers`` sets to 0, also of what is learned ``beside`` the model.
 
     Raises:
         ConfigError: a part that the model does not have, or nothing left to train.
     """
-    names = [name for name, _ in model.named_parameters()]
+    parameters = [*model.named_parameters(), *(beside or nn.ModuleDict()).named_parameters()]
+    names = [name for name, _ in parameters]
     for part in settings.layers:
         if not any(_is_in(name, part) for name in names):
             parts = sorted({name.split(".")[0] for name in names})
             raise unknown("part of the model", part, parts, where="optimizer.layers")
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters:
         if layer_settings(name, settings).lr == 0:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):

@@ -154,7 +154,7 @@ def open_teacher(settings: RunSettings) -> TrainedModel | None:
 def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> Model:
     model = build(settings.model.config)
     if start is not None:
-        transfer(start.model, model, keep_head=start.labels == labels)
+        transfer(start.model, model, keep_head=bool(settings.model.num_classes) and start.labels == labels)
     return model
 
 

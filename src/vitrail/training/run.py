@@ -43,7 +43,7 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
-from vitrail.weights.folder import TrainedModel
+from vitrail.weights.folder import TrainedModel, fill
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.tensor_files import read_tensors
 
@@ -199,7 +199,7 @@ def best_task(run: RunFolder, settings: RunSettings, source: ImageData) -> tuple
     trained = load_model(folder)
     task = create_task(settings, trained.model, trained.preparation, source)
     if beside := task.beside():
-        beside.load_state_dict(read_tensors(folder / BESIDE))
+        fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
     return trained, task
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from vitrail.data import sources
 from vitrail.data.unlabelled import open_unlabelled
-from vitrail.errors import ConfigError, ModelFileError, VitrailError
+from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.runtime.environment import environment, now
@@ -217,18 +217,28 @@ def is_run(path: Path) -> bool:
     return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
 
 
-def open_for(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model."""
+def open_for(model: object, data: str | Path | None, *, labelled: bool = True) -> tuple[sources.ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do."""
     run = _run_of(model)
     if data is None:
         if run is None:
             raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
         data = run.settings.data.source
-    open_images = open_unlabelled if unlabelled_run(model) else sources.open_data
+    open_images = sources.open_data if labelled else open_unlabelled
     source = open_images(data)
     if run is None or not _same(source.source, run.settings.data.source):
         return source, source.has_splits
     return open_images(data, assignment=run.assignment), True
+
+
+def open_any(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
+    """As `open_for`, with labels where there are some, for a model that can do without."""
+    try:
+        return open_for(model, data)
+    except DataError:
+        if unlabelled_run(model) is None:
+            raise
+        return open_for(model, data, labelled=False)
 
 
 def unlabelled_run(model: object) -> RunFolder | None:

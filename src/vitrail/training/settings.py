@@ -8,11 +8,12 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, Size
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
 from vitrail.tasks.registry import DEFAULT as TASK
-from vitrail.tasks.registry import task_row
+from vitrail.tasks.registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
 
 NotNegative = Annotated[float, Field(ge=0)]
@@ -52,7 +53,13 @@ def _model(values: Any) -> Any:
 def _task(values: Any) -> Any:
     """The settings of a task with its own fields; a name stands for the task as it is; raises `ConfigError`."""
     values = {"name": values} if isinstance(values, str) else values
-    return task_row(str(values.get("name", TASK))).settings.read(values, where="task") if isinstance(values, Mapping) else values
+    if not isinstance(values, Mapping):
+        return values
+    row = task_row(str(values.get("name", TASK)))
+    for field in values.keys() - row.settings.model_fields.keys():
+        if other := next((other.name for other in TASKS.values() if field in other.settings.model_fields), None):
+            raise ConfigError(f"{field} is a setting of another task", where=f"task.{field}", hint=f"add --task {other}")
+    return row.settings.read(values, where="task")
 
 
 class DataSettings(Settings):

@@ -26,11 +26,15 @@ class RunState:
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
         self.device = learner.device
         self.done = 0
-        self.sums = Sums()
+        self.sums = self.no_sums()
         self.rows: list[Row] = []
         self.best: Row | None = None
         self.not_finite = 0
         self.saved: tuple[int, int] | None = None
+
+    def no_sums(self) -> Sums:
+        """The sums at the beginning of an epoch."""
+        return Sums(counts=dict.fromkeys(self.learner.task.counts, 0))
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """What a checkpoint keeps: tensors, and what JSON can hold."""
@@ -119,7 +123,7 @@ class RunState:
 def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
     """The sums of the epoch; checkpoints of earlier versions have one count, "correct", which is the task's first."""
     if "correct" in kept:
-        kept = {**kept, "counts": {counts[0]: kept["correct"]} if kept["images"] else {}}
+        kept = {**kept, "counts": {counts[0]: kept["correct"]}}
         del kept["correct"]
     return Sums(**kept)
 

@@ -17,7 +17,8 @@ def create_task(
         settings.task,
         settings.distillation,
         label_smoothing=settings.training.label_smoothing,
-        balance=settings.data.balance == "loss",
+        balance=settings.data.balance,
+        tune=settings.training.tune,
         teacher=teacher,
     )
     kind = task_class(settings.task.name, multi_label=data.multi_label, teacher=teacher is not None)

@@ -18,7 +18,7 @@ from vitrail.errors import DataError, DivergedError, VitrailError
 from vitrail.files import room_for, whole_folder
 from vitrail.models.base import Model
 from vitrail.runtime.memory import kept_memory
-from vitrail.runtime.observer import Observer, Row, Sums
+from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.evaluation import answering, evaluate
@@ -217,7 +217,7 @@ class Trainer(RunState):
         row |= {f"val_{name}": value for name, value in scores.items() if name != "images" and metric_of(name).every_epoch}
         row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
         self.rows.append(row)
-        self.sums = Sums()
+        self.sums = self.no_sums()
         with self.group.together(), self._room_for(len(self.rows) * 2**10):
             self.folder.write_rows(self.rows)
         if self.best is None or rank(row) >= rank(self.best):

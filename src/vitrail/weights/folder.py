@@ -141,7 +141,7 @@ def distinct(labels: list[str]) -> list[str]:
     return result
 
 
-def fill(model: Model, tensors: dict[str, Tensor], *, where: object) -> None:
+def fill(model: nn.Module, tensors: dict[str, Tensor], *, where: object) -> None:
     """Give a model built on "meta" its parameters, without a second copy; lists every key that does not fit."""
     expected = model.state_dict()
     problems = [f"missing {k}" for k in expected.keys() - tensors.keys()]

@@ -36,9 +36,9 @@ def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
 
 
 def curves_caption(run: Reported) -> str:
-    """What accuracy means where images are mixed, and which metric is measured on validation images alone."""
+    """What else there is to know of the curves: smoothing, mixed images, metrics of validation images alone."""
     augmentation, several = run.settings["augmentation"], "val_map" in run.rows[0]
-    words = []
+    words = ["The training loss has label smoothing in it."] if run.settings["training"]["label_smoothing"] else []
     if augmentation["mixup"] or augmentation["cutmix"]:
         mixed = "Training images were mixed in pairs"
         words.append(f"{mixed}." if several else f"{mixed}; their accuracy counts a guess of the larger share as right.")

@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.order import spread
 from vitrail.data.plan import to_picture
 from vitrail.data.preparation import Preparation
@@ -25,15 +26,16 @@ def mae(run: Reported) -> Part:
     assert isinstance(task, Reconstruction)
     items = [run.items[place] for place in spread(len(run.items), SHOWN)]
     device = next(task.parameters()).device
-    pixels = torch.stack([torch.from_numpy(task.preparation.pixels(item.image)) for item in items]).to(device)
-    images = task.preparation.normalize(pixels)
-    seen, whole = task.drawn(images, task.fixed_noise(len(items)).to(device))
+    dataset = ImageDataset(items, task.preparation, targets=task.targets())
+    batch = {name: tensor.to(device) for name, tensor in dataset.batch([(0, i) for i in range(len(items))]).items()}
+    images = task.preparation.normalize(batch["images"])
+    seen, whole = task.drawn(images, batch["noise"])
     sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
     figures.save(sheet(list(zip(*sheets, strict=True))), run.plots / "reconstructions.png")
     share = f"{100 * task.settings.mask_ratio:.0f} %"
     kind = "normalized pixels of the masked patches" if task.settings.normalize_patches else "pixels of the masked patches"
     caption = (
-        f"{len(items)} images. Left, the patches that the encoder sees: {share} are masked, the same ones in every image. "
+        f"{len(items)} images. Left, the patches that the encoder sees: {share} are masked. "
         "Middle, with the masked patches as the decoder draws them"
     )
     if task.settings.normalize_patches:
@@ -44,7 +46,7 @@ def mae(run: Reported) -> Part:
         cards=[(f"{scores['loss']:.4f}", what)],
         sections=[page.section("Reconstructions", picture)],
         data=page.table(("split", "images"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
-        caption="The training loss is that of other masks in every epoch, the validation loss always that of the same one.",
+        caption="In training an image is masked in another way in every epoch, in validation always in the same way.",
     )
 
 
