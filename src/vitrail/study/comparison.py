@@ -36,6 +36,7 @@ class Compared:
         macs: multiply-adds of one image.
         split: what the best model was evaluated on; empty where it was not.
         scores: of that evaluation.
+        family: the kind of its model, such as hybrid; empty where that is not known.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Compared:
     macs: int
     split: str = ""
     scores: dict[str, float] = field(default_factory=dict)
+    family: str = ""
 
     @property
     def metric(self) -> Metric:
@@ -89,6 +91,7 @@ class Compared:
         return {
             "run": self.name,
             "state": self.state,
+            "family": self.family,
             "split": self.split,
             "scores": self.scores,
             "interval": list(interval) if interval else None,
