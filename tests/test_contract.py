@@ -6,6 +6,8 @@ import shutil
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import vitrail
 from vitrail import api
@@ -105,6 +107,14 @@ def test_dummy_inputs_are_what_it_takes(kind):
 def test_an_image_is_answered_among_others_as_alone(kind):
     model, images = tiny(kind), torch.randn(5, 3, 8, 8)
     torch.testing.assert_close(model(images)[3:4], model(images[3:4]), rtol=1e-5, atol=1e-6)
+
+
+def test_training_computes_six_operations_for_every_multiply_add(kind):
+    """Two forward, two for what came in, two for the weights; only where there is no gradient to images is it less."""
+    model, images = tiny(kind).train(), torch.randn(2, 3, 8, 8, requires_grad=True)
+    with sdpa_kernel(SDPBackend.MATH), model.every_token(), FlopCounterMode(display=False) as counted:
+        model(images).sum().backward()
+    assert counted.get_total_flops() == len(images) * 6 * totals(model.config)[1]
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (3, 8, 8)])

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 
 from vitrail.cli.app import app
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import check_names
+from vitrail.training.configuration import SHORT_NAMES, check_names
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.exists()]
@@ -220,9 +220,11 @@ def wrong_words(words: list[str]) -> list[str]:
     if command not in commands:
         return [f"vitrail has no command {command!r}; it has {', '.join(commands)}"]
     known = flags_of(found[command]) | GLOBAL_FLAGS
+    if command == "sweep":
+        known |= {f"--{name.replace('_', '-')}" for name in SHORT_NAMES}
     wrong = []
     for flag in (word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)):
-        if command in ("train", "resume", "show") and "." in flag:
+        if command in ("train", "resume", "show", "sweep") and "." in flag:
             if not is_setting(flag.removeprefix("--")):
                 wrong.append(f"there is no setting {flag}")
         elif flag not in known:

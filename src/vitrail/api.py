@@ -280,7 +280,8 @@ def sweep(
     Args:
         data: as in `train`.
         out: a folder; every run has one of its own in it.
-        over: values by the short or dotted name of a setting; those of the seed are averaged over.
+        over: values by the short or dotted name of a setting; those of the seed are averaged over. Models may be of several
+            architectures: each takes the settings of a model, given to all, that it has.
         recipe, config, settings: of all runs, as in `train`.
         against: the setting, or ``operations`` of training, that the picture has scores against; by default the first of ``over``
             that has numbers.

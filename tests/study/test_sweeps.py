@@ -9,9 +9,45 @@ from vitrail.study.sweeps import combinations, numeric, picture, table
 ROW = {"epoch": 1, "val_loss": 0.5, "val_top1": 0.8, "seconds": 2.0, "images_per_second": 100.0}
 
 
-def run(top1, *, macs=1000):
+def run(top1, *, macs=1000, family=""):
     scores = {} if top1 is None else {"top1": top1, "images": 100}
-    return Compared("run", "finished", {}, [ROW], 10, macs, "test", scores)
+    return Compared("run", "finished", {}, [ROW], 10, macs, "test", scores, family)
+
+
+MODELS = {
+    "ViT-Ti/16": ("ViT", 27),
+    "R+ViT-Ti/16": ("hybrid", 14),
+    "ViT-Ti/8": ("ViT", 92),
+    "ResNet-18": ("ResNet", 38),
+    "ViT-Ti/32": ("ViT", 11),
+    "R+ViT-CIFAR10": ("hybrid", 43),
+}
+"""Family and multiply-adds."""
+
+
+def models_picture(**others):
+    """Of `MODELS`, each with every value of a second setting, if there is one; accuracy is as good as the place in the list."""
+    ((name, values),) = others.items() or [("", [1])]
+    return picture(
+        combinations(
+            [
+                (
+                    {"model.name": model} | ({name: value} if name else {}),
+                    run(0.5 + 0.01 * i + 0.001 * n, macs=macs * factor, family=family),
+                )
+                for i, (model, (family, macs)) in enumerate(MODELS.items())
+                for n, value in enumerate(values)
+                for factor in [value if isinstance(value, int) else 1]
+            ]
+        ),
+        "operations",
+    )
+
+
+def drawn(figure):
+    """The lines of a picture with two points or more, or a legend's label, and the names in it."""
+    axes = figure.axes[0]
+    return [line for line in axes.get_lines() if line.get_linestyle() == "-"], [text.get_text() for text in axes.texts]
 
 
 GRID = [
@@ -83,10 +119,51 @@ def test_scores_can_stand_against_what_training_computes():
         for name, macs in (("ViT-Ti/4", 100), ("ViT-S/4", 400))
         for epochs in (1, 2)
     ]
-    axes = picture(combinations(grid), "operations").axes[0]
-    lines = [line for line in axes.get_lines() if "name" in line.get_label()]
-    np.testing.assert_allclose(lines[0].get_xdata(), [6 * 100 * 200, 6 * 200 * 200])
-    assert [line.get_label() for line in lines] == ["\u200bname ViT-Ti/4", "\u200bname ViT-S/4"]
+    figure = picture(combinations(grid), "operations")
+    lines, names = drawn(figure)
+    np.testing.assert_allclose(
+        [line.get_xdata() for line in lines], [[6 * 100 * 200, 6 * 200 * 200], [6 * 400 * 200, 6 * 800 * 200]]
+    )
+    assert names == ["ViT-Ti/4", "ViT-S/4"]
+    assert figure.axes[0].get_xscale() == "log"
+
+
+def test_models_have_their_names_and_a_line_through_each_family_in_the_order_of_what_they_compute():
+    figure = models_picture()
+    lines, names = drawn(figure)
+    assert [line.get_label() for line in lines] == ["\u200bViT", "\u200bhybrid", "\u200bResNet"]
+    np.testing.assert_allclose(lines[0].get_xdata(), [1200 * 11, 1200 * 27, 1200 * 92])
+    np.testing.assert_allclose(lines[0].get_ydata(), [54, 50, 52])
+    assert sorted(names) == sorted(MODELS)
+    assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["\u200bViT", "\u200bhybrid", "\u200bResNet"]
+
+
+def test_with_numbers_beside_the_models_a_line_goes_through_these_of_each_model():
+    lines, names = drawn(models_picture(**{"training.epochs": [1, 2, 8]}))
+    assert len(lines) == len(names) == len(MODELS)
+    for line in lines:
+        np.testing.assert_allclose(line.get_xdata() / line.get_xdata()[0], [1, 2, 8])
+    colors = {"ViT": set(), "hybrid": set(), "ResNet": set()}
+    for name, line in zip(names, lines, strict=True):
+        colors[MODELS[name][0]].add(line.get_color())
+    assert {len(of_one) for of_one in colors.values()} == {1}
+    assert len(set.union(*colors.values())) == 3
+
+
+def test_a_setting_of_words_beside_the_models_makes_a_line_for_each_word():
+    lines, names = drawn(models_picture(**{"optimizer.name": ["adamw", "muon"]}))
+    kinds = [f"\u200b{family}, name {name}" for family in ("ViT", "hybrid", "ResNet") for name in ("adamw", "muon")]
+    assert sorted(line.get_label() for line in lines) == sorted(kinds)
+    assert len(names) == 2 * len(MODELS)
+
+
+def test_a_model_without_a_score_is_in_no_line():
+    lines, names = drawn(
+        picture(combinations([({"model.name": "a"}, run(None)), ({"model.name": "b"}, run(0.5, family="ViT"))]), "operations")
+    )
+    assert names == ["b"] and len(lines) == 1
+    assert drawn(picture(combinations([({"model.name": "a"}, run(None))]), "operations"))[1] == []
 
 
 def test_lines_are_told_apart_by_the_whole_value():

@@ -88,6 +88,63 @@ def test_a_run_that_diverges_stays_in_the_table_without_a_score(pictures, tiny, 
     ]
 
 
+KINDS = {"model": ["ViT-Ti/4", "R+ViT-CIFAR10", "ResNet-18", "Mixer-S/4"]}
+SMALL = {
+    "image_size": 8, "epochs": 1, "batch_size": 8, "augmentation.crop": "none", "model.depth": 1, "model.mlp_dim": 32,
+    "model.width": 4, "model.channel_dim": 16, "model.resnet_width": 8,
+}  # fmt: skip
+
+
+def test_models_of_several_architectures_each_take_the_settings_that_they_have(pictures, tmp_path):
+    class Listening(Observer):
+        notes = ()
+
+        def note(self, text):
+            self.notes += (text,)
+
+    observer = Listening()
+    found = sweep(pictures, tmp_path / "out", over=KINDS, against="operations", observer=observer, **SMALL)
+    assert [run.family for _, run in found] == ["ViT", "hybrid", "ResNet", "Mixer"]
+    models = [run.settings["model"] for _, run in found]
+    assert [model.get("depth") for model in models] == [1, 1, None, 1]
+    assert [model.get("width") for model in models] == [None, None, 4, None]
+    assert [model.get("pool") for model in models] == [
+        "class",
+        "mean",
+        None,
+        None,
+    ]  # its own, not what the recipe says of another
+    assert [note for note in observer.notes if "ResNet-18 has no" in note and "channel_dim, depth, mlp_dim, resnet_width" in note]
+    assert {"sweep.png", "report.html"} <= {file.name for file in (tmp_path / "out").iterdir()}
+    head, *rows = csv.reader((tmp_path / "out" / "results.csv").open())
+    assert len({row[head.index("operations")] for row in rows}) == 4
+
+
+def test_a_sweep_over_architectures_goes_on_where_it_was(pictures, tmp_path, monkeypatch):
+    class Impatient(Observer):
+        def note(self, text):
+            if text.startswith("run 3"):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises((InterruptedRunError, KeyboardInterrupt)):
+        sweep(pictures, tmp_path / "out", over=KINDS, observer=Impatient(), **SMALL)
+    done = sorted(folder.name for folder in (tmp_path / "out").iterdir() if folder.is_dir())
+    assert done == ["name=R+ViT-CIFAR10", "name=ViT-Ti-4"]
+    trained = []
+    monkeypatch.setattr(api, "train", lambda *a, train=api.train, **k: trained.append(k["out"].name) or train(*a, **k))
+    found = sweep(pictures, tmp_path / "out", over=KINDS, **SMALL)
+    assert trained == ["name=ResNet-18", "name=Mixer-S-4"]
+    assert [run.state for _, run in found] == ["finished"] * 4
+
+
+def test_a_setting_that_no_model_of_the_sweep_has_is_refused(pictures, tmp_path):
+    with pytest.raises(ConfigError, match="token_dim"):
+        sweep(pictures, tmp_path / "out", over={"model": ["ViT-Ti/4", "ResNet-18"]}, image_size=8, **{"model.token_dim": 8})
+    with pytest.raises(ConfigError, match="unknown model"):
+        sweep(pictures, tmp_path / "out", over={"model": ["ViT-Ti/4", "ResNet-19"]}, image_size=8)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("over", "why"),
     [

@@ -31,7 +31,8 @@ def sweep(
         A folder; every run has one of its own in it.
     over
         A setting and its values: model.position=none,learned-1d,learned-2d,relative. May be given several times; the runs of
-        seed=0,1,2 are averaged.
+        seed=0,1,2 are averaged. model=ViT-Ti/8,ResNet-18,Mixer-S/16 may be of several architectures: each takes the other
+        --model settings that it has.
     data
         What vitrail train takes.
     recipe

@@ -71,6 +71,11 @@ def architecture_of(config: ModelConfig) -> Architecture:
     return next(row for row in ROWS if row.config is type(config))
 
 
+def family_of(config: ModelConfig) -> str:
+    """What figures that compare models call this kind: its own name for it, else its architecture's."""
+    return config.family or architecture_of(config).name
+
+
 def model_config(name: str, **fields: Any) -> ModelConfig:
     """The configuration of the model called ``name``, with any of its fields replaced.
 

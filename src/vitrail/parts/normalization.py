@@ -1,8 +1,9 @@
-"""Norms of tokens: (…, D) to (…, D)."""
+"""Norms of tokens, (…, D) to (…, D), and of feature maps, (B, C, H, W) to (B, C, H, W)."""
 
 from typing import Literal
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 NormKind = Literal["layer", "rms"]
 """LayerNorm (Ba et al. 2016, https://arxiv.org/abs/1607.06450), or RMSNorm, which has neither mean nor bias (Zhang and Sennrich
@@ -12,3 +13,17 @@ NormKind = Literal["layer", "rms"]
 def norm_layer(dim: int, *, kind: NormKind = "layer", eps: float = 1e-6) -> nn.Module:
     """A norm of this kind over the last dimension, which is ``dim`` wide."""
     return nn.LayerNorm(dim, eps=eps) if kind == "layer" else nn.RMSNorm(dim, eps=eps)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """BatchNorm (Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167) of feature maps (B, C, H, W).
+
+    A single value per channel has no variance, and torch refuses it in training: one image whose map has shrunk to a pixel,
+    as the last of an epoch may be. It is normalised as in evaluation, and nothing is learned of its statistics.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and x[:, 0].numel() == 1:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        normalized: Tensor = super().forward(x)
+        return normalized

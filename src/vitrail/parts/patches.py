@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.parts.interpolation import resize_grid
-from vitrail.parts.normalization import NormKind, norm_layer
+from vitrail.parts.normalization import BatchNorm, NormKind, norm_layer
 
 Size = tuple[int, int]
 
@@ -121,7 +121,7 @@ class PooledStem(nn.Module):
 
 
 def _convolution(channels: int, width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+    return nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), BatchNorm(width), nn.ReLU())
 
 
 def _halvings(patch_size: Size) -> tuple[int, Size]:

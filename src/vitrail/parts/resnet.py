@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
+from vitrail.parts.normalization import BatchNorm
 
 Kind = Literal["hybrid", "bit", "resnet"]
 """Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
@@ -69,9 +70,9 @@ def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int
 
 
 def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
-    norm: nn.BatchNorm2d | nn.GroupNorm
+    norm: BatchNorm | nn.GroupNorm
     if kind == "resnet":
-        norm = nn.BatchNorm2d(width)
+        norm = BatchNorm(width)
     else:
         norm = nn.GroupNorm(math.gcd(32, width), width, eps=1e-6 if kind == "hybrid" else 1e-5)
     nn.init.constant_(norm.weight, scale)

@@ -36,6 +36,7 @@ class Compared:
         macs: multiply-adds of one image.
         split: what the best model was evaluated on; empty where it was not.
         scores: of that evaluation.
+        family: the kind of its model, such as hybrid; empty where that is not known.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Compared:
     macs: int
     split: str = ""
     scores: dict[str, float] = field(default_factory=dict)
+    family: str = ""
 
     @property
     def metric(self) -> Metric:
@@ -79,7 +81,8 @@ class Compared:
     def operations(self) -> float:
         """Of the whole training, forward and backward: six for every multiply-add of an image.
 
-        At most: images that grow, patches that are dropped and weights that stay take less.
+        At most: images that grow, patches that are dropped and weights that stay take less. Of the model alone: a teacher or a
+        decoder is not counted.
         """
         return 6 * self.macs * sum(row["seconds"] * row["images_per_second"] for row in self.rows)
 
@@ -89,6 +92,7 @@ class Compared:
         return {
             "run": self.name,
             "state": self.state,
+            "family": self.family,
             "split": self.split,
             "scores": self.scores,
             "interval": list(interval) if interval else None,

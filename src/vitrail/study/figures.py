@@ -24,6 +24,8 @@ matplotlib.use("Agg")
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#777777"
 COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", GREY)
 """The palette of Okabe and Ito, for lines that have no colour of their own."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""As many, for eyes that see no colours."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}

@@ -17,15 +17,20 @@ from matplotlib.ticker import NullLocator
 
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
-from vitrail.study import figures, page
+from vitrail.study import figures, labels, page
 from vitrail.study.comparison import Compared, curves, run_table, shown
+from vitrail.study.labels import Label
 from vitrail.study.page import Number
 from vitrail.study.tables import duration
 from vitrail.tasks.metrics import Metric
 
-SEED = "training.seed"
+SEED, MODEL = "training.seed", "model.name"
 OPERATIONS = "operations"
 """In place of a setting: what training computes (the paper, figure 5)."""
+COUNTED = (
+    "Operations count forward and backward, six for every multiply-add of a training image; images that grow, patches "
+    "that are dropped and weights that stay take less."
+)
 Runs = Sequence[tuple[dict[str, Any], Compared]]
 """Each with its values of the settings that vary."""
 
@@ -71,6 +76,10 @@ class Combination:
     def of(self, attribute: str) -> float:
         """The mean of a number of the runs that have a score; NaN where there is none."""
         return float(np.mean([getattr(run, attribute) for run in self.scored])) if self.scored else math.nan
+
+
+Point = tuple[float, Combination]
+"""Where it stands, and what."""
 
 
 def combinations(runs: Runs) -> list[Combination]:
@@ -127,18 +136,22 @@ def numeric(found: Sequence[Combination]) -> list[str]:
 def picture(found: Sequence[Combination], against: str | None = None) -> Figure:
     """Scores with their intervals against a setting of numbers, or against ``operations``; else side by side.
 
-    The other settings that vary tell lines from each other; against operations those that are no numbers do.
+    The other settings that vary tell lines from each other; against operations those that are no numbers do. Models then have
+    their names beside their points, and the colour of their family: ViT, hybrid and so on. A line goes through the models of a
+    family, or where numbers vary beside them, through these of each model.
     """
     against = against or next(iter(numeric(found)), None)
     with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
+        figure = Figure(figsize=(8, 4.8), layout="constrained")
         axes = figure.subplots()
+        axes.margins(x=0.08)
         if against is None:
             _side_by_side(axes, found)
         else:
-            _against(axes, found, against)
-            if len(axes.get_legend_handles_labels()[1]) > 1:
-                figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+            names = _against(axes, found, against)
+            if len(axes.get_legend_handles_labels()[1]) > (0 if names else 1):
+                figure.legend(loc="outside upper center", ncols=5 if names else 2, frameon=False, fontsize=9)
+            labels.place(figure, axes, names)
         axes.grid(alpha=0.25)
     return figure
 
@@ -165,30 +178,59 @@ def _label(found: Sequence[Combination]) -> str:
     return next((one.metric.label for one in found if one.scored), "score")
 
 
-def _against(axes: Axes, found: Sequence[Combination], against: str) -> None:
+def _against(axes: Axes, found: Sequence[Combination], against: str) -> list[Label]:
+    """Draw the lines; gives the names of models that are to stand beside their points."""
     numbers = numeric(found) if against == OPERATIONS else [against]
-    lines: dict[str, list[tuple[float, Combination]]] = defaultdict(list)
-    labels: dict[str, str] = {}
+    families = against == OPERATIONS and MODEL in found[0].values
+    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for one in found:
         if one.scored:
-            rest = {name: value for name, value in one.values.items() if name not in numbers}
+            rest = {name: value for name, value in one.values.items() if name not in numbers and not (families and name == MODEL)}
+            words = [f"{name.rpartition('.')[2]} {shown(value)}" for name, value in rest.items()]
             x = one.of(OPERATIONS) if against == OPERATIONS else float(one.values[against])
-            lines[repr(rest)].append((x, one))
-            labels[repr(rest)] = ", ".join(f"{name.rpartition('.')[2]} {shown(value)}" for name, value in rest.items())
-    for number, (key, line) in enumerate(lines.items()):
-        line.sort(key=lambda point: point[0])
-        color = figures.COLORS[number % len(figures.COLORS)]
-        label = figures.legend_name(labels[key]) if labels[key] else None
-        axes.plot([x for x, _ in line], [one.metric.factor * one.mean for _, one in line], color=color, label=label)
-        for x, one in line:
-            axes.errorbar([x], [one.metric.factor * one.mean], yerr=_away(one), fmt="o", capsize=3, color=color)
-    places = sorted({x for line in lines.values() for x, _ in line})
-    if places and places[0] > 0 and places[-1] >= 8 * places[0]:
-        axes.set_xscale("log")
-        if against != OPERATIONS:
-            axes.set_xticks(places, [f"{x:g}" for x in places])
-            axes.xaxis.set_minor_locator(NullLocator())
+            groups[", ".join([one.scored[0].family, *words] if families else words), repr(rest)].append((x, one))
+    names: list[Label] = []
+    for number, ((label, _), points) in enumerate(groups.items()):
+        color, marker = (row[number % len(row)] for row in (figures.COLORS, figures.MARKERS))
+        points.sort(key=lambda point: point[0])
+        for line in _by_model(points) if families else [points]:
+            _draw(axes, line, color=color, marker=marker, label=figures.legend_name(label) if label else None)
+            label = ""
+            alone = line[0][1].values.get(MODEL) == line[-1][1].values.get(MODEL)
+            last = [(x, one.metric.factor * one.mean, str(one.values[MODEL])) for x, one in line] if families else []
+            names += [Label(*point, color) for point in (last[-1:] if alone else last)]
+    _scale(axes, sorted({x for points in groups.values() for x, _ in points}), against)
     axes.set(xlabel="operations of training" if against == OPERATIONS else against, ylabel=_label(found))
+    return names
+
+
+def _by_model(points: Sequence[Point]) -> list[list[Point]]:
+    """The lines of a family: one through all its models, or where these have several points each, one for each."""
+    lines: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        lines[str(point[1].values[MODEL])].append(point)
+    return list(lines.values()) if any(len(line) > 1 for line in lines.values()) else [list(points)]
+
+
+def _draw(axes: Axes, line: Sequence[Point], **style: Any) -> None:
+    """A line through its points, with their bars."""
+    places, scores = [x for x, _ in line], [one.metric.factor * one.mean for _, one in line]
+    axes.plot(places, scores, markersize=6, **style)
+    for x, score, (_, one) in zip(places, scores, line, strict=True):
+        if (away := _away(one)) is not None:
+            axes.errorbar([x], [score], yerr=away, fmt="none", capsize=3, color=style["color"])
+
+
+def _scale(axes: Axes, places: Sequence[float], against: str) -> None:
+    """Computing goes by its logarithm, as in the paper; numbers that reach far go by theirs, each with its tick."""
+    if not places or places[0] <= 0:
+        return
+    if against == OPERATIONS:
+        axes.set_xscale("log")
+    elif places[-1] >= 8 * places[0]:
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{x:g}" for x in places])
+        axes.xaxis.set_minor_locator(NullLocator())
 
 
 def document(runs: Runs) -> list[dict[str, Any]]:
@@ -206,10 +248,11 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
     bars = (
         "the standard deviation over seeds" if "± sd" in head else "95 % intervals for the images that were tried (Wilson 1927)"
     )
+    computed = f" {COUNTED}" if against == OPERATIONS else ""
     sections = [
         page.section(
             "Result",
-            page.picture(folder / "sweep.png", "Scores", f"Scores of the best model of each run; bars are {bars}."),
+            page.picture(folder / "sweep.png", "Scores", f"Scores of the best model of each run; bars are {bars}.{computed}"),
             page.table(head, [[*row[:settings], *map(Number, row[settings:])] for row in rows]),
         ),
         page.section("Runs", run_table(every), page.picture(folder / "curves.png", "Curves", "Of the validation images.")),

@@ -75,6 +75,11 @@ def _with_token(settings: RunSettings) -> RunSettings:
     return settings.changed(model=model.changed(distillation_token=True)) if fits else settings
 
 
+def fields_of(model: str) -> set[str]:
+    """The settings that a model of this name can have; raises `ConfigError` where there is no such name."""
+    return set(model_settings(named(model)[0].name).model_fields)
+
+
 def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Settings] = RunSettings) -> None:
     """Refuse a setting that does not exist, by its dotted name below ``path``, with the nearest that does."""
     for name, value in values.items():

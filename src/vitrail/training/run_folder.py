@@ -17,6 +17,7 @@ from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
 from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
 from vitrail.models.cost import totals
+from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
@@ -188,7 +189,8 @@ class RunFolder:
         settings, standing = self.settings, self.standing
         parameters, macs = totals(settings.model.config)
         found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
-        return {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows, **found}
+        found |= {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows}
+        return {**found, "family": family_of(settings.model.config)}
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""

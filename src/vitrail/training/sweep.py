@@ -13,7 +13,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
-from vitrail.training.configuration import check_names, merge, nested
+from vitrail.training.configuration import check_names, fields_of, merge, nested
 from vitrail.training.preparing import resolve_run
 from vitrail.training.run_folder import RunFolder, is_run
 
@@ -22,6 +22,7 @@ MOST = 1000
 """Runs of a sweep at most."""
 LONGEST = 180
 """Characters in a folder's name."""
+MODEL = "model.name"
 Run = Callable[..., object]
 """`vitrail.train`, or `vitrail.resume`."""
 
@@ -56,9 +57,12 @@ class Sweep:
     ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every run: its values, its name, and its record."""
         for values in self.combinations:
-            resolve_run(self.recipe, self.config, merge(self.shared, nested(values)))  # every mistake before the first run
+            resolve_run(self.recipe, self.config, self._settings(values))  # every mistake before the first run
         config = self.config and self.config.read_text(encoding="utf-8")
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
+        for model in self._models:
+            if foreign := sorted(self._foreign(model)):
+                observer.note(f"{model} has no such setting and goes without: {', '.join(foreign)}")
         found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
         for values, name in zip(self.combinations, _names(self.combinations), strict=True):
             observer.note(f"run {len(found) + 1} of {len(self.combinations)}: {name}")
@@ -68,6 +72,24 @@ class Sweep:
                 again = "give the same command again: it goes on where it was"
                 raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error
         return found
+
+    def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What one run is told: what all are told, as far as its model can have it, and its own values."""
+        settings = self.shared
+        if foreign := self._foreign(str(values.get(MODEL))):
+            settings = {**settings, "model": {name: value for name, value in settings["model"].items() if name not in foreign}}
+        return merge(settings, nested(values))
+
+    @property
+    def _models(self) -> list[str]:
+        """The names of the models, where these vary, but the one that fixes nothing."""
+        return [str(name) for name in self.axes.get(MODEL, []) if name != "custom"]
+
+    def _foreign(self, model: str) -> set[str]:
+        """The model's settings given to all runs that a model of this name cannot have, but another of the sweep can."""
+        told = self.shared.get("model", {})
+        others: set[str] = set().union(*map(fields_of, self._models))
+        return told.keys() & others - fields_of(model) if model in self._models else set()
 
     def _run(
         self, out: Path, name: str, values: Mapping[str, Any], observer: Observer, train: Run, resume: Run
@@ -79,7 +101,7 @@ class Sweep:
             if name in diverged:
                 raise DivergedError(diverged[name])
             if not is_run(folder):
-                settings = merge(self.shared, nested(values))
+                settings = self._settings(values)
                 plain = {key: value for key, value in settings.items() if key != "data"}  # which is a word of train's own
                 plain |= {f"data.{key}": value for key, value in settings.get("data", {}).items()}
                 train(out=folder, recipe=self.recipe, config=self.config, observer=observer, **plain)

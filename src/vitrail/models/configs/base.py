@@ -43,6 +43,11 @@ class ModelConfig(Settings):
         return ", ".join(f"{name} {value}" for name, value in told.items() if name not in self.training_only)
 
     @property
+    def family(self) -> str:
+        """What figures that compare models call this kind of model; empty where that is its architecture's name."""
+        return ""
+
+    @property
     def merged(self) -> tuple[int, ...]:
         """How many patches each of the layers merges into others; nothing in a model that cannot."""
         return ()

@@ -21,6 +21,10 @@ class ResNetConfig(ModelConfig):
     """What sees the image: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
 
     @property
+    def family(self) -> str:
+        return "BiT" if self.block == "pre-activation" else ""
+
+    @property
     def summary(self) -> str:
         """The architecture in one line."""
         rows, columns = self.image_size

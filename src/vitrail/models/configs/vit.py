@@ -180,6 +180,11 @@ class ViTConfig(ModelConfig):
         ]
         return ", ".join(part for part in parts if part)
 
+    @property
+    def family(self) -> str:
+        """The paper's hybrids, whose patches are of a ResNet's feature map, are a family of their own."""
+        return "hybrid" if self.embedding == "resnet" else ""
+
     def at(self, height: int, width: int) -> Self:
         """The configuration for images of another size; raises `ConfigError` where a model cannot have it."""
         return self if (height, width) == self.image_size else self.changed(image_size=(height, width))
