@@ -150,6 +150,7 @@ def test_a_setting_that_no_model_of_the_sweep_has_is_refused(pictures, tmp_path)
     [
         ({}, "nothing to vary"),
         ({"model.depth": []}, "values of model.depth"),
+        ({"task": ["classification", "mae"]}, "scores of different tasks"),
         ({"model.depth": [1, 1]}, "values of model.depth"),
         ({"model.deepness": [1]}, "unknown setting"),
         ({"lr": [1e-3], "optimizer.lr": [1e-4]}, "give each setting once"),

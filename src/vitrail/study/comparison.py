@@ -81,8 +81,8 @@ class Compared:
     def operations(self) -> float:
         """Of the whole training, forward and backward: six for every multiply-add of an image.
 
-        At most: images that grow, patches that are dropped and weights that stay take less. Of the model alone: a teacher or a
-        decoder is not counted.
+        At most: images that grow, patches that are dropped or masked and weights that stay take less. Of the model alone: a
+        teacher or a decoder is not counted.
         """
         return 6 * self.macs * sum(row["seconds"] * row["images_per_second"] for row in self.rows)
 

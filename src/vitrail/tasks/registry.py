@@ -27,8 +27,6 @@ class TaskRow:
     """The recipe of a run that names none; None where model and data decide."""
     labelled: bool = True
     """Whether images need labels, and the model a head for their classes."""
-    one_pass: bool = True
-    """Whether a step of training passes each image through the whole model, once, so that its operations are known."""
     kind_of: Callable[[bool, bool], str] | None = None
     """Which class it is, by whether images have several labels and whether there is a teacher; None where there is one class."""
 
@@ -47,7 +45,6 @@ ROWS = (
         ReconstructionSettings,
         recipe="mae",
         labelled=False,
-        one_pass=False,
     ),
 )
 """The first is meant where nobody names one."""

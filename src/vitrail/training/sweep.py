@@ -43,6 +43,8 @@ class Sweep:
             raise ConfigError("a sweep is one process", where="torchrun", hint="start its runs one by one with vitrail train")
         self.shared = nested({**settings, **({} if data is None else {"data": str(data)})})
         self.axes = _axes(over)
+        if "task.name" in self.axes:
+            raise ConfigError("scores of different tasks cannot be compared", where="--over task", hint="sweep over one task")
         self.combinations = _combinations(self.axes)
         self.recipe, self.config = recipe, path_of(config) if config else None
 
