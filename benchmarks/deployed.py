@@ -132,7 +132,7 @@ def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
         folder, views_of_each = Path(name), 1
         data, own_splits = open_for(model, source)
         if own_splits and not data.has_splits:
-            raise SystemExit("the run has dealt these images itself: give them as folders train, val and test")
+            raise SystemExit("the run has split these images itself: give them as folders train, val and test")
         if not own_splits:
             source, views_of_each = str(write_views(data, folder / "views")), VIEWS
         ways = contenders(model, source, folder, given)

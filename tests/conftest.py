@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shades import SHADES, shades_data
 
 from peers import declare_operators
-from shades import SHADES, shades_data
 from vitrail import api
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData

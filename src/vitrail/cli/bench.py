@@ -30,7 +30,7 @@ def bench(
         A run folder, a model folder, an exported model, a file of weights or a hub id.
     data
         Images, as vitrail train takes them: training images calibrate int8, validation images judge what is recommended, and
-        accuracy is that of test images; without splits they are dealt.
+        accuracy is that of test images; data without splits is split.
     engines
         These alone: torch onnxruntime openvino.
     precisions

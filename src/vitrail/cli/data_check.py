@@ -22,7 +22,7 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     """Look at every image and label of a data set, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be dealt to splits, images of no class, and faults of a
+    in several splits or twice among images that are yet to be split, images of no class, and faults of a
     table. The exit code is 3 when there are any.
 
     Parameters

@@ -36,7 +36,7 @@ def export(
         int8 is the quickest, and needs images to calibrate with.
     calibrate
         Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images judge what is
-        chosen, and accuracy is that of test images; without splits they are dealt. Default: the data of the run.
+        chosen, and accuracy is that of test images; data without splits is split. Default: the data of the run.
     merge
         Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
     max_drop

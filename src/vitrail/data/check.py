@@ -10,10 +10,10 @@ from typing import Any
 
 from PIL import Image
 
-from vitrail.data.deal import dealt_split
 from vitrail.data.decode import decode_with_mode
 from vitrail.data.items import Contents, Fault, Item, count_classes
 from vitrail.data.sources import read_data
+from vitrail.data.splits import split_to_divide
 from vitrail.errors import DataError
 
 IMBALANCE = 10
@@ -28,7 +28,7 @@ class Check:
     """What a check found.
 
     Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
-    to be dealt to splits), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
+    to be split), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
     ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``; of notices:
     ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's), ``ignored``.
     """
@@ -104,11 +104,11 @@ def check_data(
             on_image(1)
     faults = [*contents.faults, *contents.doubts, *unreadable, *_missing_classes(contents)]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *_profiles(profiles)]
-    dealt = dealt_split(contents)
+    divided = split_to_divide(contents)
     for same in places_of.values():
         if len(same) > 1:
-            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == dealt
-            (faults if harmful else notices).append(_same_picture(same, contents.classes, dealt))
+            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
+            (faults if harmful else notices).append(_same_picture(same, contents.classes, divided))
     return Check(contents, sizes, modes, faults, notices)
 
 
@@ -145,14 +145,14 @@ def _splits_differ(places: Places) -> bool:
     return len({split for split, _ in places}) > 1
 
 
-def _same_picture(places: Places, classes: list[str], dealt: str | None) -> Fault:
+def _same_picture(places: Places, classes: list[str], divided: str | None) -> Fault:
     """The same picture in several places: a conflict if its labels differ, else a duplicate."""
     (split, first), *others = places
     what = "the same picture as " + ", ".join(_path(item) for _, item in others)
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
-    elif split == dealt and not _labels_differ(places):
-        what += "; keep one of them, or copies whose files differ may be dealt to different splits"
+    elif split == divided and not _labels_differ(places):
+        what += "; keep one of them, or copies whose files differ may come into different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))

@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a data set holds, as it is found, before anything is dealt to splits it does not have."""
+    """What a data set holds, as it is found, before it is split where it has no splits."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
@@ -104,7 +104,7 @@ class ImageData:
     classes: list[str]
     splits: dict[str, list[Item]]
     assignment: dict[str, str] | None = None
-    """How images were dealt to splits, where the data set has none of its own; a run keeps it."""
+    """Which split each image was assigned to, where the data set has no splits; a run keeps it."""
     has_splits: bool = True
     """Whether the data set itself says what is for testing; a flat folder does not."""
     multi_label: bool = False

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from vitrail.data.deal import Assignment, with_splits
 from vitrail.data.decode import SUFFIXES, Source
 from vitrail.data.folder import TABLE, folders_of, has_class_folders, images_below, is_image
 from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Item
 from vitrail.data.order import spread
 from vitrail.data.sources import open_data
+from vitrail.data.splits import Assignment, with_splits
 from vitrail.errors import DataError
 from vitrail.files import path_of
 

@@ -68,7 +68,7 @@ def samples_of(
 ) -> SampleSets:
     """Images to calibrate with, others to judge by, and others again to report accuracy on.
 
-    They are the training, validation and test images of the data, dealt as `vitrail.train` deals them where it has no splits.
+    They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
     Where a split is missing, another is shared out at random, always in the same way: validation or test images between judging
     and reporting, so that training images only calibrate; images without any split between all three.
 

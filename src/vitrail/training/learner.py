@@ -233,7 +233,7 @@ def _moving_average(decay: float) -> Any:
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
         weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
-        averages, current = parallel.local(averages), parallel.local(current)  # FSDP deals parameters out, but no buffers
+        averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but no buffers
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, current, weight)
         else:

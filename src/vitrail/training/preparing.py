@@ -5,10 +5,10 @@ from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
-from vitrail.data.deal import Assignment, share_of
 from vitrail.data.decode import check_head, decode
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, open_data
+from vitrail.data.splits import Assignment, share_of
 from vitrail.data.transform import Transform
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError

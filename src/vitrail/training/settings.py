@@ -61,7 +61,7 @@ class DataSettings(Settings):
     source: str
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Deals the images of a folder without splits into train, val and test."""
+    """Splits the images of a folder without splits into train, val and test."""
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the training images, of every class alike, that are learned from; a smaller share is a part of a larger one."""
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
