@@ -22,7 +22,7 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     """Look at every image and label of a data set, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be split, images of no class, and faults of a
+    in several splits or twice among images that are yet to be split, images of no class, and bad rows of a
     table. The exit code is 3 when there are any.
 
     Parameters
@@ -41,7 +41,7 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
         result_json(found.to_json())
     else:
         _tell(found)
-    if found.faults:
+    if found.issues:
         sys.exit(DataError.exit_code)
 
 
@@ -63,9 +63,9 @@ def _tell(found: "Check") -> None:
             result(f"note: {kind}  {notice.path}  {notice.what}")
         if count > MAX_NOTICES:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
-    for fault in found.faults:
-        result(f"{fault.kind}  {fault.path}  {fault.what}")
-    count = len(found.faults)
+    for issue in found.issues:
+        result(f"{issue.kind}  {issue.path}  {issue.what}")
+    count = len(found.issues)
     result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 

@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
@@ -44,7 +44,7 @@ def read_hub(name: str) -> Contents:
     Raises:
         ConfigError: the library is not installed.
         DataError: no such data set, no images or no labels in it, splits with different classes. What is wrong with a row
-            is a fault of the contents.
+            is an issue of the contents.
     """
     local = path_of(name)
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
@@ -53,7 +53,7 @@ def read_hub(name: str) -> Contents:
     features = next(iter(own.values())).features  # those of training, where it is there
     image, label = _image_column(features, source), _label_column(features, source)
     kind = classes, multi_label = _kind(features[label])
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     found: list[Named] = []
     for split, table in own.items():
         if not {image, label} <= table.features.keys():
@@ -72,12 +72,12 @@ def read_hub(name: str) -> Contents:
             row = f"{split}/{number:05d}"
             stored = Row(f"{source}/{row}", images, image, number)
             if of_image is None:
-                faults.append(Fault("no-label", stored.name, "the row has no label, or one that is no class"))
+                issues.append(Issue("no-label", stored.name, "the row has no label, or one that is no class"))
             else:
                 found.append(Named(SPLIT_OF_NAME.get(split.lower(), "all"), row, stored, of_image))
     if not found:
         raise DataError("no images with labels found", where=source, hint="take a data set that has both")
-    return with_indices(source, found, classes=classes, multi_label=multi_label, faults=faults)
+    return with_indices(source, found, classes=classes, multi_label=multi_label, issues=issues)
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def count_classes(items: Iterable[Item], classes: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Issue:
     """Something wrong with a data set: what kind of thing, where, and what exactly."""
 
     kind: str
@@ -58,11 +58,11 @@ class Contents:
     splits: dict[str, list[Item]]
     """Its own splits; all images are under "all" where it has none."""
     multi_label: bool = False
-    faults: list[Fault] = field(default_factory=list)
-    """What cannot be used: nothing is opened while there is one."""
-    doubts: list[Fault] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    """What prevents use: nothing is opened while there is one."""
+    warnings: list[Issue] = field(default_factory=list)
     """What a check reports and training passes over: an empty class, an image of no class."""
-    ignored: list[Fault] = field(default_factory=list)
+    ignored: list[Issue] = field(default_factory=list)
     """Files and folders that are no part of the data."""
 
     @property
@@ -83,7 +83,7 @@ class Named:
 
 
 def with_indices(
-    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, faults: list[Fault]
+    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, issues: list[Issue]
 ) -> Contents:
     """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
     if classes is None:
@@ -93,7 +93,7 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, faults)
+    return Contents(source, classes, splits, multi_label, issues)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from PIL.ContainerIO import ContainerIO
 
 from vitrail.data.archives import entries, explained
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, Contents, Issue, Named, with_indices
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -50,7 +50,7 @@ def read_shards(pattern: str) -> Contents:
 
     Raises:
         DataError: an archive missing, damaged or compressed; archives with a split beside others without. What is wrong
-            with a single sample is a fault of the contents.
+            with a single sample is an issue of the contents.
     """
     pattern = os.path.abspath(path_of(pattern))
     archives = [Path(name) for name in expand(pattern)]
@@ -59,7 +59,7 @@ def read_shards(pattern: str) -> Contents:
     if "all" in splits.values() and len(set(splits.values())) > 1:
         bare = next(archive for archive in archives if splits[archive] == "all").relative_to(root)
         raise DataError(f"{bare} names no split, others do", where=pattern, hint="put train, val or test into every name")
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     found: list[Named] = []
     for archive in archives:
         shard = archive.relative_to(root).with_suffix("")
@@ -67,10 +67,10 @@ def read_shards(pattern: str) -> Contents:
             try:
                 found.append(Named(splits[archive], f"{shard}/{key}", _image(files), (_label(files),)))
             except _SampleError as reason:
-                faults.append(Fault(reason.kind, f"{archive}/{key}", str(reason)))
-    if not found and not faults:
+                issues.append(Issue(reason.kind, f"{archive}/{key}", str(reason)))
+    if not found and not issues:
         raise DataError("no images found", where=pattern, hint="a sample is an image and its label: 0001.jpg and 0001.cls")
-    return with_indices(f"wds:{pattern}", found, faults=faults)
+    return with_indices(f"wds:{pattern}", found, issues=issues)
 
 
 def expand(pattern: str) -> list[str]:
@@ -111,7 +111,7 @@ def _split(archive: Path) -> str:
 
 
 class _SampleError(Exception):
-    """Why a sample cannot be used, with the kind of fault this is."""
+    """Why a sample cannot be used, with the kind of issue this is."""
 
     def __init__(self, kind: str, what: str):
         self.kind = kind

@@ -46,8 +46,8 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
         ConfigError: what reads this kind of data is not installed.
     """
     contents = read_data(source)
-    if contents.faults:
-        first, *others = contents.faults
+    if contents.issues:
+        first, *others = contents.issues
         raise DataError(
             first.what + (f" (and {len(others):,} more faults)" if others else ""),
             where=first.path,
