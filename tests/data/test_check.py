@@ -35,7 +35,7 @@ def clean(tmp_path_factory) -> Path:
     return root
 
 
-def places(issues) -> set[tuple[str, str]]:
+def pairs(issues) -> set[tuple[str, str]]:
     return {(issue.kind, issue.path) for issue in issues}
 
 
@@ -115,8 +115,8 @@ def test_all_37_planted_issues_are_found_with_their_paths(clean, tmp_path):
     planted = plant(root)
     shutil.copy(root / "train" / "cat" / "200.png", root / "train" / "cat" / "again.png")  # harms nothing
     found = check_data(root)
-    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in places(found.notices)
-    assert places(found.issues) - planted == set() and planted - places(found.issues) == set()
+    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in pairs(found.notices)
+    assert pairs(found.issues) - planted == set() and planted - pairs(found.issues) == set()
     assert len(found.issues) == 37
     for issue in found.issues:
         if issue.kind in ("duplicate", "conflict"):
@@ -141,7 +141,7 @@ def test_what_harms_nothing_is_a_notice(tmp_path):
     (root / "notes.txt").write_text("text")
     found = check_data(root)
     assert found.issues == []
-    assert places(found.notices) == {("ignored", str(root / "notes.txt")), ("imbalance", "all")}
+    assert pairs(found.notices) == {("ignored", str(root / "notes.txt")), ("imbalance", "all")}
     assert "--balance" in next(notice.what for notice in found.notices if notice.kind == "imbalance")
 
 
@@ -179,8 +179,8 @@ def test_copies_in_one_split_are_issues_where_that_split_will_be_dealt(tmp_path,
         shutil.copy(tmp_path / split / "cat" / "0.png", tmp_path / split / "cat" / "again.png")
     found = check_data(tmp_path)
     copies = {split: ("duplicate", f"{tmp_path}/{split}/cat/0.png") for split in splits}
-    assert places(found.issues) == {copies[split] for split in harmful}
-    assert places(found.notices) == {copies[split] for split in splits if split not in harmful}
+    assert pairs(found.issues) == {copies[split] for split in harmful}
+    assert pairs(found.notices) == {copies[split] for split in splits if split not in harmful}
     assert all("different splits" in issue.what for issue in found.issues)
     assert not any("different splits" in notice.what for notice in found.notices)
 
@@ -247,7 +247,7 @@ def test_all_issues_of_a_table_are_listed(tmp_path):
     ]  # fmt: skip
     file = tmp_path / "labels.csv"
     file.write_text("\n".join(lines))
-    assert places(check_data(file).issues) == {
+    assert pairs(check_data(file).issues) == {
         ("no-label", f"{file}:5"), ("repeated-row", f"{file}:6"), ("missing-file", f"{file}:7"), ("bad-split", f"{file}:8"),
         ("bad-row", f"{file}:9"), ("unreadable", f"{tmp_path}/pictures/8.png"), ("duplicate", f"{tmp_path}/pictures/0.png"),
     }  # fmt: skip
@@ -277,7 +277,7 @@ def test_images_in_archives_are_named_by_archive_and_file(tmp_path):
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     found = check_data(f"wds:{tmp_path}/train.tar")
-    assert places(found.issues) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
+    assert pairs(found.issues) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
 
 
 def test_the_digits_are_sound():

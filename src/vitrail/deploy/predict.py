@@ -21,8 +21,8 @@ from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 Picture = str | Path | bytes | Image.Image
-WORTH_PACKING = 8
-"""Images from which on it pays to lay a model's matrices out anew."""
+WORTH_PREPACKING = 8
+"""From this many images on, prepacking a model's weights saves time."""
 
 
 def open_predictor(
@@ -30,7 +30,7 @@ def open_predictor(
     precision: Precision | None = None,
     *,
     engine: str = "auto",
-    images: int = WORTH_PACKING,
+    images: int = WORTH_PREPACKING,
 ) -> Predictor:
     """What answers for a MODEL: Python, or for an exported one an engine.
 
@@ -50,12 +50,12 @@ def open_predictor(
         if precision is not None:
             hint = "leave it out, or export the model again"
             raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
-        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else open_graph(graph, engine)
+        return quickest(graph, measure=images >= WORTH_PREPACKING) if engine == "auto" else open_graph(graph, engine)
     if engine not in ("auto", "torch"):
         hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
         raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
+    return in_python(trained, precision or "fp32", pick_device(), prepacked=images >= WORTH_PREPACKING)
 
 
 def predict(

@@ -89,16 +89,16 @@ class Predictor(Labelled):
 
 
 def in_python(
-    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, packed: bool = True
+    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> Predictor:
-    """A trained model as it is. Laying its matrices out anew (``packed``) does not pay for a handful of images.
+    """A trained model as it is. Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
 
     Raises:
         ModelFileError: it gives vectors.
     """
     require_classes(trained)
     model = trained.model.to(device).eval()
-    network = for_inference(model, precision) if packed or precision != "fp32" else model
+    network = for_inference(model, precision) if prepacked or precision != "fp32" else model
 
     @torch.inference_mode()
     def logits(pixels: Tensor) -> Tensor:

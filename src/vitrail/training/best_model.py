@@ -8,7 +8,7 @@ from vitrail.runtime.observer import Row
 from vitrail.runtime.output import name_of
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Task
-from vitrail.training.adapters import merge, save_adapter
+from vitrail.training.adapters import merge_lora, save_adapter
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.configuration import differences
 from vitrail.training.settings import RunSettings
@@ -28,7 +28,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
     own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
     model.load_state_dict(own, assign=True)
     low_rank = settings.training.tune == "lora"
-    fill_folder(folder, task.trained(merge(model) if low_rank else model), card=card)
+    fill_folder(folder, task.trained(merge_lora(model) if low_rank else model), card=card)
     if low_rank:
         save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
     if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:

@@ -52,8 +52,8 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
             layer = {**layer, "task": task}
         training = layer.get("training", {})
         if isinstance(training, Mapping) and "epochs" in training:
-            merged = merge(merged, {"training": {"min_steps": 0}})
-        merged = merge(merged, layer)
+            merged = deep_merge(merged, {"training": {"min_steps": 0}})
+        merged = deep_merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     if "name" not in merged.get("model", {}):
@@ -109,12 +109,12 @@ def _leaves() -> dict[str, str]:
     return leaves
 
 
-def merge(below: Values, above: Values) -> Values:
-    """Nested dictionaries, the second over the first."""
+def deep_merge(below: Values, above: Values) -> Values:
+    """A nested dictionary with the values of ``above`` in place of those in ``below``, key by key at every depth."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merge(result[key], value) if both else value
+        result[key] = deep_merge(result[key], value) if both else value
     return result
 
 
@@ -154,7 +154,7 @@ def nested(named: Mapping[str, Any]) -> Values:
             seen.append(name)
         for key in reversed(name.split(".")):
             value = {key: value}
-        result = merge(result, value)
+        result = deep_merge(result, value)
     return result
 
 

@@ -19,7 +19,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
 from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.configuration import Values, check_names, merge, nested, read_yaml, resolve
+from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import BAD_IMAGES, RunFolder
 from vitrail.training.settings import RunSettings
@@ -37,7 +37,7 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
     file = nested(read_yaml(config)) if config else {}
     check_names(file, path=f"{config}: ")
     check_names(settings)
-    own = merge(file, settings)
+    own = deep_merge(file, settings)
     data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
     if not isinstance(reference, str | None):
         raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")

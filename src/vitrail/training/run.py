@@ -24,7 +24,7 @@ from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import Values, check_names, merge
+from vitrail.training.configuration import Values, check_names, deep_merge
 from vitrail.training.preparing import (
     check_images,
     complete,
@@ -119,7 +119,7 @@ def resume_run(
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
     check_names(settings)
-    resolved = RunSettings.read(merge(begun.model_dump(mode="json"), settings))
+    resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
     require_same_settings(begun, resolved)
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals() as signals:

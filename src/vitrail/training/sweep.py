@@ -13,7 +13,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
-from vitrail.training.configuration import check_names, merge, nested
+from vitrail.training.configuration import check_names, deep_merge, nested
 from vitrail.training.preparing import resolve_run
 from vitrail.training.run_folder import RunFolder, is_run
 
@@ -56,7 +56,7 @@ class Sweep:
     ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every run: its values, its name, and its record."""
         for values in self.combinations:
-            resolve_run(self.recipe, self.config, merge(self.shared, nested(values)))  # every mistake before the first run
+            resolve_run(self.recipe, self.config, deep_merge(self.shared, nested(values)))  # every mistake before the first run
         config = self.config and self.config.read_text(encoding="utf-8")
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
         found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
@@ -79,7 +79,7 @@ class Sweep:
             if name in diverged:
                 raise DivergedError(diverged[name])
             if not is_run(folder):
-                settings = merge(self.shared, nested(values))
+                settings = deep_merge(self.shared, nested(values))
                 plain = {key: value for key, value in settings.items() if key != "data"}  # which is a word of train's own
                 plain |= {f"data.{key}": value for key, value in settings.get("data", {}).items()}
                 train(out=folder, recipe=self.recipe, config=self.config, observer=observer, **plain)

@@ -173,11 +173,11 @@ class Service:
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
         assert self._look is not None
-        return [packed(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
+        return [encoded(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
 
 
-def packed(maps: Tensor) -> dict[str, Any]:
-    """Maps (layers, heads, rows, columns) in a byte for each patch, of which 255 is the largest of its map."""
+def encoded(maps: Tensor) -> dict[str, Any]:
+    """Maps (layers, heads, rows, columns) with one byte for each patch; 255 stands for the largest value of its map."""
     largest = maps.amax(dim=(2, 3))
     scaled = maps / largest[..., None, None].clamp(min=torch.finfo(torch.float32).tiny)
     content = (255 * scaled).round().to(torch.uint8).numpy().tobytes()
