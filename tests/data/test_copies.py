@@ -121,6 +121,6 @@ def test_training_tells_once_of_images_that_are_in_several_splits(tmp_path):
     run = vitrail.train(
         tmp_path / "data", tmp_path / "run", observer=Listening(), image_size=8, model="ViT-Ti/4", fast_dev_run=True
     )
-    (told,) = [note for note in notes if "several splits" in note]
-    assert "2 images" in told and "train/a/x.png (train) and test/a/y.png (test)" in told
+    (warning,) = [note for note in notes if "several splits" in note]
+    assert "2 images" in warning and "train/a/x.png (train) and test/a/y.png (test)" in warning
     assert (run.folder / "train.log").read_text().count("several splits") == 1

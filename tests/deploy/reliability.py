@@ -100,8 +100,8 @@ def terminated(rounds: int, *, flight: int = 100) -> str:
 
 async def _terminated(server: Process, flight: int, after: float) -> int:
     async def one(value: int) -> bool:
-        status, told = await ask(server.url, request(shade(value), close=False))
-        return status == 200 and told["predictions"][0]["predictions"][0]["label"] == str(value)
+        status, answer = await ask(server.url, request(shade(value), close=False))
+        return status == 200 and answer["predictions"][0]["predictions"][0]["label"] == str(value)
 
     asked = [asyncio.ensure_future(one(value)) for value in range(flight)]
     while server_holds(await _metrics(server)) < flight:
@@ -133,8 +133,8 @@ def crossed(clients: int, each: int) -> str:
         good = 0
         for step in range(each):
             value = (37 * number + step) % 256
-            status, told = await ask(server.url, request(shade(value)))
-            good += status == 200 and told["predictions"][0]["predictions"][0]["label"] == str(value)
+            status, answer = await ask(server.url, request(shade(value)))
+            good += status == 200 and answer["predictions"][0]["predictions"][0]["label"] == str(value)
         return good
 
     async def run(server: Process) -> int:

@@ -53,7 +53,7 @@ def test_the_worst_ranked_are_those_whose_last_class_has_most_before_it():
             [0.4, 0.3, 0.2, 0.1],  # class 1 is second
             [0.9, 0.1, 0.8, 0.7],  # class 1 is last
             [0.9, 0.8, 0.7, 0.6],  # nothing to find
-            [0.7, 0.6, 0.05, 0.2],  # class 2 is last, and less probable than that of image 2
+            [0.7, 0.6, 0.05, 0.2],  # class 2 is last, and less probable than image 2's
             [0.4, 0.3, 0.2, 0.4],  # no other stands before class 3
         ]
     )

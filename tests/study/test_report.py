@@ -196,7 +196,9 @@ def test_the_page_warns_of_images_that_the_model_is_no_stranger_to(report, split
     assert [words for words in ("chosen on these images", "trained on these images") if words in text] == ([said] if said else [])
 
 
-@pytest.mark.parametrize(("smoothing", "said"), [(0, "learned from;"), (0.1, "learned from, with label smoothing in the loss;")])
+@pytest.mark.parametrize(
+    ("smoothing", "said"), [(0, "during training;"), (0.1, "during training, with label smoothing in the loss;")]
+)
 def test_the_caption_of_the_curves_says_what_was_measured(smoothing, said):
     assert said in curves_caption({"training": {"label_smoothing": smoothing}})
 

@@ -125,15 +125,15 @@ def test_a_study_without_labels_looks_at_the_images_alone(run, pictures, tmp_pat
 
 
 def test_labels_that_are_not_the_models_leave_out_its_errors_and_say_so(digits, pictures, tmp_path):
-    told = []
+    notes = []
 
     class Listener(Observer):
         def note(self, text):
-            told.append(text)
+            notes.append(text)
 
     _, numbers = vitrail.study_model(digits.folder, pictures, tmp_path / "out", images=6, observer=Listener())
     assert "scores" not in numbers
-    assert "none of the model's labels" in told[0]
+    assert "none of the model's labels" in notes[0]
     assert numbers["probes"]["images"]["known"] > 10
 
 

@@ -40,12 +40,12 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     if json:
         result_json(found.to_json())
     else:
-        _tell(found)
+        _print(found)
     if found.issues:
         sys.exit(DataError.exit_code)
 
 
-def _tell(found: "Check") -> None:
+def _print(found: "Check") -> None:
     summary = found.to_json()
     sizes = summary["sizes"]
     result(f"source   {summary['source']}")
@@ -55,9 +55,9 @@ def _tell(found: "Check") -> None:
         result(f"sizes    {sizes['distinct']:,} different; width×height {ranges}")
         result("colours  " + ", ".join(f"{mode} {count:,}" for mode, count in summary["modes"].items()))
     result("")
-    _tell_classes(found)
-    told: Counter[str] = Counter(notice.kind for notice in found.notices)
-    for kind, count in told.items():
+    _print_classes(found)
+    kinds: Counter[str] = Counter(notice.kind for notice in found.notices)
+    for kind, count in kinds.items():
         notices = [notice for notice in found.notices if notice.kind == kind]
         for notice in notices[:MAX_NOTICES]:
             result(f"note: {kind}  {notice.path}  {notice.what}")
@@ -69,7 +69,7 @@ def _tell(found: "Check") -> None:
     result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 
-def _tell_classes(found: "Check") -> None:
+def _print_classes(found: "Check") -> None:
     """Images of every class in every split."""
     counts = found.counts
     classes = found.contents.classes

@@ -1,4 +1,4 @@
-"""A look at every image of a data set: what is wrong with it, and what it is like."""
+"""A check of every image of a data set: what is wrong with it, and a summary."""
 
 import hashlib
 from collections import Counter
@@ -75,8 +75,8 @@ def check_data(
 
     Args:
         source: as for `open_data`.
-        on_start: told the number of images.
-        on_image: told 1 after every image.
+        on_start: called with the number of images.
+        on_image: called with 1 after every image.
 
     Raises:
         DataError: nothing there, or a source that cannot be read at all.
@@ -161,7 +161,7 @@ def _same_picture(places: Places, classes: list[str], divided: str | None) -> Is
 
 
 def _missing_classes(contents: Contents) -> list[Issue]:
-    """Classes without an image in one of the splits there are."""
+    """Classes that have no image in some split."""
     return [
         Issue("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
         for split, items in contents.splits.items()

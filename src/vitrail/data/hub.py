@@ -17,7 +17,7 @@ LABEL_COLUMNS = ("label", "labels", "fine_label")
 
 @dataclass(frozen=True)
 class Row:
-    """The image of one row, read when it is asked for."""
+    """The image of one row, read when it is opened."""
 
     name: str
     images: Any
@@ -36,10 +36,10 @@ class Row:
 def read_hub(name: str) -> Contents:
     """Read ``NAME`` or ``NAME@REVISION`` of the hub, or a local path: what ``save_to_disk`` wrote, or a folder of files.
 
-    The network is asked only for what is no local path. Splits called train, validation or val, and test are taken, and
-    data with none of these has no splits; a split without images or without labels is left out. Images are those of the
-    column of images, labels those of the column of class labels (one for an image, or a list of them), or else numbers
-    or words in a column called label, labels or fine_label.
+    Only what is no local path is downloaded. Splits called train, validation or val, and test are taken, and
+    data with none of these has no splits; a split without images or without labels is left out. Images come from the column
+    of images; labels from the column of class labels (one for an image, or a list of them), or else from numbers or words
+    in a column called label, labels or fine_label.
 
     Raises:
         ConfigError: the library is not installed.
@@ -50,7 +50,7 @@ def read_hub(name: str) -> Contents:
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
     tables = _tables(local, name, source)
     own = {key: tables[key] for split in SPLITS for key in tables if SPLIT_OF_NAME.get(key.lower()) == split} or tables
-    features = next(iter(own.values())).features  # those of training, where it is there
+    features = next(iter(own.values())).features  # of the training split, if there is one
     image, label = _image_column(features, source), _label_column(features, source)
     kind = classes, multi_label = _kind(features[label])
     issues: list[Issue] = []
@@ -60,7 +60,7 @@ def read_hub(name: str) -> Contents:
             continue
         if _kind(table.features[label]) != kind:
             raise DataError(
-                f"the labels of the split {split!r} are not those of {next(iter(own))!r}",
+                f"the classes of the split {split!r} differ from the classes of {next(iter(own))!r}",
                 where=source,
                 hint="give all splits the same classes in the same order",
             )

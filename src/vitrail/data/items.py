@@ -19,7 +19,7 @@ Label = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Item:
-    """One image, and what is to be learned of it."""
+    """One image and its target."""
 
     name: str
     """Path below the data folder, or a name of the data set's own."""
@@ -67,7 +67,7 @@ class Contents:
 
     @property
     def has_splits(self) -> bool:
-        """Whether the data set itself says which image belongs to which split."""
+        """Whether the data set has splits of its own."""
         return "all" not in self.splits
 
 
@@ -106,7 +106,7 @@ class ImageData:
     assignment: dict[str, str] | None = None
     """Which split each image was assigned to, where the data set has no splits; a run keeps it."""
     has_splits: bool = True
-    """Whether the data set itself says what is for testing; a flat folder does not."""
+    """Whether the data set has a test or validation split of its own; a flat folder has not."""
     multi_label: bool = False
     """Whether an image may show several classes, or none."""
 

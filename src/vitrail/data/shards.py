@@ -37,16 +37,16 @@ class Member:
         return f"{self.archive}/{self.member}"
 
     def open(self) -> IO[bytes]:
-        """The content of the file, which is read as far as it is asked for."""
+        """The content of the file, read as far as the caller reads."""
         return ContainerIO(open(self.archive, "rb"), self.offset, self.size)
 
 
 def read_shards(pattern: str) -> Contents:
     """Read the archives that a pattern such as ``shards-{000..009}.tar`` names.
 
-    Their headers are read once, and every image when it is asked for, so that images can be taken in any order. An
-    archive with train, val or test as a word in its name belongs to that split, or else in that of a folder around it,
-    up to the folder that holds all of them.
+    Their headers are read once, and every image when it is needed, so images can be taken in any order. An
+    archive with train, val or test as a word in its name belongs to that split; otherwise the word is looked for in the
+    folders around it, up to the folder that holds all of them.
 
     Raises:
         DataError: an archive missing, damaged or compressed; archives with a split beside others without. What is wrong
@@ -105,7 +105,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _split(archive: Path) -> str:
-    """The split that an archive's name tells, or else the innermost folder whose name does."""
+    """The split in an archive's name, or else in the innermost folder whose name has one."""
     words = [word for part in (archive.stem, *archive.parts[-2::-1]) for word in re.findall("[a-z]+", part.lower())]
     return next((SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME), "all")
 

@@ -40,7 +40,7 @@ def read_table(file: Path) -> Contents:
 
 
 def _rows(file: Path) -> list[tuple[int, dict[str, str]]]:
-    """Every row by column with the number of its line; {} where a row has too few cells or too many."""
+    """Every row by column with the number of its line; {} for a row with too few or too many cells."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)

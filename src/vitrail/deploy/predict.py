@@ -37,8 +37,8 @@ def open_predictor(
     Args:
         model: a run folder, a model folder, an exported model, or a loaded one.
         precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
-        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
-        images: how many there are to be; nothing is prepared or measured for a few.
+        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is faster here, and reports it.
+        images: how many there will be; for a few, no weights are prepacked and no engines are compared.
 
     Raises:
         VitrailError: with the exit code of the command.
@@ -95,7 +95,7 @@ def predict_each(
 ) -> Iterator[list[Labels | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
-    While the model looks at a batch, the images of the next one are read.
+    While the model computes a batch, the images of the next one are read.
     """
 
     def read(picture: Picture) -> np.ndarray | DataError:

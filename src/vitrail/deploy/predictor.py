@@ -65,11 +65,11 @@ class Predictor(Labelled):
         return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
 
     def answer(self, batch: Batch) -> Answers:
-        """What it says of a batch, as `vitrail.tasks.evaluation.evaluate` asks."""
+        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
         return {"logits": require_finite(self.logits(batch["images"]))}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """How right its answers are; with ``keep`` with the logits of every image."""
+        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
         return label_metrics(multi_label=self.multi_label, keep=keep)
 
     def evaluate(
@@ -82,7 +82,7 @@ class Predictor(Labelled):
         on_batch: OnBatch | None = None,
         group: Processes = ALONE,
     ) -> LabelMetrics:
-        """How right it is on items of its own labels; `vitrail.evaluate` describes the arguments."""
+        """Its metrics on items with its own labels; `vitrail.evaluate` describes the arguments."""
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
         with kept_memory():
             return evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)

@@ -51,7 +51,7 @@ def deletion(
         labels: int64 (B,), the classes whose fate is followed.
         shares: of the patches that are gone, for every step.
         multi_label: whether each class has a probability of its own.
-        on_pass: told of the images of every step.
+        on_pass: called with the number of images of every step.
 
     Returns:
         whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).

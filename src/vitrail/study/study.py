@@ -85,7 +85,7 @@ READ_FROM = {
 
 @dataclass(frozen=True)
 class Look:
-    """Which attention is drawn: as in `attention_map`, but where nothing is given that of `reading_map`."""
+    """Which attention is drawn: `attention_map` with these choices, or `reading_map` if none is given."""
 
     layer: int | None = None
     head: int | None = None
@@ -102,10 +102,10 @@ class Look:
         layer = "the last layer" if self.layer is None else f"layer {self.layer}"
         heads = "" if self.head is None else f", head {self.head}"
         if self == LAST and model.config.pools_by_attention:
-            return "Attention is that of the pooling, which the answer is read from."
+            return "Shown is the attention of the pooling, which the answer is read from."
         if self.query is not None:
-            return f"Attention is that of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
-        return f"Attention is that of {layer}{heads}, from {READ_FROM[model.config.pool]}, which the answer is read from."
+            return f"Shown is the attention of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
+        return f"Shown is the attention of {layer}{heads}, from {READ_FROM[model.config.pool]}, which the answer is read from."
 
 
 LAST = Look()
@@ -128,7 +128,7 @@ def write_study(
         trained: the model.
         subjects: the images.
         predictions: what the model says of them; None of a model that gives vectors.
-        observer: told of every pass over so many images.
+        observer: gets every pass and its images.
         title: of the page.
         attention: the layer, head and query of the first map.
 
@@ -316,7 +316,7 @@ class _Study:
             "relative": "what the relative bias adds to a score, the mean over all heads",
             "relative-per-block": "what the relative bias adds to a score, the mean over all blocks and heads",
             "rotary": "the score of two equal tokens after both have been turned",
-        }.get(scheme, "the cosine similarity of its position to those of all patches")
+        }.get(scheme, "the cosine similarity of its position to all positions")
         caption = f"Every small map stands where its patch does in the image, and shows {meaning} ({scheme})."
         return page.section("Positions", self._picture(pictures.similarity(found.numpy()), "positions", "Positions", caption))
 

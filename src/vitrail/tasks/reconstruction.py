@@ -19,7 +19,7 @@ from vitrail.weights.folder import TrainedModel
 
 EPSILON = 1e-6
 """Added to the variance of a patch before its root is taken."""
-MASK = 4  # tells this randomness from that of the order and of samples
+MASK = 4  # separates this randomness from the order's and the samples'
 
 
 class Reconstruction(Task):

@@ -36,7 +36,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
 
 
 def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:
-    """The model card. Of paths it tells the last name alone: it may be read by anybody."""
+    """The model card. It shows only the last name of a path: it may be read by anybody."""
     metric = main_metric(row, "val_")
     images = data.splits["val"] or data.splits["train"]
     source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))

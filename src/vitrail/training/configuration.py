@@ -138,7 +138,7 @@ SHORT_NAMES = {
     "balance": "data.balance",
     "track": "training.track",
 }
-"""Settings that are asked for so often that they go without their section's name."""
+"""Settings that are used so often that they go without their section's name."""
 
 
 def nested(named: Mapping[str, Any]) -> Values:
@@ -190,7 +190,7 @@ def to_yaml(settings: RunSettings) -> str:
 
 
 def differences(settings: RunSettings) -> str:
-    """How a model was trained, as YAML: what of the settings is not their default."""
+    """How a model was trained, as YAML: the settings that differ from their defaults."""
     sections = {"about", "augmentation", "optimizer", "lora", "distillation", "schedule", "training"}
     values = settings.model_dump(mode="json", include=sections, exclude_defaults=True)
     return yaml.safe_dump({name: value for name, value in values.items() if value}, sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""What stands between what somebody asks for and the first step of a run: settings, images, model."""
+"""What a run needs before its first step: settings, images, model."""
 
 import os
 from collections.abc import Container
@@ -76,8 +76,8 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
         model=model,
         data=settings.data.changed(source=source.source),
         preparation=preparation_of(settings),
-        start=_standing(settings.start),
-        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
+        start=_absolute(settings.start),
+        distillation=settings.distillation.changed(teacher=_absolute(settings.distillation.teacher)),
     )
 
 
@@ -114,8 +114,8 @@ def require_classes(settings: RunSettings, source: ImageData) -> None:
         )
 
 
-def _standing(reference: str | None) -> str | None:
-    """A MODEL by a path that holds wherever one stands; what is no path, a hub id, stays as it is."""
+def _absolute(reference: str | None) -> str | None:
+    """A MODEL as an absolute path; a hub id is left as it is."""
     if reference is None or not os.path.exists(path_of(reference)):
         return reference
     return str(path_of(reference).resolve())
@@ -205,7 +205,7 @@ def with_batch_size(
         return Trainer(with_batch(size), build(settings.model.config), preparation, source, nowhere, teacher=teacher)
 
     with group.together():
-        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
+        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), on_message=observer.note)
     (smallest,) = group.all_reduce_max(-share)
     observer.note(f"batch size {-smallest * group.count}")
     return with_batch(-smallest * group.count)

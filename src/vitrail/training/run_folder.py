@@ -232,7 +232,7 @@ def open_for(model: object, data: str | Path | None) -> tuple[sources.ImageData,
 
 
 def unlabelled_run(model: object) -> RunFolder | None:
-    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task says how good they are."""
+    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
     run = _run_of(model)
     return None if run is None or task_row(run.settings.task.name).labelled else run
 

@@ -44,7 +44,7 @@ def mae(run: Reported) -> Part:
         cards=[(f"{scores['loss']:.4f}", what)],
         sections=[page.section("Reconstructions", picture)],
         data=page.table(("split", "images"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]),
-        caption="The training loss is that of other masks in every epoch, the validation loss always that of the same one.",
+        caption="The training loss is measured with other masks in every epoch, the validation loss always with the same one.",
     )
 
 
