@@ -77,7 +77,7 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
     other = np.array([[0, 1, 1], [1, 1, 1]]), np.array([[0.1, 0.25, 0.3], [0.8, 0.4, 0.4]])
     made = MultiLabel(predictions(TRUE, PROBABILITIES), other, "the validation images")
     assert made.thresholds.tolist() == [0.8, 0.25, 0.3]
-    assert made.said.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
+    assert made.predicted.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
     assert made.images.tolist() == [2, 2, 0]
     assert made.precision.tolist() == [1, 0.5, 0]
     assert made.recall.tolist() == [0.5, 0.5, 0]
@@ -90,7 +90,7 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
     ]
     shown = {what: number for number, what in made.cards()}
     assert shown["mean F1, thresholds from the validation images"] == "58.3 %"  # of the two classes that are shown
-    assert shown["mean average precision on 4 test images; the surest class is right on 25.0 %"] == "50.00 %"
+    assert shown["mean average precision on 4 test images; the surest class is correct on 25.0 %"] == "50.00 %"
 
 
 def test_thresholds_are_otherwise_the_best_for_the_images_shown():

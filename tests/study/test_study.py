@@ -173,7 +173,7 @@ def test_subjects_for_probes_are_of_different_splits(digits):
     found = labelled_subjects(digits.trained, open_data("digits"), "test", 20)
     assert len(found.items) == 20 and found.labelled
     assert len(found.known) == 1000
-    assert not {item.name for item in found.known} & {item.name for item in found.asked}
+    assert not {item.name for item in found.known} & {item.name for item in found.tested}
 
 
 def test_images_are_taken_at_random_so_that_classes_have_their_shares(digits):

@@ -129,7 +129,7 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
 
     # read again in every epoch, as images are that do not fit into memory
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitrail.data.loader.KEPT_BYTES", 0)
+        patch.setattr("vitrail.data.dataset.KEPT_BYTES", 0)
         with pytest.raises(DataError) as caught:
             vitrail.train(folder, tmp_path / "run", observer=Breaking(), **tiny)
     assert "3.png" in str(caught.value.where)

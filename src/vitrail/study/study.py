@@ -243,7 +243,7 @@ class _Study:
         predictions, item = self.predictions, self.subjects.items[number]
         if predictions is None:
             return figures.short(Path(item.name).name, 30)
-        guess = predictions.said(number, int(predictions.probabilities[number].argmax()))
+        guess = predictions.caption(number, int(predictions.probabilities[number].argmax()))
         if not self.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
             return guess
         return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
@@ -273,16 +273,16 @@ class _Study:
                     network, images, by, labels, shares=shares, multi_label=predictions.multi_label, on_pass=self.advance
                 )
                 parts.append(torch.stack([answer.double().cpu() for answer in found]))
-            right, probability = torch.cat(parts, dim=2)
-            return right, probability
+            correct, probability = torch.cat(parts, dim=2)
+            return correct, probability
 
         ends = left("nothing and all", chance, (first, last))
         curves, areas, probabilities = {}, {}, {}
         for order, (name, sign) in ORDERS.items():
             steps = left(order, sign * scores[name], between)
-            right, probability = (torch.cat([end[:1], step, end[1:]]) for end, step in zip(ends, steps, strict=True))
-            curves[order] = right.mean(dim=1).tolist()
-            areas[order] = [occlusion.area(one) for one in right.T.tolist()]
+            correct, probability = (torch.cat([end[:1], step, end[1:]]) for end, step in zip(ends, steps, strict=True))
+            curves[order] = correct.mean(dim=1).tolist()
+            areas[order] = [occlusion.area(one) for one in correct.T.tolist()]
             probabilities[order] = occlusion.area(probability.mean(dim=1).tolist())
         self.numbers["occlusion"] = {
             "follows": "labels" if by_label else "guesses",
@@ -291,7 +291,7 @@ class _Study:
             "area": {order: float(np.mean(found)) for order, found in areas.items()},
             "probability_area": probabilities,
         }
-        figure = pictures.occlusion(occlusion.SHARES, curves, "right answers, %" if by_label else "guesses that stay, %")
+        figure = pictures.occlusion(occlusion.SHARES, curves, "correct answers, %" if by_label else "guesses that stay, %")
         words = occlusion.verdict(areas["most relevant first"], areas["at random"])
         return page.section(
             "Does it matter where it looks", page.paragraph(words), self._picture(figure, "occlusion", "Occlusion", OCCLUSION)
@@ -330,36 +330,36 @@ class _Study:
         return page.section("Filters", self._picture(figure, "filters", "Filters of the patch embedding", caption))
 
     def _probes(self) -> Markup:
-        known, asked = self.subjects.known, self.subjects.asked
-        sides = [(self._read(part, f"reading {what}"), what) for part, what in ((known, "probes"), (asked, "tests of probes"))]
+        known, tested = self.subjects.known, self.subjects.tested
+        sides = [(self._read(part, f"reading {what}"), what) for part, what in ((known, "probes"), (tested, "tests of probes"))]
         train, test = (probes.features(self.model, self._batches(pixels, what)) for pixels, what in sides)
-        labels, expected = (np.array([item.target for item in part]) for part in (known, asked))
+        labels, expected = (np.array([item.target for item in part]) for part in (known, tested))
         per_layer = {
             "nearest neighbours": [
                 probes.nearest_neighbours(a, labels, b, expected) for a, b in zip(train[:-1], test[:-1], strict=True)
             ]
         }
-        few, left_out = [], ""
+        few_shot, left_out = [], ""
         for shots in SHOTS:
             try:
-                few.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
+                few_shot.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
             except DataError as error:
                 left_out = f" {shots} and more per class are left out: {error.what}."
                 break
-        rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few]
+        rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few_shot]
         linear = probes.linear_probe(train[-1], labels, test[-1], expected)
         nearest = probes.nearest_neighbours(train[-1], labels, test[-1], expected)
         rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
         self.numbers["probes"] = {
-            "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few},
+            "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few_shot},
             "linear": linear,
             "nearest_neighbours": nearest,
             "layers": per_layer,
-            "images": {"known": len(known), "asked": len(asked)},
+            "images": {"known": len(known), "asked": len(tested)},
         }
         words = (
             f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "
-            f"on {len(asked):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
+            f"on {len(tested):,} others. ± is the standard deviation over draws of the images.{left_out}" + PROBES
         )
         parts = [page.paragraph(words), page.table(("images that are known", "accuracy, %", "±"), rows)]
         if per_layer["nearest neighbours"]:
