@@ -209,8 +209,9 @@ def study_model(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
+    from vitrail.study.attention_sections import Look
     from vitrail.study.predictions import Predictions
-    from vitrail.study.study import Look, write_study  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()

@@ -89,7 +89,8 @@ class SingleLabel:
         caption = (
             f"A bar is the share of correct guesses at a probability, in {BINS} steps; the dot is their mean "
             "probability. On the dashed line a model is as sure as it is correct. Below, how many guesses each step has. The "
-            f"mean distance from the line is the expected calibration error: {100 * self.calibration.error:.1f} % (Guo et al. 2017)."
+            "mean distance from the line is the expected calibration error: "
+            f"{100 * self.calibration.error:.1f} % (Guo et al. 2017)."
         )
         return page.section(
             "Calibration", page.paragraph(self.calibration.verdict), page.picture(file, "Reliability diagram", caption)
