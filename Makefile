@@ -38,8 +38,8 @@ mutants: .venv/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 soak: .venv/.dev
-	@$(BIN)/python tests/training/reliability.py
-	@$(BIN)/python tests/deploy/reliability.py
+	@$(BIN)/python benchmarks/soak/soak_runs.py
+	@$(BIN)/python benchmarks/soak/soak_server.py
 
 bench: .venv/.bench
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)

@@ -2,10 +2,10 @@
 
     python benchmarks/deployed.py --model vit_tiny_patch16_224.safetensors --data photographs
 
-MODEL is a plain ViT that timm can hold. Images that have splits keep them. Others are shared out at random, always in the
-same way: half of them for the figures, a quarter to calibrate int8, a quarter to judge how much is merged; of each the script
-makes 20 views. Accuracy is that of all test images, none of which has chosen anything. The difference to timm is paired, image
-by image; the 20 views of one photograph count as one observation in its standard error.
+MODEL is a plain ViT that timm can hold. Images that have splits keep them. Others are divided at random, always in the
+same way: half of them for the figures, a quarter to calibrate int8, a quarter to choose how much is merged; the script makes
+20 views of each. Accuracy is measured on all test images, none of which has chosen anything. The difference to timm is
+paired, image by image; the 20 views of one photograph count as one observation in its standard error.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from vitrail.runtime.device import quickest_precision
 from vitrail.training.run_folder import open_for
 
 CROPS = (7 / 8, 3 / 4)
-"""Sides of the crops, as shares of those of a photograph."""
+"""Sides of the crops, as shares of the photograph's sides."""
 VIEWS = 20
 """Of a photograph: for each size of crop the four corners and the centre, and their mirror images."""
 MERGED_QUICKLY = 0.1
@@ -113,16 +113,16 @@ def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int)
     found, first = {}, None
     for name, way in ways.items():
         evaluation, _ = vitrail.api.evaluate(way, data, split="test", keep=True)
-        right = (evaluation.logits.argmax(dim=1) == evaluation.labels).double()
-        first = right if first is None else first
-        difference = 100 * (right - first).reshape(-1, views_of_each).mean(dim=1)
+        correct = (evaluation.logits.argmax(dim=1) == evaluation.labels).double()
+        first = correct if first is None else first
+        difference = 100 * (correct - first).reshape(-1, views_of_each).mean(dim=1)
         error = difference.std() / sqrt(len(difference))
-        found[name] = [f"{100 * right.mean():.2f} %", f"{difference.mean():+.2f} ± {error:.2f}"]
+        found[name] = [f"{100 * correct.mean():.2f} %", f"{difference.mean():+.2f} ± {error:.2f}"]
     return found
 
 
 def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
-    """The table of a model on some images, in Markdown, and what the accuracy is that of."""
+    """The table of a model on some images, in Markdown, and which images its accuracy was measured on."""
     given: dict[str, dict[str, Any]] = {
         "openvino int8": {"to": "openvino", "precision": "int8"},
         "openvino int8, merged": {"to": "openvino", "precision": "int8", "merge": None},
@@ -132,15 +132,15 @@ def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
         folder, views_of_each = Path(name), 1
         data, own_splits = open_for(model, source)
         if own_splits and not data.has_splits:
-            raise SystemExit("the run has dealt these images itself: give them as folders train, val and test")
+            raise SystemExit("the run has split these images itself: give them as folders train, val and test")
         if not own_splits:
             source, views_of_each = str(write_views(data, folder / "views")), VIEWS
         ways = contenders(model, source, folder, given)
-        told = accuracies(ways, source, views_of_each)
+        accuracy = accuracies(ways, source, views_of_each)
         items = vitrail.open_data(source).split("test")
         images = ways["timm fp32"].dataset([replace(item, label=0) for item in items[:BATCH]])
         speed = speeds(ways, torch.cat([images[0, i][0] for i in range(BATCH)]), rounds=rounds)
-    rows = [[name, *told[name], *speed[name]] for name in ways]
+    rows = [[name, *accuracy[name], *speed[name]] for name in ways]
     count = f"{len(items):,} test images" if views_of_each == 1 else f"{len(items):,} views of {len(items) // VIEWS} photographs"
     head = ["model", "top-1", "points beside timm, standard error", f"images/s, batches of {BATCH}", "× timm fp32"]
     return side_by_side.table(head, rows) + f"\n{count}, which chose neither ranges nor merging.\n"

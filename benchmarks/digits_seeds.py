@@ -22,7 +22,7 @@ SEEDS = range(10)
 
 
 def trained(seed: int, folder: Path) -> tuple[float, float]:
-    """Per cent of the test images that are answered right, and the seconds of training."""
+    """Per cent of the test images that are answered correctly, and the seconds of training."""
     run = vitrail.train(recipe="digits", out=folder / str(seed), seed=seed)
     assert run.split == "test"
     return 100 * run.scores["top1"], sum(row["seconds"] for row in RunFolder(run.folder).rows)
@@ -35,11 +35,11 @@ def main() -> None:
         for seed in SEEDS:
             found[seed] = trained(seed, Path(folder))
             print(f"seed {seed}: {found[seed][0]:.2f} %, {found[seed][1]:.0f} s", file=sys.stderr, flush=True)
-    right = [accuracy for accuracy, _ in found.values()]
+    accuracies = [accuracy for accuracy, _ in found.values()]
     rows = [[str(seed), f"{accuracy:.2f} %", f"{took:.0f} s"] for seed, (accuracy, took) in found.items()]
     print(side_by_side.table(["seed", "top-1 on the test images", "training"], rows))
-    spread = f"standard deviation {statistics.stdev(right):.2f}, {min(right):.2f} to {max(right):.2f} %"
-    print(f"Mean {statistics.mean(right):.2f} %, {spread}; {processor_name()}, {torch.get_num_threads()} threads.")
+    spread = f"standard deviation {statistics.stdev(accuracies):.2f}, {min(accuracies):.2f} to {max(accuracies):.2f} %"
+    print(f"Mean {statistics.mean(accuracies):.2f} %, {spread}; {processor_name()}, {torch.get_num_threads()} threads.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Images per second of the input pipeline alone, beside those of training, with the settings of a recipe.
+"""Images per second of the input pipeline alone and of training, with the settings of a recipe.
 
     python benchmarks/input_pipeline.py DATA [--recipe cifar10]
 

@@ -55,7 +55,7 @@ def main(*, quick: bool) -> str:
             )
         for name, took in times.items():
             rows.append([f"{precision}, {name}", f"{IMAGES / took:.1f}", f"{times['padded to the largest'] / took:.2f}"])
-    text = f"Logits, fp32, differ by at most {worst:.0e} from those of every image alone.\n"
+    text = f"Logits in fp32 differ by at most {worst:.0e} from the logits of each image alone.\n"
     return side_by_side.table(["", "images/s", "× padded"], rows) + "\n" + text
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import side_by_side
 import torch
 
-sys.path.append(str(Path(__file__).parent.parent / "tests/deploy"))
-from reliability import FACTOR, ms, photographs, save_model
+sys.path += [str(Path(__file__).with_name("soak")), str(Path(__file__).parents[1] / "tests/deploy")]
 from server_load import arriving, request, saturating
 from server_running import Process
+from soak_server import FACTOR, ms, photographs, save_model
 
 from vitrail.deploy.predict import open_predictor
 

@@ -26,7 +26,7 @@ class Shape:
 
     @property
     def operations(self) -> int:
-        """Of the matrix products of a forward pass over one image, two per multiply-add; those of the head are left out."""
+        """Operations of the matrix products of a forward pass over one image, two per multiply-add; without the head's."""
         d, n = self.dim, self.tokens
         return 2 * (self.depth * (12 * d * d * n + 2 * n**2 * d) + (n - 1) * 3 * self.patch_size**2 * d)
 

@@ -87,7 +87,7 @@ def main(*, quick: bool) -> str:
     for name, (shape, batch) in SHAPES.items():
         torch.manual_seed(0)
         works = contenders(shape, batch, quick=quick)
-        operations = 3 * shape.operations  # those of a forward pass, and twice as many for the gradients
+        operations = 3 * shape.operations  # a forward pass, and twice as many for the gradients
         parts.append(side_by_side.rates(name, works, batch, operations, rounds=rounds, at_least=at_least))
     return "\n".join(parts)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from shades import SHADES, shades_data
 
 from peers import declare_operators
-from shades import SHADES, shades_data
 from vitrail import api
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.models.vit import ViT
-from vitrail.training.configuration import merge, nested
+from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
@@ -79,7 +79,7 @@ def make_trainer(shades, tmp_path):
     """
 
     def make(name: str = "run", teacher: TrainedModel | None = None, **settings: Any) -> Trainer:
-        resolved = RunSettings.read(merge(SHADES, nested(settings)))
+        resolved = RunSettings.read(deep_merge(SHADES, nested(settings)))
         folder = RunFolder.create(tmp_path / name, resolved, None)
         return reopen(folder, resolved, teacher)
 

@@ -176,7 +176,7 @@ def _mutated(clean: Path, place: Path, mutant: Mutant) -> Path:
 
 
 def _started(place: Path, tests: Sequence[str], output: Path) -> int:
-    """A process that runs the tests of a copy: its number, which is also that of its group."""
+    """A process that runs the tests of a copy: its number, which is its group's number, too."""
     process = os.fork()
     if process:
         return process

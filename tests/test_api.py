@@ -100,7 +100,7 @@ def test_evaluate_takes_all_of_a_folder_that_the_model_was_not_trained_on(run, p
     assert (split, result.images) == ("all", 24)
 
 
-def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
+def test_evaluate_repeats_the_splits_of_the_run_even_if_images_were_added(pictures, tiny, tmp_path):
     import shutil
 
     data = shutil.copytree(pictures, tmp_path / "data")
@@ -108,9 +108,9 @@ def test_evaluate_repeats_the_deal_of_the_run_even_if_images_were_added(pictures
     for number in range(5):
         shutil.copy(data / "red" / "0.png", data / "red" / f"new-{number}.png")
     result, split = vitrail.evaluate(made.folder)
-    dealt = json.loads((made.folder / "splits.json").read_text())
+    assigned = json.loads((made.folder / "splits.json").read_text())
     assert split == "test"
-    assert result.images == sum(name == "test" for name in dealt.values())
+    assert result.images == sum(name == "test" for name in assigned.values())
     assert result.scores() == pytest.approx(made.scores)
 
 
@@ -317,7 +317,7 @@ def test_a_run_inside_its_own_data_is_no_class(pictures, tiny, tmp_path):
     assert vitrail.evaluate(inside.folder)[1] == "test"
 
 
-def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_dealt(pictures, run, tmp_path):
+def test_a_test_split_of_its_own_is_what_is_evaluated_though_validation_was_split_off(pictures, run, tmp_path):
     for split, numbers in {"train": range(6), "test": range(6, 8)}.items():
         for name in ("red", "green", "blue"):
             (tmp_path / split / name).mkdir(parents=True)

@@ -223,7 +223,7 @@ def test_yaml_and_arrays_are_read_safely(name):
 def test_modules_are_imported_by_name_only_from_our_own_table(name):
     for called, call in calls(MODULES[name]):
         if called.split(".")[-1] in ("import_module", "find_spec", "spec_from_file_location", "SourceFileLoader"):
-            assert name == "vitrail.lazy", f"{name}:{call.lineno} imports what it is told"
+            assert name == "vitrail.lazy", f"{name}:{call.lineno} imports a name that it is given"
             assert ast.unparse(call.args[0]) == "f'{package}.{homes[name]}'"
         if called == "lazily":
             package = name.removesuffix(".registry")

@@ -1,4 +1,4 @@
-"""What a benchmark measures on has chosen nothing, and its error is that of photographs, not of their views."""
+"""What a benchmark measures on has chosen nothing, and its error counts photographs, not their views."""
 
 import importlib
 import math

@@ -182,7 +182,7 @@ def test_a_run_with_a_transform_is_not_resumed_without_it(pictures, tmp_path):
 # the run's own data under another name, and other data under its name
 
 
-def deal_table(pictures, folder):
+def splitless_table(pictures, folder):
     """``labels.csv`` without splits over a copy of the pictures."""
     shutil.copytree(pictures, folder / "below")
     rows = [(f"below/{p.parent.name}/{p.name}", p.parent.name) for p in sorted((folder / "below").rglob("*.png"))]
@@ -191,7 +191,7 @@ def deal_table(pictures, folder):
 
 
 def test_the_runs_own_data_keeps_its_splits_however_it_is_named(pictures, tmp_path, monkeypatch):
-    deal_table(pictures, tmp_path)
+    splitless_table(pictures, tmp_path)
     monkeypatch.chdir(tmp_path)
     run = vitrail.train("labels.csv", "run", **{**TINY, "epochs": 1})
     own = vitrail.evaluate(run.folder)[0].scores()

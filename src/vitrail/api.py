@@ -68,10 +68,10 @@ def train(
     Args:
         data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; ``finetune`` where ``start`` names a model, that of the digits or of CIFAR-10
+        recipe: a name of `vitrail recipes`; ``finetune`` where ``start`` names a model, the recipes of the digits or of CIFAR-10
             for them, else ``scratch``.
         config: a YAML file over the recipe.
-        observer: told how the run goes.
+        observer: gets the progress of the run.
         transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
         settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
             (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
@@ -90,8 +90,8 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
 
     Args:
         folder: the run folder.
-        observer: told how the run goes.
-        transform: that of the run; settings are data and cannot hold it.
+        observer: gets the progress of the run.
+        transform: the same as in the run; settings are data and cannot hold it.
         settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``.
 
     Raises:
@@ -138,8 +138,8 @@ def evaluate(
         workers: processes that prepare images.
         precision, engine: as in `open_predictor`.
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start: told the number of images.
-        on_batch: told the size of every finished batch.
+        on_start: called with the number of images.
+        on_batch: called with the size of every finished batch.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     run = unlabelled_run(model)
@@ -211,15 +211,16 @@ def study_model(
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
         split: which images to look at; as in `evaluate`.
         images: so many of them, at random.
-        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default that of the last
+        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last
             layer, all heads, from what the answer is read from.
-        observer: told how it goes.
+        observer: gets the progress.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
+    from vitrail.study.attention_sections import Look
     from vitrail.study.predictions import Predictions
-    from vitrail.study.study import Look, write_study  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
 
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
@@ -280,12 +281,12 @@ def sweep(
     Args:
         data: as in `train`.
         out: a folder; every run has one of its own in it.
-        over: values by the short or dotted name of a setting; those of the seed are averaged over. Models may be of several
-            architectures: each takes the settings of a model, given to all, that it has.
+        over: values by the short or dotted name of a setting; runs that differ only in the seed are averaged. Models may be of
+            several architectures: each takes the settings of a model, given to all, that it has.
         recipe, config, settings: of all runs, as in `train`.
         against: the setting, or ``operations`` of training, that the picture has scores against; by default the first of ``over``
             that has numbers.
-        observer: told how each run goes.
+        observer: gets the progress of each run.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
@@ -293,9 +294,9 @@ def sweep(
     from vitrail.study.comparison import Compared
     from vitrail.study.sweeps import score_axis, write_sweep
 
-    asked, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
-    against = score_axis(against, asked.axes, dotted_name)
-    runs = asked.run(folder, observer or Observer(), train=train, resume=resume)
+    sweep, folder = Sweep(data, over, recipe=recipe, config=config, settings=settings), path_of(out)
+    against = score_axis(against, sweep.axes, dotted_name)
+    runs = sweep.run(folder, observer or Observer(), train=train, resume=resume)
     found = [(values, Compared(name, **record)) for values, name, record in runs]
-    write_sweep(folder, found, title=asked.title, against=against)
+    write_sweep(folder, found, title=sweep.title, against=against)
     return found

@@ -154,5 +154,5 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
 
 def _says_full(error: Exception) -> bool:
     """Whether an error, the system's or one that a library made of it, comes of a full disk."""
-    told = re.search(r"os error (\d+)", str(error))
-    return (error.errno if isinstance(error, OSError) else int(told[1]) if told else None) in FULL
+    found = re.search(r"os error (\d+)", str(error))
+    return (error.errno if isinstance(error, OSError) else int(found[1]) if found else None) in FULL

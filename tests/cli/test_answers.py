@@ -214,10 +214,10 @@ def test_recipes_lists_every_recipe_with_what_to_expect(vitrail):
     answer = vitrail("recipes")
     assert (answer.code, answer.err) == (0, "")
     heads = [line for line in answer.out.splitlines() if not line.startswith(" ")]
-    told = dict(line.split(None, 1) for line in heads)
-    assert list(told) == recipe_names()
-    assert all(len(about) > 20 for about in told.values())
-    assert answer.out.count("result: ") == len(told)
+    listed = dict(line.split(None, 1) for line in heads)
+    assert list(listed) == recipe_names()
+    assert all(len(about) > 20 for about in listed.values())
+    assert answer.out.count("result: ") == len(listed)
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -9,8 +9,8 @@ def test_compare_prints_runs_and_the_settings_that_differ(vitrail, run, tmp_path
     answer = vitrail("compare", run.folder, run.folder)
     assert answer.code == 0
     assert "score " in answer.out and "setting" not in answer.out
-    told = json.loads(vitrail("compare", run.folder, "--json").out)
-    assert told["runs"][0]["scores"]["top1"] == pytest.approx(run.scores["top1"])
+    document = json.loads(vitrail("compare", run.folder, "--json").out)
+    assert document["runs"][0]["scores"]["top1"] == pytest.approx(run.scores["top1"])
 
 
 def test_compare_writes_a_page(vitrail, run, tmp_path):

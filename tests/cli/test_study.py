@@ -16,9 +16,9 @@ def test_study_prints_where_the_report_is(vitrail, run, pictures, tmp_path):
 
 def test_study_gives_its_numbers_as_one_document(vitrail, run, pictures, tmp_path):
     answer = vitrail("study", run.folder, "--data", pictures, "--out", tmp_path / "out", "--images", 6, "--json")
-    told = json.loads(answer.out)
-    assert told.pop("folder") == str(tmp_path / "out")
-    assert told == json.loads((tmp_path / "out" / "study.json").read_text())
+    document = json.loads(answer.out)
+    assert document.pop("folder") == str(tmp_path / "out")
+    assert document == json.loads((tmp_path / "out" / "study.json").read_text())
 
 
 def test_study_draws_the_attention_that_is_asked_for(vitrail, run, pictures, tmp_path):

@@ -223,7 +223,7 @@ def test_training_goes_on_from_an_earlier_run(vitrail, run, pictures, tmp_path, 
 
 def test_the_demo_trains_on_the_digits_and_tells_what_to_do_next(vitrail, tmp_path, monkeypatch):
     quick = {"training": {"fast_dev_run": True}, "model": {"depth": 1, "dim": 16}}
-    monkeypatch.setattr("vitrail.training.preparing.read_recipe", lambda name: _merged(preparing.merge, name, quick))
+    monkeypatch.setattr("vitrail.training.preparing.read_recipe", lambda name: _merged(preparing.deep_merge, name, quick))
     answer = vitrail("demo", "--out", tmp_path / "demo", "--seed", "3")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("test accuracy ")

@@ -1,4 +1,4 @@
-"""Headers of archives are read to the end, and no further than one allows; damage is told in a line.
+"""Headers of archives are read to the end, and no further than one allows; damage is reported in a line.
 
 How damaged and hostile archives are refused is tested where they are read: with shards and CIFAR-10.
 """
@@ -40,9 +40,9 @@ def test_headers_may_have_so_many_bytes_and_no_more():
 
 def test_damage_is_told_in_one_line(tmp_path):
     for error, words in ((OSError("first\nsecond"), "first"), (MemoryError(), "MemoryError")):
-        with pytest.raises(DataError) as told, explained(tmp_path, hint="mend it"):
+        with pytest.raises(DataError) as caught, explained(tmp_path, hint="mend it"):
             raise error
-        assert told.value.what == f"cannot read the archive: {words}"
-        assert (told.value.where, told.value.hint) == (tmp_path, "mend it")
+        assert caught.value.what == f"cannot read the archive: {words}"
+        assert (caught.value.where, caught.value.hint) == (tmp_path, "mend it")
     with pytest.raises(DataError, match="as it was"), explained(tmp_path, hint="mend it"):
         raise DataError("as it was")

@@ -1,4 +1,4 @@
-"""The check finds every planted fault with its path, and nothing else."""
+"""The check finds every planted issue with its path, and nothing else."""
 
 import io
 import json
@@ -35,8 +35,8 @@ def clean(tmp_path_factory) -> Path:
     return root
 
 
-def told(faults) -> set[tuple[str, str]]:
-    return {(fault.kind, fault.path) for fault in faults}
+def pairs(issues) -> set[tuple[str, str]]:
+    return {(issue.kind, issue.path) for issue in issues}
 
 
 def giant() -> bytes:
@@ -52,8 +52,8 @@ def encoded(image: Image.Image, format: str, **options) -> bytes:
 
 
 def plant(root: Path) -> set[tuple[str, str]]:
-    """37 faults in a clean folder: the kind of each, and the path it has."""
-    faults: list[tuple[str, Path | str]] = []
+    """37 issues in a clean folder: the kind of each, and the path it has."""
+    issues: list[tuple[str, Path | str]] = []
     noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8))
     whole, jpeg = encoded(noise, "PNG"), encoded(noise, "JPEG")
     damaged = {
@@ -70,18 +70,18 @@ def plant(root: Path) -> set[tuple[str, str]]:
     for number, (name, content) in enumerate(damaged.items()):
         file = root / ("train", "val", "test")[number % 3] / ("cat", "dog")[number % 2] / name
         file.write_bytes(content)
-        faults.append(("unreadable", file))
+        issues.append(("unreadable", file))
     (root / "train" / "cat" / "link.png").symlink_to("nowhere.png")
-    faults.append(("unreadable", root / "train" / "cat" / "link.png"))
+    issues.append(("unreadable", root / "train" / "cat" / "link.png"))
     for folder in ("train/fox", "val/fox", "test/gnu"):
         (root / folder).mkdir()
-        faults.append(("empty-class", root / folder))
+        issues.append(("empty-class", root / folder))
     for split, name in (("val", "ant"), ("test", "bee")):
         shutil.rmtree(root / split / name)
-        faults.append(("missing-class", f"{split}/{name}"))
+        issues.append(("missing-class", f"{split}/{name}"))
     for file in (root / "val" / "eel").iterdir():
         file.unlink()
-    faults.append(("missing-class", "val/eel"))
+    issues.append(("missing-class", "val/eel"))
     for number in range(10):  # the same picture in two splits: a copy, or saved anew
         first, name = root / "train" / CLASSES[number % 3 + 1] / f"{number}.png", CLASSES[number % 3 + 1]
         other = root / ("val" if name == "bee" else "test") / name
@@ -89,41 +89,41 @@ def plant(root: Path) -> set[tuple[str, str]]:
             shutil.copy(first, other / f"copy {number}.png")
         else:
             Image.open(first).save(other / f"copy {number}.{('bmp', 'webp')[number // 2 % 2]}", lossless=True)
-        faults.append(("duplicate", first))
+        issues.append(("duplicate", first))
     for number in range(20, 26):  # the same picture of two classes
         first = root / "train" / "ant" / f"{number}.png"
         shutil.copy(first, root / ("train" if number % 2 else "test") / "dog" / f"other {number}.png")
-        faults.append(("conflict", first))
+        issues.append(("conflict", first))
     for folder in ("", "train", "train", "val", "test"):
-        file = root / folder / f"stray {len(faults)}.png"
+        file = root / folder / f"stray {len(issues)}.png"
         file.write_bytes(encoded(noise, "PNG"))
-        faults.append(("no-class", file))
-    assert len(faults) == 37
-    return {(kind, str(path)) for kind, path in faults}
+        issues.append(("no-class", file))
+    assert len(issues) == 37
+    return {(kind, str(path)) for kind, path in issues}
 
 
-def test_a_clean_set_of_2000_has_no_fault(clean):
+def test_a_clean_set_of_2000_has_no_issue(clean):
     seen = []
     found = check_data(clean, on_start=seen.append, on_image=seen.append)
-    assert found.faults == found.notices == []
+    assert found.issues == found.notices == []
     assert seen == [2000, *[1] * 2000]
     assert found.counts == {split: dict.fromkeys(CLASSES, count) for split, count in COUNTS.items()}
 
 
-def test_all_37_planted_faults_are_found_with_their_paths(clean, tmp_path):
+def test_all_37_planted_issues_are_found_with_their_paths(clean, tmp_path):
     root = shutil.copytree(clean, tmp_path / "planted")
     planted = plant(root)
     shutil.copy(root / "train" / "cat" / "200.png", root / "train" / "cat" / "again.png")  # harms nothing
     found = check_data(root)
-    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in told(found.notices)
-    assert told(found.faults) - planted == set() and planted - told(found.faults) == set()
-    assert len(found.faults) == 37
-    for fault in found.faults:
-        if fault.kind in ("duplicate", "conflict"):
-            number = int(Path(fault.path).stem)
-            (other,) = root.glob(f"*/*/{'copy' if fault.kind == 'duplicate' else 'other'} {number}.*")
-            assert str(other) in fault.what
-    assert all(fault.what for fault in found.faults)
+    assert ("duplicate", str(root / "train" / "cat" / "200.png")) in pairs(found.notices)
+    assert pairs(found.issues) - planted == set() and planted - pairs(found.issues) == set()
+    assert len(found.issues) == 37
+    for issue in found.issues:
+        if issue.kind in ("duplicate", "conflict"):
+            number = int(Path(issue.path).stem)
+            (other,) = root.glob(f"*/*/{'copy' if issue.kind == 'duplicate' else 'other'} {number}.*")
+            assert str(other) in issue.what
+    assert all(issue.what for issue in found.issues)
 
 
 def flat(root: Path, *, shade: int = 0, **counts: int) -> Path:
@@ -140,8 +140,8 @@ def test_what_harms_nothing_is_a_notice(tmp_path):
     root = flat(tmp_path, cat=40, dog=3)
     (root / "notes.txt").write_text("text")
     found = check_data(root)
-    assert found.faults == []
-    assert told(found.notices) == {("ignored", str(root / "notes.txt")), ("imbalance", "all")}
+    assert found.issues == []
+    assert pairs(found.notices) == {("ignored", str(root / "notes.txt")), ("imbalance", "all")}
     assert "--balance" in next(notice.what for notice in found.notices if notice.kind == "imbalance")
 
 
@@ -173,25 +173,25 @@ def test_a_single_class_is_noted_by_name(tmp_path):
     ("splits", "harmful"),
     [(["train", "val", "test"], []), (["train", "val"], []), (["train", "test"], ["train"]), (["train"], ["train"])],
 )
-def test_copies_in_one_split_are_faults_where_that_split_will_be_dealt(tmp_path, splits, harmful):
+def test_copies_in_one_split_are_issues_where_that_split_will_be_dealt(tmp_path, splits, harmful):
     for number, split in enumerate(splits):
         flat(tmp_path / split, cat=2, dog=2, shade=10 * number)
         shutil.copy(tmp_path / split / "cat" / "0.png", tmp_path / split / "cat" / "again.png")
     found = check_data(tmp_path)
     copies = {split: ("duplicate", f"{tmp_path}/{split}/cat/0.png") for split in splits}
-    assert told(found.faults) == {copies[split] for split in harmful}
-    assert told(found.notices) == {copies[split] for split in splits if split not in harmful}
-    assert all("different splits" in fault.what for fault in found.faults)
+    assert pairs(found.issues) == {copies[split] for split in harmful}
+    assert pairs(found.notices) == {copies[split] for split in splits if split not in harmful}
+    assert all("different splits" in issue.what for issue in found.issues)
     assert not any("different splits" in notice.what for notice in found.notices)
 
 
-def test_copies_in_data_without_splits_are_faults_as_they_can_leak(tmp_path):
+def test_copies_in_data_without_splits_are_issues_as_they_can_leak(tmp_path):
     root = flat(tmp_path, **{str(name): 5 for name in range(8)})
     for name in range(8):
         shutil.copy(root / str(name) / "0.png", root / str(name) / "again.png")
         Image.open(root / str(name) / "0.png").save(root / str(name) / "anew.bmp")
-    faults = check_data(root).faults
-    assert [fault.kind for fault in faults] == ["duplicate"] * 8 and "different splits" in faults[0].what
+    issues = check_data(root).issues
+    assert [issue.kind for issue in issues] == ["duplicate"] * 8 and "different splits" in issues[0].what
     split = open_data(root).assignment
     assert all(split[f"{name}/0.png"] == split[f"{name}/again.png"] for name in range(8))
     assert any(split[f"{name}/0.png"] != split[f"{name}/anew.bmp"] for name in range(8))  # which only decoding tells
@@ -210,17 +210,17 @@ def test_a_copy_is_told_by_its_upright_pixels(tmp_path):
     grey.convert("RGB").rotate(180).save(root / "test" / "cat" / "b.webp", lossless=True, exif=exif)
     Image.fromarray(np.asarray(grey).reshape(6, 4)).save(root / "test" / "dog" / "c.png")  # the same bytes, another shape
     grey.rotate(180).save(root / "train" / "dog" / "d.png")
-    (fault,) = check_data(root).faults
-    assert (fault.kind, fault.path) == ("duplicate", str(root / "train" / "cat" / "a.png")) and "b.webp" in fault.what
+    (issue,) = check_data(root).issues
+    assert (issue.kind, issue.path) == ("duplicate", str(root / "train" / "cat" / "a.png")) and "b.webp" in issue.what
 
 
-def test_a_group_of_copies_is_one_fault_with_all_its_paths(tmp_path):
+def test_a_group_of_copies_is_one_issue_with_all_its_paths(tmp_path):
     root = flat(tmp_path / "train", cat=2, dog=2).parent
     flat(tmp_path / "val", cat=3, dog=0)
     for name in ("1.png", "2.png"):
         shutil.copy(root / "val" / "cat" / "0.png", root / "val" / "cat" / name)
     shutil.copy(root / "train" / "dog" / "0.png", root / "val" / "dog" / "9.png")
-    four, two = check_data(root).faults
+    four, two = check_data(root).issues
     assert four.path == str(root / "train" / "cat" / "0.png") and two.path == str(root / "train" / "dog" / "0.png")
     assert all(str(root / "val" / "cat" / f"{number}.png") in four.what for number in range(3))
 
@@ -236,7 +236,7 @@ def test_sizes_and_modes_are_those_of_the_files(tmp_path):
     assert size_range(Counter()) == {"distinct": 0}
 
 
-def test_all_faults_of_a_table_are_listed(tmp_path):
+def test_all_issues_of_a_table_are_listed(tmp_path):
     flat(tmp_path, pictures=9)
     (tmp_path / "pictures" / "8.png").write_text("no picture")
     Image.open(tmp_path / "pictures" / "0.png").save(tmp_path / "copy.bmp")
@@ -247,16 +247,16 @@ def test_all_faults_of_a_table_are_listed(tmp_path):
     ]  # fmt: skip
     file = tmp_path / "labels.csv"
     file.write_text("\n".join(lines))
-    assert told(check_data(file).faults) == {
+    assert pairs(check_data(file).issues) == {
         ("no-label", f"{file}:5"), ("repeated-row", f"{file}:6"), ("missing-file", f"{file}:7"), ("bad-split", f"{file}:8"),
         ("bad-row", f"{file}:9"), ("unreadable", f"{tmp_path}/pictures/8.png"), ("duplicate", f"{tmp_path}/pictures/0.png"),
     }  # fmt: skip
 
 
-def test_a_table_with_nothing_but_faults_is_reported(tmp_path):
+def test_a_table_with_nothing_but_issues_is_reported(tmp_path):
     (tmp_path / "labels.csv").write_text("image,label\ngone.png,cat\n")
     found = check_data(tmp_path / "labels.csv")
-    assert [fault.kind for fault in found.faults] == ["missing-file"] and found.to_json()["images"] == 0
+    assert [issue.kind for issue in found.issues] == ["missing-file"] and found.to_json()["images"] == 0
 
 
 def test_several_labels_are_counted_each_and_must_agree(tmp_path):
@@ -266,8 +266,8 @@ def test_several_labels_are_counted_each_and_must_agree(tmp_path):
     (tmp_path / "labels.csv").write_text("\n".join(["image,label", *rows]))
     found = check_data(tmp_path / "labels.csv")
     assert found.counts == {"all": {"cat": 2, "dog": 3}}
-    (fault,) = found.faults
-    assert fault.kind == "conflict" and "cat and dog, dog" in fault.what
+    (issue,) = found.issues
+    assert issue.kind == "conflict" and "cat and dog, dog" in issue.what
 
 
 def test_images_in_archives_are_named_by_archive_and_file(tmp_path):
@@ -277,12 +277,12 @@ def test_images_in_archives_are_named_by_archive_and_file(tmp_path):
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     found = check_data(f"wds:{tmp_path}/train.tar")
-    assert told(found.faults) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
+    assert pairs(found.issues) == {("unreadable", f"{tmp_path}/train.tar/a.png"), ("no-label", f"{tmp_path}/train.tar/b")}
 
 
 def test_the_digits_are_sound():
     found = check_data("digits")
-    assert found.faults == found.notices == [] and sum(found.counts["all"].values()) == len(open_data("digits").split("all"))
+    assert found.issues == found.notices == [] and sum(found.counts["all"].values()) == len(open_data("digits").split("all"))
 
 
 def test_the_document_is_json_and_complete(tmp_path):
@@ -293,8 +293,8 @@ def test_the_document_is_json_and_complete(tmp_path):
     assert document["splits"] == {"all": {"cat": 3, "dog": 12}}
     assert document["sizes"] == {"min": [4, 3], "median": [4, 3], "max": [4, 3], "distinct": 1}
     assert document["modes"] == {"RGB": 14} and document["notices"] == []
-    (fault,) = document["faults"]
-    assert fault.keys() == {"kind", "path", "what"} and fault["path"] == str(root / "cat" / "x.jpg")
+    (issue,) = document["faults"]
+    assert issue.keys() == {"kind", "path", "what"} and issue["path"] == str(root / "cat" / "x.jpg")
 
 
 def test_pictures_are_not_kept(tmp_path):

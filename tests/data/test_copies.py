@@ -1,4 +1,4 @@
-"""Images that are stored several times are found, kept together when splits are dealt, and told of where they are not."""
+"""Images that are stored several times are found, kept together when data is split, and warned of where they are not."""
 
 import io
 import tarfile
@@ -12,8 +12,8 @@ from PIL import Image
 
 import vitrail
 from vitrail.data.copies import ENDING, leak_warning, same_files
-from vitrail.data.deal import deal
 from vitrail.data.sources import open_data
+from vitrail.data.splits import assign_splits
 from vitrail.runtime.observer import Observer
 
 SHARES = {"test": 0.2, "val": 0.1}
@@ -57,32 +57,32 @@ GROUPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, m
 
 @given(GROUPS, st.integers(0, 9))
 @settings(max_examples=150, deadline=None)
-def test_copies_are_dealt_to_one_split_and_shares_are_kept_as_far_as_they_go(groups, seed):
+def test_copies_come_into_one_split_and_shares_are_kept_as_far_as_they_go(groups, seed):
     labels = [label for label, size in groups for _ in range(size)]
     ends = np.cumsum([size for _, size in groups]).tolist()
     places = [list(range(end - size, end)) for (_, size), end in zip(groups, ends, strict=True)]
     names = [str(place) for place in range(len(labels))]
-    dealt = deal(names, labels, SHARES, seed, [group for group in places if len(group) > 1])
+    assigned = assign_splits(names, labels, SHARES, seed, [group for group in places if len(group) > 1])
     for group in places:
-        assert len({dealt[str(place)] for place in group}) == 1
+        assert len({assigned[str(place)] for place in group}) == 1
     for label, size in Counter(labels).items():
-        counts = Counter(dealt[name] for name, other in zip(names, labels, strict=True) if other == label)
+        counts = Counter(assigned[name] for name, other in zip(names, labels, strict=True) if other == label)
         assert counts["train"] > 0
         for split, share in SHARES.items():
             assert counts[split] <= share * size + 1
             assert counts[split] > share * size - 1 - 5 or counts["train"] <= 5  # the largest group may not fit
 
 
-def test_images_without_copies_are_dealt_as_they_were():
+def test_images_without_copies_are_split_as_they_were():
     names, labels = [str(place) for place in range(97)], [place % 3 for place in range(97)]
-    assert deal(names, labels, SHARES, 1, []) == deal(names, labels, SHARES, 1)
+    assert assign_splits(names, labels, SHARES, 1, []) == assign_splits(names, labels, SHARES, 1)
 
 
 def test_a_picture_under_two_labels_is_learned_from_and_not_tested_on():
     names, labels = [str(place) for place in range(40)], [place % 2 for place in range(40)]
     for seed in range(5):
-        dealt = deal(names, labels, SHARES, seed, [[0, 1], [2, 3]])
-        assert {dealt[str(place)] for place in range(4)} == {"train"}
+        assigned = assign_splits(names, labels, SHARES, seed, [[0, 1], [2, 3]])
+        assert {assigned[str(place)] for place in range(4)} == {"train"}
 
 
 @pytest.mark.parametrize("kind", ["folder", "table", "shards"])
@@ -121,6 +121,6 @@ def test_training_tells_once_of_images_that_are_in_several_splits(tmp_path):
     run = vitrail.train(
         tmp_path / "data", tmp_path / "run", observer=Listening(), image_size=8, model="ViT-Ti/4", fast_dev_run=True
     )
-    (told,) = [note for note in notes if "several splits" in note]
-    assert "2 images" in told and "train/a/x.png (train) and test/a/y.png (test)" in told
+    (warning,) = [note for note in notes if "several splits" in note]
+    assert "2 images" in warning and "train/a/x.png (train) and test/a/y.png (test)" in warning
     assert (run.folder / "train.log").read_text().count("several splits") == 1

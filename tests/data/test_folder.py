@@ -159,8 +159,8 @@ def test_an_earlier_deal_is_repeated_and_new_images_stay_out(tmp_path):
 # what is no image of a class
 
 
-def told(faults, root: Path) -> set[tuple[str, str]]:
-    return {(fault.kind, Path(fault.path).relative_to(root).as_posix()) for fault in faults}
+def pairs(issues, root: Path) -> set[tuple[str, str]]:
+    return {(issue.kind, Path(issue.path).relative_to(root).as_posix()) for issue in issues}
 
 
 def test_a_tidy_folder_leaves_nothing_to_say(tmp_path):
@@ -169,7 +169,7 @@ def test_a_tidy_folder_leaves_nothing_to_say(tmp_path):
             flat(tmp_path / "split" / split, cat=2, dog=2)
         fill(folder / ".hidden")
         contents = read_data(folder)
-        assert contents.faults == contents.doubts == contents.ignored == []
+        assert contents.issues == contents.warnings == contents.ignored == []
 
 
 def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
@@ -180,9 +180,13 @@ def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
     (tmp_path / "cat" / "more" / "x.tiff").write_bytes(b"x")
     (tmp_path / "cat" / "gone.png").symlink_to("nowhere.png")
     contents = read_data(tmp_path)
-    assert told(contents.doubts, tmp_path) == {("no-class", "0.png"), ("empty-class", "ghost"), ("unreadable", "cat/gone.png")}
-    assert told(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.tiff")}
-    assert contents.faults == [] and contents.classes == ["cat", "dog"]
+    assert pairs(contents.warnings, tmp_path) == {
+        ("no-class", "0.png"),
+        ("empty-class", "ghost"),
+        ("unreadable", "cat/gone.png"),
+    }
+    assert pairs(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.tiff")}
+    assert contents.issues == [] and contents.classes == ["cat", "dog"]
     assert open_data(tmp_path).classes == ["cat", "dog"]
 
 
@@ -195,11 +199,11 @@ def test_what_lies_about_among_splits_is_told(tmp_path):
     fill(tmp_path / "extras" / "cat", 3)
     fill(tmp_path / "drafts", 3)
     contents = read_data(tmp_path)
-    assert told(contents.doubts, tmp_path) == {
+    assert pairs(contents.warnings, tmp_path) == {
         ("no-class", "0.png"), ("no-class", "train/0.png"), ("no-class", "test/0.png"), ("no-class", "test/1.png"),
         ("empty-class", "train/ghost"),
     }  # fmt: skip
-    assert told(contents.ignored, tmp_path) == {("ignored", "extras"), ("ignored", "drafts"), ("ignored", "test")}
+    assert pairs(contents.ignored, tmp_path) == {("ignored", "extras"), ("ignored", "drafts"), ("ignored", "test")}
     assert {split: len(items) for split, items in contents.splits.items()} == {"train": 4, "val": 2}
 
 
@@ -217,7 +221,7 @@ def test_class_folders_come_before_a_table(tmp_path):
     (tmp_path / "labels.csv").write_text("image,label\n0.png,x\n")
     flat(tmp_path, ant=1, bee=1)
     contents = read_data(tmp_path)
-    assert contents.classes == ["ant", "bee"] and told(contents.ignored, tmp_path) == {("ignored", "labels.csv")}
+    assert contents.classes == ["ant", "bee"] and pairs(contents.ignored, tmp_path) == {("ignored", "labels.csv")}
     flat(tmp_path / "sorted" / "train", cat=1)
     (tmp_path / "sorted" / "labels.csv").write_text("image,label\n0.png,x\n")
     assert read_data(tmp_path / "sorted").classes == ["cat"]

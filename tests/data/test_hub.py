@@ -43,7 +43,7 @@ def saved(data, folder: Path) -> str:
 def test_every_image_has_its_pixels_label_and_name(tmp_path):
     data = DatasetDict(train=table([0, 1, 2, 0]), validation=table([1, 0], first=10), test=table([2], first=20))
     contents = read_data(saved(data, tmp_path / "animals"))
-    assert contents.classes == ["dog", "cat", "ant"] and not contents.faults
+    assert contents.classes == ["dog", "cat", "ant"] and not contents.issues
     assert {s: [i.name for i in items] for s, items in contents.splits.items()} == {
         "train": [f"train/{n:05d}" for n in range(4)], "val": ["validation/00000", "validation/00001"], "test": ["test/00000"],
     }  # fmt: skip
@@ -109,10 +109,10 @@ def test_splits_with_other_classes_are_refused(other, tmp_path):
 
 
 @pytest.mark.parametrize("missing", [None, -1])
-def test_a_row_without_a_label_is_a_fault(missing, tmp_path):
+def test_a_row_without_a_label_is_an_issue(missing, tmp_path):
     source = saved(DatasetDict(train=table([0, missing, 1])), tmp_path / "data")
-    (fault,) = read_data(source).faults
-    assert (fault.kind, fault.path) == ("no-label", f"{source}/train/00001")
+    (issue,) = read_data(source).issues
+    assert (issue.kind, issue.path) == ("no-label", f"{source}/train/00001")
     with pytest.raises(DataError, match="train/00001"):
         open_data(source)
 

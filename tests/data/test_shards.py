@@ -1,4 +1,4 @@
-"""Archives of samples are read where they lie, whatever their order, and every faulty sample is named."""
+"""Archives of samples are read where they lie, whatever their order, and every issuey sample is named."""
 
 import io
 import json
@@ -166,20 +166,20 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("name", FAULTY)
-def test_a_faulty_sample_is_named_by_archive_and_key(name, tmp_path):
+def test_an_issuey_sample_is_named_by_archive_and_key(name, tmp_path):
     files, kind = FAULTY[name]
     file = shard(tmp_path / "x.tar", samples(0) | files)
-    (fault,) = read_data(f"wds:{file}").faults
-    assert (fault.kind, fault.path) == (kind, f"{file}/k") and fault.what
+    (issue,) = read_data(f"wds:{file}").issues
+    assert (issue.kind, issue.path) == (kind, f"{file}/k") and issue.what
     with pytest.raises(DataError, match=r"x\.tar/k"):
         open_data(f"wds:{file}")
 
 
-def test_the_same_file_twice_is_a_fault(tmp_path):
+def test_the_same_file_twice_is_an_issue(tmp_path):
     file = shard(tmp_path / "x.tar", samples(0))
     shard(file, {"0001.cls": b"5"}, mode="a")
-    (fault,) = read_data(f"wds:{file}").faults
-    assert fault.path == f"{file}/0001" and "twice" in fault.what
+    (issue,) = read_data(f"wds:{file}").issues
+    assert issue.path == f"{file}/0001" and "twice" in issue.what
 
 
 def test_links_and_folders_are_no_files(tmp_path):
@@ -193,7 +193,7 @@ def test_links_and_folders_are_no_files(tmp_path):
         entry.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": "1"}
         tar.addfile(entry)
     contents = read_data(f"wds:{file}")
-    assert len(contents.splits["all"]) == 4 and not contents.faults
+    assert len(contents.splits["all"]) == 4 and not contents.issues
 
 
 def test_archives_that_cannot_be_read_are_refused(tmp_path):

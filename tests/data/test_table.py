@@ -1,4 +1,4 @@
-"""Tables of images: paths, labels, splits, several labels, and every fault with its line."""
+"""Tables of images: paths, labels, splits, several labels, and every issue with its line."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def table(tmp_path):
 def rows(source: Path) -> dict[str, tuple[str, object]]:
     """Split and label of every image; the label as the names of its classes."""
     contents = read_data(source)
-    assert contents.faults == []
+    assert contents.issues == []
     return {
         item.name: (split, [contents.classes[i] for i in item.labels])
         for split, items in contents.splits.items()
@@ -103,7 +103,7 @@ def test_single_labels_stay_whole_numbers(table):
     assert not data.multi_label and {item.target for item in data.split("all")} == {0, 1}
 
 
-# faults
+# issues
 
 FAULTY = {
     "a.png,": ("no-label", "has no label"),
@@ -121,26 +121,26 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("row", FAULTY)
-def test_a_faulty_row_is_named_by_file_and_line(table, row):
+def test_an_issuey_row_is_named_by_file_and_line(table, row):
     kind, words = FAULTY[row]
     file = table("image,label", "j.png,cat", "", row, "b.png,dog")
-    (fault,) = read_data(file).faults
-    assert (fault.kind, fault.path) == (kind, f"{file}:4") and words in fault.what
+    (issue,) = read_data(file).issues
+    assert (issue.kind, issue.path) == (kind, f"{file}:4") and words in issue.what
     with pytest.raises(DataError, match=r"labels\.csv:4") as error:
         open_data(file)
     assert "data check" in error.value.hint
 
 
 @pytest.mark.parametrize("split", ["tset", "", "train val"])
-def test_an_unknown_split_is_a_fault(table, split):
+def test_an_unknown_split_is_an_issue(table, split):
     file = table("image,label,split", "j.png,cat,train", f"a.png,dog,{split}")
-    (fault,) = read_data(file).faults
-    assert (fault.kind, fault.path) == ("bad-split", f"{file}:3") and repr(split) in fault.what and "a.png" in fault.what
+    (issue,) = read_data(file).issues
+    assert (issue.kind, issue.path) == ("bad-split", f"{file}:3") and repr(split) in issue.what and "a.png" in issue.what
 
 
-def test_all_faults_are_collected_and_counted(table):
+def test_all_issues_are_collected_and_counted(table):
     file = table("image,label,split", "a.png,cat,train", "gone.png,,nowhere", "a.png,cat,test", "b.png,cat", "c.png,dog,val")
-    assert [(fault.kind, fault.path) for fault in read_data(file).faults] == [
+    assert [(issue.kind, issue.path) for issue in read_data(file).issues] == [
         ("missing-file", f"{file}:3"),
         ("no-label", f"{file}:3"),
         ("bad-split", f"{file}:3"),
@@ -151,9 +151,9 @@ def test_all_faults_are_collected_and_counted(table):
         open_data(file)
 
 
-def test_the_line_of_a_fault_counts_lines_inside_quotes(table):
+def test_the_line_of_an_issue_counts_lines_inside_quotes(table):
     file = table("image,label", 'a.png,"two', 'lines"', "gone.png,cat")
-    assert [fault.path for fault in read_data(file).faults] == [f"{file}:4"]
+    assert [issue.path for issue in read_data(file).issues] == [f"{file}:4"]
 
 
 @pytest.mark.parametrize(

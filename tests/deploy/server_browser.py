@@ -60,15 +60,17 @@ class Page:
         return json.loads(message)
 
     def _heard(self, event: dict[str, Any]) -> None:
-        told = event.get("params", {})
+        details = event.get("params", {})
         if event.get("method") == "Network.requestWillBeSent":
-            self.asked.append(told["request"]["url"])
+            self.asked.append(details["request"]["url"])
         elif event.get("method") == "Runtime.exceptionThrown":
-            self.complaints.append(str(told["exceptionDetails"]))
+            self.complaints.append(str(details["exceptionDetails"]))
         elif (
-            event.get("method") == "Log.entryAdded" and told["entry"]["level"] == "error" and told["entry"]["source"] != "network"
+            event.get("method") == "Log.entryAdded"
+            and details["entry"]["level"] == "error"
+            and details["entry"]["source"] != "network"
         ):
-            self.complaints.append(told["entry"]["text"])
+            self.complaints.append(details["entry"]["text"])
 
     def open(self, url: str) -> None:
         self.send("Page.navigate", url=url)

@@ -54,7 +54,7 @@ def shade_folder(folder, splits=("",)):
 
 
 class Noting(Observer):
-    """Keeps what it is told."""
+    """Keeps the notes it gets."""
 
     def __init__(self):
         self.notes = []

@@ -45,9 +45,9 @@ def test_nothing_to_measure_is_refused(saved):
 
 
 def test_a_bench_is_judged_by_validation_images_and_tells_of_test_images(saved, tmp_path, monkeypatch):
-    data, told = shade_folder(tmp_path / "data", ("train", "val", "test")), []
-    monkeypatch.setattr(Samples, "asked", lambda self, *args: told.append(shades(self)))
-    monkeypatch.setattr(bench, "_accuracy", lambda answers: {"top1": len(told), "certainty": 0.0, "images": 300})
+    data, evaluated = shade_folder(tmp_path / "data", ("train", "val", "test")), []
+    monkeypatch.setattr(Samples, "evaluate", lambda self, *args: evaluated.append(shades(self)))
+    monkeypatch.setattr(bench, "_accuracy", lambda answers: {"top1": len(evaluated), "certainty": 0.0, "images": 300})
     rows = api.bench(saved, data, engines=["torch"], batch_sizes=[1], seconds=0.01)["rows"]
-    assert told == [set(range(80, 120)), set(range(40, 80))] * len(rows)
+    assert evaluated == [set(range(80, 120)), set(range(40, 80))] * len(rows)
     assert [(row["top1"], row["judged"]["top1"]) for row in rows] == [(1, 2), (3, 4)][: len(rows)]

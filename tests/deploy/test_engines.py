@@ -26,8 +26,8 @@ def graphs(tmp_path_factory):
 
 def test_the_quicker_of_the_engines_is_taken_and_told(graphs, capfd):
     chosen = quickest(graphs["onnx"])
-    told = capfd.readouterr().err
-    assert told.startswith(f"engine: {chosen.name} (") and told.count("images/s") == 2
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"engine: {chosen.name} (") and printed.count("images/s") == 2
     torch.testing.assert_close(
         chosen.logits(pixels := pixels_for(graphs["model"])),
         graphs["model"].model(graphs["model"].preparation.normalize(pixels)).detach(),

@@ -104,23 +104,23 @@ def test_less_is_merged_where_the_graph_loses_more_than_the_model_in_python(save
 def test_validation_images_choose_and_test_images_are_reported_on(saved, tmp_path, monkeypatch):
     data = shade_folder(tmp_path / "data", ("train", "val", "test"))
     ranges, chose, reported = [], [], []
-    told = chose
-    asked, export_graph = Samples.asked, export_model.export_graph
+    seen = chose
+    evaluate, export_graph = Samples.evaluate, export_model.export_graph
 
-    def noting_asked(self, *args):
-        told.append(shades(self))
-        return asked(self, *args)
+    def noting_evaluate(self, *args):
+        seen.append(shades(self))
+        return evaluate(self, *args)
 
     def noting_export(*args):
         ranges.extend(int(image[0, 0, 0]) for image in args[-1])
         return export_graph(*args)
 
     def worth(loss, speed):
-        nonlocal told
+        nonlocal seen
         assert loss["images"] == 40
-        told = reported
+        seen = reported
 
-    monkeypatch.setattr(Samples, "asked", noting_asked)
+    monkeypatch.setattr(Samples, "evaluate", noting_evaluate)
     monkeypatch.setattr(export_model, "export_graph", noting_export)
     monkeypatch.setattr(export_model, "require_worth", worth)
     _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="int8", calibrate=data, merge=None, max_drop=100)

@@ -55,8 +55,8 @@ def test_a_run_is_judged_by_its_own_validation_images(tmp_path):
     sets = samples_of(open_for, run.folder, in_python(run.trained), None, Observer())
     for samples, split in ((sets.calibration, "train"), (sets.judging, "val"), (sets.reporting, "test")):
         assert shades(samples) == {int(Path(name).stem) for name, place in kept.items() if place == split}
-    dealt = sets_of(data)
-    assert shades(dealt.judging) != shades(sets.judging)
+    other = sets_of(data)
+    assert shades(other.judging) != shades(sets.judging)
 
 
 def test_too_few_images_for_three_purposes_are_refused(tmp_path):

@@ -143,11 +143,11 @@ def test_without_attention_the_server_says_so_and_why():
 
 
 def test_the_model_tells_its_labels_its_preparation_and_the_limits(server, model):
-    told = server.client.get("/model").json()
-    assert told["labels"] == model.labels
-    assert vitrail.Preparation.read(told["preparation"]) == model.preparation
-    assert told["limits"] == {"body": 20 * 2**20, "images": 32, "deadline": 10.0}
-    assert (told["name"], told["engine"], told["attention"]) == ("tiny", "torch fp32", True)
+    answer = server.client.get("/model").json()
+    assert answer["labels"] == model.labels
+    assert vitrail.Preparation.read(answer["preparation"]) == model.preparation
+    assert answer["limits"] == {"body": 20 * 2**20, "images": 32, "deadline": 10.0}
+    assert (answer["name"], answer["engine"], answer["attention"]) == ("tiny", "torch fp32", True)
 
 
 def test_it_is_alive_and_ready(server):
@@ -173,11 +173,11 @@ def test_prometheus_is_told_of_requests_batches_and_what_waits(server):
 
 
 def test_the_description_names_every_path_and_needs_nothing_from_elsewhere(server):
-    told = server.client.get("/openapi.json").json()
-    assert set(told["paths"]) == {"/predict", "/attention", "/model", "/health", "/ready", "/metrics"}
-    kinds = set(told["paths"]["/predict"]["post"]["requestBody"]["content"])
+    answer = server.client.get("/openapi.json").json()
+    assert set(answer["paths"]) == {"/predict", "/attention", "/model", "/health", "/ready", "/metrics"}
+    kinds = set(answer["paths"]["/predict"]["post"]["requestBody"]["content"])
     assert {"image/jpeg", "application/octet-stream", "multipart/form-data"} <= kinds
-    problem = told["paths"]["/predict"]["post"]["responses"]["429"]["content"]
+    problem = answer["paths"]["/predict"]["post"]["responses"]["429"]["content"]
     assert set(problem) == {"application/problem+json"}
 
 

@@ -140,10 +140,10 @@ def test_a_screen_reader_is_told_what_there_is(page, pictures):
     page.until(SHOWN)
     page.send("Accessibility.enable")
     nodes = page.send("Accessibility.getFullAXTree")["nodes"]
-    told = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")}
-    assert ("image", "Your picture china.jpg") in told
-    assert {("radio", "all heads on average"), ("radio", "head 2"), ("checkbox", "Show it on the picture")} <= told
-    assert ("group", "Where the model looked") in told
+    shown = {(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")}
+    assert ("image", "Your picture china.jpg") in shown
+    assert {("radio", "all heads on average"), ("radio", "head 2"), ("checkbox", "Show it on the picture")} <= shown
+    assert ("group", "Where the model looked") in shown
     assert page.value("document.getElementById('labels').ariaLive") == "polite"
 
 

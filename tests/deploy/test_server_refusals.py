@@ -25,10 +25,10 @@ def server():
 def problem(answer, status):
     """The document of a refusal, which must be one."""
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert answer.status_code == told["status"] == status, told
-    assert told["type"] == "about:blank" and told["title"] and told["detail"]
-    return told
+    document = answer.json()
+    assert answer.status_code == document["status"] == status, document
+    assert document["type"] == "about:blank" and document["title"] and document["detail"]
+    return document
 
 
 def files(*contents):
@@ -52,8 +52,8 @@ HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\
 
 @pytest.mark.parametrize("content", [b"no image", b"\x89PNG\r\n\x1a\n", noise(0)[:300], b"<svg/>", b"%PDF-1.4"])
 def test_what_is_no_image_is_refused_with_the_reason(server, content):
-    told = problem(server.post(content), 422)
-    assert "cannot read the image" in told["detail"] and "PNG" in told["hint"]
+    document = problem(server.post(content), 422)
+    assert "cannot read the image" in document["detail"] and "PNG" in document["hint"]
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(server):
@@ -78,9 +78,9 @@ def test_compressed_bodies_are_refused(server):
 
 
 def test_one_bad_image_of_several_refuses_all_and_every_bad_one_is_named(server):
-    told = problem(server.client.post("/predict", files=files(noise(0), b"bad", noise(1), b"")), 422)
-    assert [fault["image"] for fault in told["errors"]] == ["1.png", "3.png"]
-    assert "2 of 4 images" in told["detail"]
+    document = problem(server.client.post("/predict", files=files(noise(0), b"bad", noise(1), b"")), 422)
+    assert [error["image"] for error in document["errors"]] == ["1.png", "3.png"]
+    assert "2 of 4 images" in document["detail"]
 
 
 # forms
@@ -186,8 +186,8 @@ def test_paths_and_methods_that_there_are_none_of_are_problems(server):
 
 @pytest.mark.parametrize("top", ["0", "101", "-1", "x", "", "1.5"])
 def test_a_parameter_that_is_none_is_named(server, top):
-    told = problem(server.post(noise(0), params={"top": top}), 422)
-    assert told["errors"][0]["where"] == "query.top"
+    document = problem(server.post(noise(0), params={"top": top}), 422)
+    assert document["errors"][0]["where"] == "query.top"
 
 
 def test_what_is_no_http_is_a_problem_too(server):

@@ -37,5 +37,5 @@ def test_points_lost_are_those_of_accuracy_and_of_the_right_labels_probability()
     before.update({"logits": torch.tensor([[9.0, 0], [0, 9]])}, {"images": labels, "labels": labels})
     after.update({"logits": torch.tensor([[9.0, 0], [0.1, 0]])}, {"images": labels, "labels": labels})
     points, certain = points_lost(before, after)
-    right = [torch.sigmoid(torch.tensor(x)).item() for x in (9.0, -0.1)]
-    assert points == 50 and certain == pytest.approx(50 * (right[0] - right[1]), abs=1e-3)
+    chances = [torch.sigmoid(torch.tensor(x)).item() for x in (9.0, -0.1)]
+    assert points == 50 and certain == pytest.approx(50 * (chances[0] - chances[1]), abs=1e-3)

@@ -9,7 +9,7 @@ from torch import nn
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
 from vitrail.models.vit import ViT
-from vitrail.parts.packed import PackedLinear
+from vitrail.parts.prepacked import PrepackedLinear
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
 FIELDS = [
@@ -43,17 +43,17 @@ def test_in_bf16_it_answers_up_to_its_rounding(fields):
     assert all(p.dtype == torch.float32 for p in model.parameters())
 
 
-def test_every_linear_layer_is_packed_and_nothing_is_copied_that_stays_the_same():
+def test_every_linear_layer_is_prepacked_and_nothing_is_copied_that_stays_the_same():
     model = ViT(ViTConfig(**SMALL))
     fast = for_inference(model)
     assert not any(isinstance(module, nn.Linear) for module in fast.modules())
-    assert sum(isinstance(module, PackedLinear) for module in fast.modules()) == 4 * 2 + 1
+    assert sum(isinstance(module, PrepackedLinear) for module in fast.modules()) == 4 * 2 + 1
     assert fast.model.norm.weight.data_ptr() == model.norm.weight.data_ptr()
     assert not any(p.requires_grad for p in fast.parameters())
 
 
-def test_where_nothing_can_be_packed_linear_layers_stay(monkeypatch):
-    monkeypatch.setattr("vitrail.models.inference.can_pack", lambda device: False)
+def test_where_nothing_can_be_prepacked_linear_layers_stay(monkeypatch):
+    monkeypatch.setattr("vitrail.models.inference.can_prepack", lambda device: False)
     model, images = ViT(ViTConfig(**SMALL)), torch.randn(2, 3, 32, 32)
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         fast = for_inference(model, precision)

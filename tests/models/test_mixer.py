@@ -1,4 +1,4 @@
-"""The MLP-Mixer is timm's, and its costs are those of its paper's authors."""
+"""The MLP-Mixer is timm's, and its costs are its authors'."""
 
 import re
 

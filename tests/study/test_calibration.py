@@ -53,17 +53,17 @@ def test_the_calibration_error_is_the_sum_over_the_bins_of_the_paper(seed, bins)
 @pytest.mark.parametrize(
     ("probability", "images", "said"),
     [
-        (0.85, 1000, "The model is overconfident: it gives its guesses 85.0 % on average, and 70.0 % are right."),
-        (0.40, 1000, "The model is underconfident: it gives its guesses 40.0 % on average, and 70.0 % are right."),
+        (0.85, 1000, "The model is overconfident: it gives its guesses 85.0 % on average, and 70.0 % are correct."),
+        (0.40, 1000, "The model is underconfident: it gives its guesses 40.0 % on average, and 70.0 % are correct."),
         (
             0.71,
             1000,
-            "On the whole the model is as sure as it should be: it gives its guesses 71.0 % on average, and 70.0 % are right.",
+            "On the whole the model is as sure as it should be: it gives its guesses 71.0 % on average, and 70.0 % are correct.",
         ),
         (
             0.85,
             10,
-            "On the whole the model is as sure as it should be: it gives its guesses 85.0 % on average, and 70.0 % are right.",
+            "On the whole the model is as sure as it should be: it gives its guesses 85.0 % on average, and 70.0 % are correct.",
         ),
     ],
 )

@@ -132,9 +132,9 @@ def test_a_model_for_inference_is_captured_like_the_model():
     model, batch = tiny(), images()
     with torch.no_grad(), capture(model, "**.weights") as ours:
         model(batch)
-    packed = for_inference(model)
-    with torch.no_grad(), capture(packed, "**.weights") as fast:
-        packed(batch)
+    prepacked = for_inference(model)
+    with torch.no_grad(), capture(prepacked, "**.weights") as fast:
+        prepacked(batch)
     for name, value in ours.items():
         torch.testing.assert_close(fast[name], value, atol=1e-5, rtol=1e-5)
 

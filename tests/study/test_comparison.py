@@ -61,8 +61,8 @@ def test_the_interval_is_wilsons():
 
 
 def test_a_run_without_scores_stands_in_the_table_with_its_state():
-    told = text([compared("done", scores={"top1": 0.5, "images": 10}), compared("half", state="interrupted", rows=())])
-    assert "50.00" in told and "half (interrupted)" in told and "–" in told
+    written = text([compared("done", scores={"top1": 0.5, "images": 10}), compared("half", state="interrupted", rows=())])
+    assert "50.00" in written and "half (interrupted)" in written and "–" in written
 
 
 def test_settings_that_are_the_same_are_not_shown():
@@ -84,9 +84,9 @@ def test_columns_stand_below_each_other():
 def test_a_comparison_is_written_whole(run, second, tmp_path):
     api.compare([run.folder, second.folder], tmp_path / "out")
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"report.html", "curves.png", "comparison.json"}
-    told = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert [one["run"] for one in told["runs"]] == ["colours", "wide"]
-    assert told["differences"]["model.dim"] == [16, 32]
+    written = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [one["run"] for one in written["runs"]] == ["colours", "wide"]
+    assert written["differences"]["model.dim"] == [16, 32]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "optimizer.lr" in page and "wide" in page
     assert np.asarray(Image.open(tmp_path / "out" / "curves.png").convert("L")).std() > 5

@@ -53,7 +53,7 @@ def test_the_worst_ranked_are_those_whose_last_class_has_most_before_it():
             [0.4, 0.3, 0.2, 0.1],  # class 1 is second
             [0.9, 0.1, 0.8, 0.7],  # class 1 is last
             [0.9, 0.8, 0.7, 0.6],  # nothing to find
-            [0.7, 0.6, 0.05, 0.2],  # class 2 is last, and less probable than that of image 2
+            [0.7, 0.6, 0.05, 0.2],  # class 2 is last, and less probable than image 2's
             [0.4, 0.3, 0.2, 0.4],  # no other stands before class 3
         ]
     )
@@ -77,7 +77,7 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
     other = np.array([[0, 1, 1], [1, 1, 1]]), np.array([[0.1, 0.25, 0.3], [0.8, 0.4, 0.4]])
     made = MultiLabel(predictions(TRUE, PROBABILITIES), other, "the validation images")
     assert made.thresholds.tolist() == [0.8, 0.25, 0.3]
-    assert made.said.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
+    assert made.predicted.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
     assert made.images.tolist() == [2, 2, 0]
     assert made.precision.tolist() == [1, 0.5, 0]
     assert made.recall.tolist() == [0.5, 0.5, 0]
@@ -90,7 +90,7 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
     ]
     shown = {what: number for number, what in made.cards()}
     assert shown["mean F1, thresholds from the validation images"] == "58.3 %"  # of the two classes that are shown
-    assert shown["mean average precision on 4 test images; the surest class is right on 25.0 %"] == "50.00 %"
+    assert shown["mean average precision on 4 test images; the surest class is correct on 25.0 %"] == "50.00 %"
 
 
 def test_thresholds_are_otherwise_the_best_for_the_images_shown():

@@ -26,8 +26,8 @@ def test_an_answer_falls_when_its_patch_goes():
     images, labels = torch.ones(2, 1, 4, 4), torch.tensor([1, 1])
     scores = torch.tensor([[[0.9, 0.1], [0.2, 0.3]], [[0.0, 0.1], [0.2, 0.3]]])  # the second image's patch goes last
     steps: list[int] = []
-    right, probability = deletion(Corner(), images, scores, labels, shares=(0, 0.25, 0.75, 1), on_pass=steps.append)
-    assert right.tolist() == [[True, True], [False, True], [False, True], [False, False]]
+    correct, probability = deletion(Corner(), images, scores, labels, shares=(0, 0.25, 0.75, 1), on_pass=steps.append)
+    assert correct.tolist() == [[True, True], [False, True], [False, True], [False, False]]
     expected = [torch.sigmoid(torch.tensor(3.0)).item(), torch.sigmoid(torch.tensor(-1.0)).item()]
     assert probability[:, 0].tolist() == pytest.approx([expected[0], *[expected[1]] * 3])
     assert steps == [2] * 4

@@ -77,8 +77,8 @@ def report(tmp_path_factory):
         labels = np.arange(images) % len(classes)
         named = [(int(label),) if several else int(label) for label in labels]
         probabilities = random.random((images, len(classes)))
-        right = random.random(images) >= wrong
-        probabilities[np.arange(images)[right], labels[right]] += 5
+        correct = random.random(images) >= wrong
+        probabilities[np.arange(images)[correct], labels[correct]] += 5
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         pixels = random.integers(0, 255, (images, 8, 8), dtype=np.uint8)
         row = {"train_loss": 1.0, "train_top1": 0.5, "val_loss": 1.0, "val_map" if several else "val_top1": 0.5, "lr": 0.1}

@@ -28,9 +28,9 @@ def test_pairs_of_classes_come_by_the_images_confused_and_the_diagonal_is_left_o
 
 
 def test_mistakes_come_from_the_surest_and_hits_from_the_least_sure():
-    right, sureness = np.array([True, False, False, True, True]), np.array([0.9, 0.6, 0.8, 0.5, 0.9])
-    assert surest_mistakes(right, sureness) == [2, 1]
-    assert least_sure_hits(right, sureness) == [3, 0, 4]
+    correct, sureness = np.array([True, False, False, True, True]), np.array([0.9, 0.6, 0.8, 0.5, 0.9])
+    assert surest_mistakes(correct, sureness) == [2, 1]
+    assert least_sure_hits(correct, sureness) == [3, 0, 4]
 
 
 def test_the_cards_have_accuracy_with_its_interval_loss_and_calibration_error():

@@ -125,15 +125,15 @@ def test_a_study_without_labels_looks_at_the_images_alone(run, pictures, tmp_pat
 
 
 def test_labels_that_are_not_the_models_leave_out_its_errors_and_say_so(digits, pictures, tmp_path):
-    told = []
+    notes = []
 
     class Listener(Observer):
         def note(self, text):
-            told.append(text)
+            notes.append(text)
 
     _, numbers = vitrail.study_model(digits.folder, pictures, tmp_path / "out", images=6, observer=Listener())
     assert "scores" not in numbers
-    assert "none of the model's labels" in told[0]
+    assert "none of the model's labels" in notes[0]
     assert numbers["probes"]["images"]["known"] > 10
 
 
@@ -173,7 +173,7 @@ def test_subjects_for_probes_are_of_different_splits(digits):
     found = labelled_subjects(digits.trained, open_data("digits"), "test", 20)
     assert len(found.items) == 20 and found.labelled
     assert len(found.known) == 1000
-    assert not {item.name for item in found.known} & {item.name for item in found.asked}
+    assert not {item.name for item in found.known} & {item.name for item in found.tested}
 
 
 def test_images_are_taken_at_random_so_that_classes_have_their_shares(digits):

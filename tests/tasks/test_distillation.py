@@ -222,11 +222,11 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     given, labels = batch["images"], batch["labels"]
     answers = model(trainer.preparation.normalize(given), separate=True)
     own, token_logits = answers if token else (answers, answers)
-    told = Teacher(trained, trainer.data)(given)
+    taught = Teacher(trained, trainer.data)(given)
     if kind == "hard":
-        second = F.cross_entropy(token_logits, told.argmax(dim=1))
+        second = F.cross_entropy(token_logits, taught.argmax(dim=1))
     else:
-        second = 9 * F.kl_div(F.log_softmax(token_logits / 3, 1), F.softmax(told / 3, 1), reduction="batchmean")
+        second = 9 * F.kl_div(F.log_softmax(token_logits / 3, 1), F.softmax(taught / 3, 1), reduction="batchmean")
     loss = 0.5 * F.cross_entropy(own, labels) + 0.5 * second
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

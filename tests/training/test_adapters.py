@@ -13,7 +13,7 @@ from torch import nn
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
-from vitrail.training.adapters import LowRankLinear, adapters, add_adapters, load_adapter, merge, save_adapter
+from vitrail.training.adapters import LowRankLinear, adapters, add_adapters, load_adapter, merge_lora, save_adapter
 from vitrail.training.settings import LoraSettings
 from vitrail.weights.reference import open_model
 
@@ -97,14 +97,14 @@ def test_a_layer_that_no_block_has_is_refused_with_the_nearest():
 @pytest.mark.parametrize("fields", KINDS, ids=str)
 def test_a_merged_model_is_a_plain_one_of_the_same_function(fields, images):
     model = adapted(**fields)
-    merged = merge(model)
+    merged = merge_lora(model)
     assert merged.state_dict().keys() == vit(**fields).state_dict().keys()
     torch.testing.assert_close(merged(images), model(images), rtol=0, atol=2e-6)
     assert not torch.allclose(merged(images), vit(**fields)(images), atol=1e-3)
     with torch.no_grad():
         for parameter in merged.parameters():
             parameter.zero_()
-    assert model.head.linear.weight.any() and not merge(vit()).training
+    assert model.head.linear.weight.any() and not merge_lora(vit()).training
 
 
 # PEFT's files
@@ -115,7 +115,7 @@ def test_peft_reads_our_adapters(fields, images, tmp_path):
     model = adapted(**fields)
     save_adapter(tmp_path / "adapter", model, LoraSettings(rank=3, alpha=6), whole=whole(model), base=None)
     theirs = PeftModel.from_pretrained(vit(**fields), tmp_path / "adapter")
-    torch.testing.assert_close(theirs(images), merge(model)(images), rtol=0, atol=1e-6)
+    torch.testing.assert_close(theirs(images), merge_lora(model)(images), rtol=0, atol=1e-6)
     theirs.save_pretrained(tmp_path / "again")
     one, other = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("adapter", "again"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
@@ -132,7 +132,7 @@ def test_we_read_the_adapters_of_peft(fields, more, images, tmp_path):
     load_adapter(ours, tmp_path)
     assert len(adapters(ours)) == 4
     torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=1e-6)
-    torch.testing.assert_close(merge(ours)(images), theirs(images), rtol=0, atol=1e-6)
+    torch.testing.assert_close(merge_lora(ours)(images), theirs(images), rtol=0, atol=1e-6)
 
 
 def test_adapters_that_we_wrote_are_read_by_us(images, tmp_path):

@@ -28,7 +28,7 @@ def memory(monkeypatch):
 @pytest.mark.parametrize(("free", "expected"), [(5000, 384), (12.5, 1), (26, 2), (10_240, 768), (1e6, 1000)])
 def test_it_is_within_an_eighth_of_what_fits(memory, free, expected):
     memory["free"] = free
-    found = largest_batch_size(lambda size: None, 1000, tell=lambda text: None)
+    found = largest_batch_size(lambda size: None, 1000, on_message=lambda text: None)
     assert found == expected and found in memory["tried"]
     assert all(10 * size <= 0.8 * free + 1e-9 for size in memory["tried"])  # nothing larger was ever begun
     assert found == 1000 or 10 * found * 9 / 8 > 0.8 * free * 0.9 or found < 8
@@ -37,7 +37,7 @@ def test_it_is_within_an_eighth_of_what_fits(memory, free, expected):
 def test_a_machine_that_is_too_small_is_told_of(memory, monkeypatch):
     monkeypatch.setattr(batch_size, "_peak_of", lambda make, size: None)
     with pytest.raises(ConfigError, match="not even one image"):
-        largest_batch_size(lambda size: None, 1000, tell=lambda text: None)
+        largest_batch_size(lambda size: None, 1000, on_message=lambda text: None)
 
 
 def test_a_size_that_runs_out_of_memory_does_not_fit(make_trainer):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from reliability import disk_full_at
+from soak_runs import disk_full_at
 
 from vitrail.errors import DiskFullError, ModelFileError
 from vitrail.training.checkpoint import checkpoints, load_checkpoint, recover_checkpoints, save_checkpoint

@@ -24,8 +24,8 @@ from vitrail.runtime.observer import Observer
 from vitrail.training.checkpoint import checkpoints
 
 
-class Told(Observer):
-    """Keeps what it is told."""
+class Recorder(Observer):
+    """Keeps the notes it gets."""
 
     def __init__(self):
         self.notes = []
@@ -84,11 +84,11 @@ def some_bad(pictures, tmp_path) -> Path:
 
 
 def test_images_that_cannot_be_read_are_left_out_where_one_says_so_and_listed(some_bad, tmp_path, tiny):
-    told = Told()
-    run = vitrail.train(some_bad, tmp_path / "run", observer=told, bad_images="skip", **tiny)
+    recorder = Recorder()
+    run = vitrail.train(some_bad, tmp_path / "run", observer=recorder, bad_images="skip", **tiny)
     listed = json.loads((run.folder / "bad_images.json").read_text())
     assert set(listed) == {"red/0-0.png", "green/0-1.png"} and all(listed.values())
-    assert any("2 of 240 images cannot be read" in note for note in told.notes)
+    assert any("2 of 240 images cannot be read" in note for note in recorder.notes)
     state = json.loads((checkpoints(run.folder)[0] / "state.json").read_text())
     assert sum(state["data"]["images"].values()) == 238
 
@@ -129,7 +129,7 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
 
     # read again in every epoch, as images are that do not fit into memory
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitrail.data.loader.KEPT_BYTES", 0)
+        patch.setattr("vitrail.data.dataset.KEPT_BYTES", 0)
         with pytest.raises(DataError) as caught:
             vitrail.train(folder, tmp_path / "run", observer=Breaking(), **tiny)
     assert "3.png" in str(caught.value.where)
@@ -141,7 +141,7 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
 
 def test_an_image_that_an_evaluation_cannot_read_leaves_the_epoch_before_it_saved(make_trainer, monkeypatch):
     trainer = make_trainer()
-    read, told = trainer.val_loader.dataset.batch, Told()
+    read, recorder = trainer.val_loader.dataset.batch, Recorder()
 
     def batch(keys, own):
         if trainer.done == 6:
@@ -150,7 +150,7 @@ def test_an_image_that_an_evaluation_cannot_read_leaves_the_epoch_before_it_save
 
     trainer.val_loader.dataset.batch = batch
     with pytest.raises(DataError, match=r"a\.png"):
-        trainer.run(told)
+        trainer.run(recorder)
     resumed = make_trainer.reopen(trainer)
     resumed.restore()
     assert (resumed.done, len(resumed.rows)) == (6, 1)

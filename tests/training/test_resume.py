@@ -35,8 +35,8 @@ class Stopping(Observer):
             self.trainer.signals.received = self.number
 
 
-class Told(Observer):
-    """Keeps what it is told."""
+class Recorder(Observer):
+    """Keeps the notes it gets."""
 
     def __init__(self):
         self.notes = []
@@ -244,11 +244,11 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_told_of(make
         file.unlink()
     else:
         file.write_bytes(content[:-9] if how == "cut" else content[:50] + bytes([content[50] ^ 1]) + content[51:])
-    expected, resumed, told = outcome(make_trainer.finished("unbroken", **RICH)), make_trainer.reopen(trainer), Told()
-    resumed.restore(told)
+    expected, resumed, recorder = outcome(make_trainer.finished("unbroken", **RICH)), make_trainer.reopen(trainer), Recorder()
+    resumed.restore(recorder)
     assert resumed.done == 6
-    assert len(told.notes) == 1 and "step-000000009" in told.notes[0]
-    assert told.notes[0] in (trainer.folder.path / "train.log").read_text()
+    assert len(recorder.notes) == 1 and "step-000000009" in recorder.notes[0]
+    assert recorder.notes[0] in (trainer.folder.path / "train.log").read_text()
     resumed.run()
     assert outcome(resumed) == expected
 
@@ -326,20 +326,20 @@ def poison(trainer, steps, value=float("nan")):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_step_that_is_not_finite_is_left_out_and_the_run_goes_on(make_trainer, value):
-    trainer, told = make_trainer(**RICH), Told()
+    trainer, recorder = make_trainer(**RICH), Recorder()
     poison(trainer, {1, 2, 5}, value)
     before = {}
 
-    class Watching(Told):
+    class Watching(Recorder):
         def step(self, epoch, sums):
             weights = {k: v.clone() for k, v in trainer.learner.evaluated.model.state_dict().items()}
             moved = any(not torch.equal(weights[k], before[k]) for k in weights) if before else True
             assert moved == (trainer.done - 1 not in {1, 2, 5})
             before.update(weights)
 
-    told = Watching()
-    trainer.run(told)
-    assert [note.partition(" is left out")[0] for note in told.notes] == ["step 2", "step 3", "step 6"]
+    recorder = Watching()
+    trainer.run(recorder)
+    assert [note.partition(" is left out")[0] for note in recorder.notes] == ["step 2", "step 3", "step 6"]
     assert all(row["train_loss"] < 10 for row in trainer.rows)
 
 

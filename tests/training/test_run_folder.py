@@ -74,7 +74,7 @@ def test_the_summary_of_the_model_is_that_of_the_kept_model(run):
     assert f"{sum(p.numel() for p in run.trained.model.parameters()):,}" in text.splitlines()[-1]
 
 
-def test_the_splits_are_those_that_were_dealt(run, pictures):
+def test_the_splits_are_those_that_were_assigned(run, pictures):
     assert json.loads((run.folder / "splits.json").read_text()) == open_data(pictures).assignment
 
 
@@ -234,11 +234,11 @@ def test_resuming_a_run_whose_images_changed_keeps_the_old_deal(pictures, tiny, 
     data = shutil.copytree(pictures, tmp_path / "data")
     with pytest.raises(RuntimeError):
         api.train(data, tmp_path / "run", observer=Failing(1, RuntimeError("unforeseen")), **tiny)
-    dealt = json.loads((tmp_path / "run" / "splits.json").read_text())
+    assigned = json.loads((tmp_path / "run" / "splits.json").read_text())
     shutil.copy(data / "red" / "0.png", data / "red" / "0a.png")
     run = api.resume(tmp_path / "run")
-    assert json.loads((run.folder / "splits.json").read_text()) == dealt
-    assert run.scores["images"] == sum(split == "test" for split in dealt.values())
+    assert json.loads((run.folder / "splits.json").read_text()) == assigned
+    assert run.scores["images"] == sum(split == "test" for split in assigned.values())
 
 
 @pytest.mark.parametrize(

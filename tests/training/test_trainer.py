@@ -383,11 +383,11 @@ def test_a_fast_run_for_developers_makes_two_batches_of_one_epoch(make_trainer):
 def test_a_fast_run_takes_its_few_images_from_all_over_the_list(make_trainer, shades, batch_size):
     trainer = make_trainer(**{"training.fast_dev_run": True, "training.batch_size": batch_size})
     items = shades.splits["train"]
-    places = [items.index(item) for item in trainer.few(items)]
+    places = [items.index(item) for item in trainer.subset(items)]
     assert 0 < len(places) <= 2 * batch_size
     assert len(trainer.train_loader) <= 2
     assert places == sorted(set(places))
-    assert len({item.target for item in trainer.few(items)}) > 1 or batch_size == 1
+    assert len({item.target for item in trainer.subset(items)}) > 1 or batch_size == 1
 
 
 def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vitrail.errors import ConfigError
-from vitrail.training.adapters import load_adapter, merge
+from vitrail.training.adapters import load_adapter, merge_lora
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.weights.reference import load_model
@@ -70,7 +70,7 @@ BATCH_NORM = {"model.embedding": "pooled-stem"}
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_adapters_on_the_model_they_began_with_answer_as_the_model_that_was_kept(make_trainer, ema):
     trainer = make_trainer(**BATCH_NORM, **{"training.tune": "lora", "training.ema": ema})
-    base, images = merge(trainer.learner.model).eval(), torch.randn(9, 1, 8, 8)
+    base, images = merge_lora(trainer.learner.model).eval(), torch.randn(9, 1, 8, 8)
     before = base(images)
     trainer.run()
     load_adapter(base, trainer.folder.path / "last/adapter")

@@ -18,7 +18,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import merge, nested
+from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
@@ -56,7 +56,7 @@ class Stopping(Observer):
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
-    resolved = RunSettings.read(merge(SHADES, nested(settings)))
+    resolved = RunSettings.read(deep_merge(SHADES, nested(settings)))
     if new and group.first:
         RunFolder.create(folder, resolved, None)
     group.all_reduce_max(0)

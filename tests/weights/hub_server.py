@@ -8,7 +8,7 @@
     POST /ORG/NAME.git/info/lfs/objects/batch         where large files go
     PUT  /lfs/OID                                     a large file
 
-Answers to who may not see something are those of the true hub: 401 for an unknown repository without a token, 404 with one.
+Clients that may not see something get the true hub's answers: 401 for an unknown repository without a token, 404 with one.
 """
 
 import base64

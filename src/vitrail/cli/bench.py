@@ -29,8 +29,8 @@ def bench(
     model
         A run folder, a model folder, an exported model, a file of weights or a hub id.
     data
-        Images, as vitrail train takes them: training images calibrate int8, validation images judge what is recommended, and
-        accuracy is that of test images; without splits they are dealt.
+        Images, as vitrail train takes them: training images calibrate int8, validation images decide what is recommended, and
+        accuracy is measured on test images; data without splits is split.
     engines
         These alone: torch onnxruntime openvino.
     precisions

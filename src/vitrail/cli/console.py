@@ -49,7 +49,7 @@ def note(text: str) -> None:
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
     """An error: what, where, what to do, a line each.
 
-    Of several processes, one on every machine tells what was foreseen, which all of them meet, and each what was not.
+    Of several processes, only one on each machine prints an expected error, which all of them meet; each prints unexpected ones.
     """
     if foreseen and os.environ.get("LOCAL_RANK", "0") != "0":
         return

@@ -29,14 +29,14 @@ def convert(
     out
         A folder, or a file that ends in .safetensors or .npz; it must not exist.
     layout
-        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail. Of a folder by
-        default that of transformers if it has a class for the model, else Vitrail's own.
+        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail. Default
+        for a folder: transformers' layout if it has a class for the model, else Vitrail's own.
     read_as
         The layout of what is read, where it must not be guessed.
     image_size
         Side of the images in pixels, or HEIGHTxWIDTH, that the model shall take; positions are interpolated.
     heads
-        Attention heads, where the weights do not tell.
+        Attention heads, where the weights do not show their number.
     labels
         A text file with the name of a class on every line, for weights that have none.
     trust_pickle
@@ -47,8 +47,8 @@ def convert(
     from vitrail.weights.reference import from_pretrained
 
     size = None if image_size is None else number(image_size)
-    told = {} if heads is None else {"heads": heads}
-    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **told)
+    fields = {} if heads is None else {"heads": heads}
+    trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     convert(trained, path_of(out), layout=layout)

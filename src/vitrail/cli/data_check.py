@@ -22,7 +22,7 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     """Look at every image and label of a data set, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be dealt to splits, images of no class, and faults of a
+    in several splits or twice among images that are yet to be split, images of no class, and bad rows of a
     table. The exit code is 3 when there are any.
 
     Parameters
@@ -40,12 +40,12 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     if json:
         result_json(found.to_json())
     else:
-        _tell(found)
-    if found.faults:
+        _print(found)
+    if found.issues:
         sys.exit(DataError.exit_code)
 
 
-def _tell(found: "Check") -> None:
+def _print(found: "Check") -> None:
     summary = found.to_json()
     sizes = summary["sizes"]
     result(f"source   {summary['source']}")
@@ -55,21 +55,21 @@ def _tell(found: "Check") -> None:
         result(f"sizes    {sizes['distinct']:,} different; width×height {ranges}")
         result("colours  " + ", ".join(f"{mode} {count:,}" for mode, count in summary["modes"].items()))
     result("")
-    _tell_classes(found)
-    told: Counter[str] = Counter(notice.kind for notice in found.notices)
-    for kind, count in told.items():
+    _print_classes(found)
+    kinds: Counter[str] = Counter(notice.kind for notice in found.notices)
+    for kind, count in kinds.items():
         notices = [notice for notice in found.notices if notice.kind == kind]
         for notice in notices[:MAX_NOTICES]:
             result(f"note: {kind}  {notice.path}  {notice.what}")
         if count > MAX_NOTICES:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
-    for fault in found.faults:
-        result(f"{fault.kind}  {fault.path}  {fault.what}")
-    count = len(found.faults)
+    for issue in found.issues:
+        result(f"{issue.kind}  {issue.path}  {issue.what}")
+    count = len(found.issues)
     result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 
-def _tell_classes(found: "Check") -> None:
+def _print_classes(found: "Check") -> None:
     """Images of every class in every split."""
     counts = found.counts
     classes = found.contents.classes

@@ -26,7 +26,7 @@ def show(
 ) -> None:
     """Picture some images as the model will see them: prepared, and augmented in several ways.
 
-    Settings are those of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial.
+    Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def show(
     out
         The picture to write, a PNG file that does not exist.
     recipe
-        Settings to begin with; see vitrail recipes. Default: finetune with --from, that of the digits
-        or of CIFAR-10 for them, else scratch.
+        Settings to begin with; see vitrail recipes. Default: finetune with --from, the recipes of the
+        digits or of CIFAR-10 for them, else scratch.
     config
         A YAML file over the recipe, or, if it names a model, in its place.
     start

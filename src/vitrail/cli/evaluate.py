@@ -19,7 +19,7 @@ def evaluate(
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure a model on labelled images; under torchrun each process looks at its share of them.
+    """Measure a model on labelled images; under torchrun each process takes its share of them.
 
     Classes are matched to the model's labels by name; a whole number is the index of a label.
 

@@ -35,8 +35,8 @@ def export(
     precision
         int8 is the quickest, and needs images to calibrate with.
     calibrate
-        Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images judge what is
-        chosen, and accuracy is that of test images; without splits they are dealt. Default: the data of the run.
+        Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images decide
+        what is chosen, and accuracy is measured on test images; data without splits is split. Default: the data of the run.
     merge
         Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
     max_drop
@@ -77,7 +77,7 @@ def export(
         result_json({"folder": str(folder), **figures})
         return
     verified = figures["verified"]
-    whose = "those of the image alone" if precision == "int8" else "the model's"
+    whose = "a single image's" if precision == "int8" else "the model's"
     result(f"verified   logits within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")

@@ -45,11 +45,11 @@ def models(
     require_positive(**{"--batch-size": batch_size})
     configs = {name: config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
     sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
-    asked = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
+    wanted = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
     rows: list[dict[str, Any]] = []
     with counting("measuring" if measure else "counting", "models") as progress:
-        progress.start(len(asked))
-        for name, config in asked:
+        progress.start(len(wanted))
+        for name, config in wanted:
             parameters, macs = totals(config)
             fields = {field: getattr(config, field, None) for field in FIELDS}
             rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})

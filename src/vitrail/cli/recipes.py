@@ -22,7 +22,7 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
     from vitrail.training.recipes import read_recipe, recipe_names, recipe_text
 
     if name is not None and full:
-        recipe_text(name)  # says what is wrong with the name
+        recipe_text(name)  # raises what is wrong with the name
         placeholders = {"data": {"source": "FOLDER"}, "model": {"name": USUAL}}  # of what the recipe leaves to its user
         result(to_yaml(resolve(placeholders, read_recipe(name), {})).rstrip())
         return

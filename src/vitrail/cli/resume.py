@@ -19,8 +19,8 @@ def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=T
     """
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
-    from vitrail.cli.train import dotted_settings, tell
+    from vitrail.cli.train import dotted_settings, print_result
 
     with TrainingProgress() as progress:
         finished = api.resume(run, observer=progress, **dotted_settings(settings))
-    tell(finished)
+    print_result(finished)

@@ -38,7 +38,7 @@ def serve(
     host
         An address of this machine; all of them: 0.0.0.0. Other machines can reach any but the default: it needs a token.
     token_file
-        The file that holds the token. Default: the token is that of $VITRAIL_TOKEN, if there is one.
+        The file that holds the token. Default: the token in $VITRAIL_TOKEN, if it is set.
     engine
         What runs an exported model; auto takes the quicker one.
     precision

@@ -108,10 +108,10 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 
     with TrainingProgress() as progress:
         run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
-    tell(run)
+    print_result(run)
 
 
-def tell(run: Any) -> None:
+def print_result(run: Any) -> None:
     """The result of a run on stdout, and the commands a person would want next on stderr."""
     metric = main_metric(run.scores)
     numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {run.scores['images']} images"

@@ -1,4 +1,4 @@
-"""What stands in a tar archive, told by headers that may be damaged or hostile."""
+"""The members of a tar archive, by headers that may be damaged or hostile."""
 
 import tarfile
 from collections.abc import Iterator

@@ -149,11 +149,11 @@ def fill_colour(mean: tuple[float, ...]) -> Colour:
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
-SAMPLE = 2  # tells this randomness from that of the order
+SAMPLE = 2  # separates this randomness from the order's randomness
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The randomness of one sample in one epoch; the same whoever asks, in whatever order."""
+    """The random generator of one sample in one epoch; the same in every process and in any order."""
     entropy = (SAMPLE, seed, epoch, index)
     if seed < 2**32:  # the same numbers, which NumPy need not convert one by one
         return np.random.default_rng(np.array(entropy, np.uint32))

@@ -1,4 +1,4 @@
-"""A look at every image of a data set: what is wrong with it, and what it is like."""
+"""A check of every image of a data set: what is wrong with it, and a summary."""
 
 import hashlib
 from collections import Counter
@@ -10,10 +10,10 @@ from typing import Any
 
 from PIL import Image
 
-from vitrail.data.deal import dealt_split
 from vitrail.data.decode import decode_with_mode
-from vitrail.data.items import Contents, Fault, Item, count_classes
+from vitrail.data.items import Contents, Issue, Item, count_classes
 from vitrail.data.sources import read_data
+from vitrail.data.splits import split_to_divide
 from vitrail.errors import DataError
 
 IMBALANCE = 10
@@ -27,8 +27,8 @@ Places = list[tuple[str, Item]]
 class Check:
     """What a check found.
 
-    Kinds of faults: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
-    to be dealt to splits), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
+    Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
+    to be split), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
     ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``; of notices:
     ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's), ``ignored``.
     """
@@ -38,8 +38,9 @@ class Check:
     """Images of every size (width, height), upright."""
     modes: Counter[str]
     """Images of every colour mode, by Pillow's names."""
-    faults: list[Fault]
-    notices: list[Fault]
+    issues: list[Issue]
+    """What is wrong, also where training passes over it; ``faults`` in the document."""
+    notices: list[Issue]
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -60,7 +61,7 @@ class Check:
             "splits": self.counts,
             "sizes": size_range(self.sizes),
             "modes": dict(self.modes.most_common()),
-            "faults": [vars(fault) for fault in self.faults],
+            "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
         }
 
@@ -74,8 +75,8 @@ def check_data(
 
     Args:
         source: as for `open_data`.
-        on_start: told the number of images.
-        on_image: told 1 after every image.
+        on_start: called with the number of images.
+        on_image: called with 1 after every image.
 
     Raises:
         DataError: nothing there, or a source that cannot be read at all.
@@ -87,7 +88,7 @@ def check_data(
         on_start(len(places))
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
-    unreadable: list[Fault] = []
+    unreadable: list[Issue] = []
     places_of: dict[bytes, Places] = {}
     profiles: dict[str, list[Item]] = {}
     for split, item in places:
@@ -99,17 +100,17 @@ def check_data(
                 profiles.setdefault(profile, []).append(item)
             places_of.setdefault(_digest(image), []).append((split, item))
         except DataError as error:
-            unreadable.append(Fault("unreadable", _path(item), error.what))
+            unreadable.append(Issue("unreadable", _path(item), error.what))
         if on_image:
             on_image(1)
-    faults = [*contents.faults, *contents.doubts, *unreadable, *_missing_classes(contents)]
+    issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents)]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *_profiles(profiles)]
-    dealt = dealt_split(contents)
+    divided = split_to_divide(contents)
     for same in places_of.values():
         if len(same) > 1:
-            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == dealt
-            (faults if harmful else notices).append(_same_picture(same, contents.classes, dealt))
-    return Check(contents, sizes, modes, faults, notices)
+            harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
+            (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
+    return Check(contents, sizes, modes, issues, notices)
 
 
 def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
@@ -145,53 +146,53 @@ def _splits_differ(places: Places) -> bool:
     return len({split for split, _ in places}) > 1
 
 
-def _same_picture(places: Places, classes: list[str], dealt: str | None) -> Fault:
+def _same_picture(places: Places, classes: list[str], divided: str | None) -> Issue:
     """The same picture in several places: a conflict if its labels differ, else a duplicate."""
     (split, first), *others = places
     what = "the same picture as " + ", ".join(_path(item) for _, item in others)
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
-    elif split == dealt and not _labels_differ(places):
-        what += "; keep one of them, or copies whose files differ may be dealt to different splits"
+    elif split == divided and not _labels_differ(places):
+        what += "; keep one of them, or copies whose files differ may come into different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))
-    return Fault("conflict" if _labels_differ(places) else "duplicate", _path(first), what)
+    return Issue("conflict" if _labels_differ(places) else "duplicate", _path(first), what)
 
 
-def _missing_classes(contents: Contents) -> list[Fault]:
-    """Classes without an image in one of the splits there are."""
+def _missing_classes(contents: Contents) -> list[Issue]:
+    """Classes that have no image in some split."""
     return [
-        Fault("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
+        Issue("missing-class", f"{split}/{name}", f"no images of the class {name!r} in the split {split!r}")
         for split, items in contents.splits.items()
         for name, count in zip(contents.classes, count_classes(items, len(contents.classes)), strict=True)
         if not count
     ]
 
 
-def _too_few_classes(contents: Contents) -> list[Fault]:
+def _too_few_classes(contents: Contents) -> list[Issue]:
     """A note of data that no classifier can be trained on, though one can be evaluated."""
     if len(contents.classes) > 1 or contents.multi_label:
         return []
     what = f"{contents.classes[0]!r} is the only class" if contents.classes else "there is no class"
-    return [Fault("one-class", contents.source, f"{what}; training needs two or more")]
+    return [Issue("one-class", contents.source, f"{what}; training needs two or more")]
 
 
-def _imbalance(contents: Contents) -> list[Fault]:
+def _imbalance(contents: Contents) -> list[Issue]:
     """A note of classes to train on that differ much in size."""
-    found: list[Fault] = []
+    found: list[Issue] = []
     for split in ("train", "all"):
         counts = [count for count in count_classes(contents.splits.get(split, []), len(contents.classes)) if count]
         if counts and max(counts) > IMBALANCE * min(counts):
             what = f"the classes have between {min(counts):,} and {max(counts):,} images; train with --balance"
-            found.append(Fault("imbalance", split, what))
+            found.append(Issue("imbalance", split, what))
     return found
 
 
-def _profiles(items: dict[str, list[Item]]) -> list[Fault]:
+def _profiles(items: dict[str, list[Item]]) -> list[Issue]:
     """A note of images whose values mean other colours than they are taken for."""
     return [
-        Fault("profile", _path(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored")
+        Issue("profile", _path(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored")
         for name, (first, *rest) in items.items()
     ]
 

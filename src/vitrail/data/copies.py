@@ -15,7 +15,7 @@ from vitrail.data.items import ImageData
 from vitrail.errors import DataError
 
 ENDING = 4096
-"""Bytes at a file's end by which files of one length are told apart before any is read whole."""
+"""Bytes at a file's end that are compared first among files of one length, before any is read whole."""
 BLOCK = 2**20
 
 

@@ -77,7 +77,7 @@ class ImageDataset(Dataset[Batch]):
         self._origins: dict[Any, Any] = {}
         """One for all pictures of a size."""
         self.reading: Any = None
-        """What every worker is at: two numbers each, that of its process and that of the item, where there are workers."""
+        """Two numbers for every worker: its process id and the item it is reading. None without workers."""
         if self.augmentation.mixes and not self.targets.mixable:
             hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
             raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
@@ -100,7 +100,7 @@ class ImageDataset(Dataset[Batch]):
             return error
 
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
-        """The samples ``own`` of a batch side by side, mixed with others of the batch where the augmentation says so.
+        """The samples ``own`` of a batch side by side, mixed with others of the batch if the augmentation mixes.
 
         Raises:
             DataError: an image cannot be read.
@@ -143,7 +143,7 @@ class ImageDataset(Dataset[Batch]):
         return result, None
 
     def _remembered(self, number: int, read: Callable[[Source], tuple[np.ndarray, Any]]) -> tuple[np.ndarray, Any]:
-        """What ``read`` made of an item, now or in an earlier epoch: pixels, and what tells where they come from."""
+        """What ``read`` made of an item, now or in an earlier epoch: pixels, and what identifies where they come from."""
         kept = self._kept.get(number)
         if kept is None:
             worker = get_worker_info()

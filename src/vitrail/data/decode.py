@@ -19,17 +19,17 @@ MAX_PIXELS = 100_000_000
 """Refuse larger images: 100 megapixels take 300 MB in memory."""
 
 TRANSPOSED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
-"""The EXIF orientations that exchange width and height, and those in which what is stored last is seen left, or at the top."""
+"""EXIF orientations that swap width and height; that put the stored last column (or row) at the left; that put it at the top."""
 
 Mode = Literal["RGB", "L"]
 
 
 class Stored(Protocol):
-    """An image kept somewhere else, an archive or a table, and read only when it is asked for."""
+    """An image kept somewhere else, an archive or a table, and read only when it is opened."""
 
     @property
     def name(self) -> str:
-        """How an error calls it."""
+        """Its name in error messages."""
 
     def open(self) -> IO[bytes]:
         """The content of its file; of one that is only looked at, little is read."""
@@ -81,7 +81,7 @@ class Reduced(NamedTuple):
 def decode(source: Source, *, channels: int = 3, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode an image upright, in RGB (``channels`` 3) or grey (``channels`` 1).
 
-    The first frame of an animation; turned as its EXIF orientation says; transparency over white; 16 bits to 8. Colour
+    The first frame of an animation; turned by its EXIF orientation; transparency over white; 16 bits to 8. Colour
     profiles are not applied: the values are those that the file stores.
 
     Raises:
@@ -104,7 +104,7 @@ def decode_reduced(source: Source, *, channels: int = 3, least: int | None, max_
 def decode_with_mode(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[Image.Image, str, str | None]:
     """As `decode` in RGB, the colour mode that the image is stored in, by Pillow's name, and its colour profile's name.
 
-    The name is None where there is no profile, or that of sRGB.
+    The name is None where there is no profile, or the profile is sRGB.
     """
     with _explained(source):
         image = _upright(source, max_pixels).image
@@ -176,7 +176,7 @@ def _name(source: Source) -> object:
 
 
 def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduced:
-    """The picture in the mode it is stored in, turned as its EXIF orientation says."""
+    """The picture in the mode it is stored in, turned by its EXIF orientation."""
     with _opened(source) as image:
         _check_size(image, max_pixels)
         size, end = image.size, (float(image.width), float(image.height))

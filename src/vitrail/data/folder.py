@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Item, natural_key
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Item, natural_key
 from vitrail.errors import DataError
 
 TABLE = "labels.csv"
@@ -36,12 +36,12 @@ def read_folder(root: Path) -> Contents:
     aside = [] if flat else [folder for folder in below if (SPLIT_OF_NAME.get(folder.name.lower()), folder) not in parts]
     bare = [folder for folder in aside if folder.name.lower() in SPLIT_OF_NAME]
     beside = [file for folder in dict.fromkeys([root, *(part for _, part in parts), *bare]) for file in _files(folder)]
-    doubts, ignored = _without_images([*(file for found in files.values() for file in found), *beside])
+    warnings, ignored = _without_images([*(file for found in files.values() for file in found), *beside])
     unused = [folder for folder in files if folder.name not in index]
-    doubts += [Fault("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
-    doubts += [Fault("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
-    ignored += [Fault("ignored", str(folder), "a folder that is no split with folders of classes") for folder in aside]
-    return Contents(str(root), classes, splits, doubts=doubts, ignored=ignored)
+    warnings += [Issue("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
+    warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
+    ignored += [Issue("ignored", str(folder), "a folder that is no split with folders of classes") for folder in aside]
+    return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored)
 
 
 def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
@@ -57,14 +57,14 @@ def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
     return classes
 
 
-def _without_images(files: list[Path]) -> tuple[list[Fault], list[Fault]]:
+def _without_images(files: list[Path]) -> tuple[list[Issue], list[Issue]]:
     """Links that are named as images and lead nowhere, and files of other kinds."""
     files = [file for file in files if not is_image(file)]
     gone = dict.fromkeys(file for file in files if file.suffix.lower() in SUFFIXES and file.is_symlink())
     others = [file for file in files if file not in gone]
     return (
-        [Fault("unreadable", str(file), "a link to no file") for file in gone],
-        [Fault("ignored", str(file), f"not named as an image: {', '.join(SUFFIXES)}") for file in others],
+        [Issue("unreadable", str(file), "a link to no file") for file in gone],
+        [Issue("ignored", str(file), f"not named as an image: {', '.join(SUFFIXES)}") for file in others],
     )
 
 

@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
@@ -17,7 +17,7 @@ LABEL_COLUMNS = ("label", "labels", "fine_label")
 
 @dataclass(frozen=True)
 class Row:
-    """The image of one row, read when it is asked for."""
+    """The image of one row, read when it is opened."""
 
     name: str
     images: Any
@@ -36,31 +36,31 @@ class Row:
 def read_hub(name: str) -> Contents:
     """Read ``NAME`` or ``NAME@REVISION`` of the hub, or a local path: what ``save_to_disk`` wrote, or a folder of files.
 
-    The network is asked only for what is no local path. Splits called train, validation or val, and test are taken, and
-    data with none of these has no splits; a split without images or without labels is left out. Images are those of the
-    column of images, labels those of the column of class labels (one for an image, or a list of them), or else numbers
-    or words in a column called label, labels or fine_label.
+    Only what is no local path is downloaded. Splits called train, validation or val, and test are taken, and
+    data with none of these has no splits; a split without images or without labels is left out. Images come from the column
+    of images; labels from the column of class labels (one for an image, or a list of them), or else from numbers or words
+    in a column called label, labels or fine_label.
 
     Raises:
         ConfigError: the library is not installed.
         DataError: no such data set, no images or no labels in it, splits with different classes. What is wrong with a row
-            is a fault of the contents.
+            is an issue of the contents.
     """
     local = path_of(name)
     source = f"hf:{os.path.abspath(local) if local.exists() else name}"
     tables = _tables(local, name, source)
     own = {key: tables[key] for split in SPLITS for key in tables if SPLIT_OF_NAME.get(key.lower()) == split} or tables
-    features = next(iter(own.values())).features  # those of training, where it is there
+    features = next(iter(own.values())).features  # of the training split, if there is one
     image, label = _image_column(features, source), _label_column(features, source)
     kind = classes, multi_label = _kind(features[label])
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     found: list[Named] = []
     for split, table in own.items():
         if not {image, label} <= table.features.keys():
             continue
         if _kind(table.features[label]) != kind:
             raise DataError(
-                f"the labels of the split {split!r} are not those of {next(iter(own))!r}",
+                f"the classes of the split {split!r} differ from the classes of {next(iter(own))!r}",
                 where=source,
                 hint="give all splits the same classes in the same order",
             )
@@ -72,12 +72,12 @@ def read_hub(name: str) -> Contents:
             row = f"{split}/{number:05d}"
             stored = Row(f"{source}/{row}", images, image, number)
             if of_image is None:
-                faults.append(Fault("no-label", stored.name, "the row has no label, or one that is no class"))
+                issues.append(Issue("no-label", stored.name, "the row has no label, or one that is no class"))
             else:
                 found.append(Named(SPLIT_OF_NAME.get(split.lower(), "all"), row, stored, of_image))
     if not found:
         raise DataError("no images with labels found", where=source, hint="take a data set that has both")
-    return with_indices(source, found, classes=classes, multi_label=multi_label, faults=faults)
+    return with_indices(source, found, classes=classes, multi_label=multi_label, issues=issues)
 
 
 def _tables(local: Path, name: str, source: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ Label = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Item:
-    """One image, and what is to be learned of it."""
+    """One image and its target."""
 
     name: str
     """Path below the data folder, or a name of the data set's own."""
@@ -40,7 +40,7 @@ def count_classes(items: Iterable[Item], classes: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Fault:
+class Issue:
     """Something wrong with a data set: what kind of thing, where, and what exactly."""
 
     kind: str
@@ -50,7 +50,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a data set holds, as it is found, before anything is dealt to splits it does not have."""
+    """What a data set holds, as it is found, before it is split where it has no splits."""
 
     source: str
     """The ``--data`` argument that opens it again from anywhere."""
@@ -58,16 +58,16 @@ class Contents:
     splits: dict[str, list[Item]]
     """Its own splits; all images are under "all" where it has none."""
     multi_label: bool = False
-    faults: list[Fault] = field(default_factory=list)
-    """What cannot be used: nothing is opened while there is one."""
-    doubts: list[Fault] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    """What prevents use: nothing is opened while there is one."""
+    warnings: list[Issue] = field(default_factory=list)
     """What a check reports and training passes over: an empty class, an image of no class."""
-    ignored: list[Fault] = field(default_factory=list)
+    ignored: list[Issue] = field(default_factory=list)
     """Files and folders that are no part of the data."""
 
     @property
     def has_splits(self) -> bool:
-        """Whether the data set itself says which image belongs to which split."""
+        """Whether the data set has splits of its own."""
         return "all" not in self.splits
 
 
@@ -83,7 +83,7 @@ class Named:
 
 
 def with_indices(
-    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, faults: list[Fault]
+    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, issues: list[Issue]
 ) -> Contents:
     """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
     if classes is None:
@@ -93,7 +93,7 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, faults)
+    return Contents(source, classes, splits, multi_label, issues)
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class ImageData:
     classes: list[str]
     splits: dict[str, list[Item]]
     assignment: dict[str, str] | None = None
-    """How images were dealt to splits, where the data set has none of its own; a run keeps it."""
+    """Which split each image was assigned to, where the data set has no splits; a run keeps it."""
     has_splits: bool = True
-    """Whether the data set itself says what is for testing; a flat folder does not."""
+    """Whether the data set has a test or validation split of its own; a flat folder has not."""
     multi_label: bool = False
     """Whether an image may show several classes, or none."""
 

@@ -151,7 +151,7 @@ BOTH_WAYS = set(POLICY) - {"identity", "auto_contrast", "equalize", "posterize",
 def randaugment_limits(width: int, height: int) -> dict[str, float]:
     """The amounts of magnitude 10 in RandAugment (Cubuk et al. 2020, https://arxiv.org/abs/1909.13719).
 
-    Its ranges are those of AutoAugment (Cubuk et al. 2019, https://arxiv.org/abs/1805.09501), translation as a share of
+    The ranges are AutoAugment's (Cubuk et al. 2019, https://arxiv.org/abs/1805.09501), translation as a share of
     the side: 150 of 331 pixels.
     """
     return {

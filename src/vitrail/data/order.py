@@ -7,7 +7,7 @@ import numpy as np
 
 from vitrail.data.items import Item
 
-ORDER = 1  # tells this randomness from that of samples
+ORDER = 1  # separates this randomness from the samples' randomness
 
 
 def shuffled(count: int, seed: int, epoch: int) -> list[int]:

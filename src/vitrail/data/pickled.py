@@ -1,4 +1,4 @@
-"""What a pickle of NumPy arrays says, without doing anything that it asks for."""
+"""The content of a pickle of NumPy arrays, without running anything in it."""
 
 import pickle
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def read_pickle(content: bytes, *, where: object) -> Any:
     what the pickle wants to make is written down, and the arrays are made from these notes by `numpy.frombuffer`.
 
     Raises:
-        DataError: a damaged pickle, or one that asks for anything but arrays and bytes.
+        DataError: a damaged pickle, or one with anything but arrays and bytes.
     """
     try:
         return _plain(_Notes(BytesIO(content), encoding="bytes").load(), {})
@@ -54,7 +54,7 @@ class _Note:
 
 
 class _Notes(pickle._Unpickler):  # the one in Python: the one in C reserves whatever memory a damaged pickle names
-    # a bytearray would be made as long as it says before it is read, so it is read as bytes are
+    # a bytearray's memory would be taken before its content is read, so it is read as bytes are
     dispatch: ClassVar[Any] = pickle._Unpickler.dispatch | {pickle.BYTEARRAY8[0]: pickle._Unpickler.dispatch[pickle.BINBYTES8[0]]}
 
     def find_class(self, module: str, name: str) -> Any:

@@ -239,7 +239,7 @@ class Plan:
     def mask(self, mask: np.ndarray, fill: int = 255) -> np.ndarray:
         """A mask of the picture (H, W), moved as its pixels are: (H', W') of the same type.
 
-        Every value is that of the nearest pixel; ``fill`` is where nothing is of the picture. What is erased stays.
+        Every pixel takes the value of the nearest one; ``fill`` is where there is no picture. What is erased stays.
         """
         self._require(mask.shape[::-1])
         width, height = self.frame.result

@@ -118,7 +118,7 @@ class Preparation(Settings):
         return Reduced(image.crop((x, y, int(right), int(bottom))), Whole(size, (left - x, top - y, right - x, bottom - y)))
 
     def _reduced(self, source: Source, share: float | None = 1.0) -> Reduced:
-        if share is None or self.resampling == "nearest":  # which picks single pixels: those of the file
+        if share is None or self.resampling == "nearest":  # which picks single pixels: they must be the file's own
             return decode_reduced(source, channels=self.channels, least=None)
         least = math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
         return decode_reduced(source, channels=self.channels, least=least)
@@ -146,7 +146,7 @@ class Preparation(Settings):
         return Plan(size, self.frame(size))
 
     def planned(self, source: Source) -> tuple[np.ndarray, Plan]:
-        """Decode, resize and crop: uint8 (C, H, W), and the plan of it, which tells where places went."""
+        """Decode, resize and crop: uint8 (C, H, W), and the plan of it, which maps places to where they went."""
         reduced = self._reduced(source)
         plan = self.plan(reduced.whole.size)
         return plan.pixels(reduced), plan
@@ -227,28 +227,28 @@ class Preparation(Settings):
     def from_hugging_face(cls, values: Mapping[str, Any], *, model_type: str | None = None, where: object = None) -> Self:
         """Read what `to_hugging_face` or transformers wrote; what it leaves out is as in the class that it names.
 
-        ``model_type`` is that of the model's ``config.json``: it tells the class where the file does not.
+        ``model_type`` is from the model's ``config.json``; it gives the class where the file does not.
 
         Raises:
-            ModelFileError: incomplete or damaged, or it asks for something that is not done here; never passed over.
+            ModelFileError: incomplete or damaged, or it asks for something that is not supported here.
         """
         try:
             fields = read_processor(values, model_type)
-            told = fields.pop("told")
-            mean, std = told["image_mean"], told["image_std"]
-            if not told.get("do_normalize", True):
+            given = fields.pop("values")
+            mean, std = given["image_mean"], given["image_std"]
+            if not given.get("do_normalize", True):
                 mean, std = [0.0] * len(mean), [1.0] * len(std)
-            scale = 255 * told.get("rescale_factor", 1 / 255)
+            scale = 255 * given.get("rescale_factor", 1 / 255)
             if not math.isclose(scale, 1, rel_tol=1e-5):
                 mean, std = [m / scale for m in mean], [s / scale for s in std]
             names = {int(number): name for name, number in RESAMPLING.items()}
-            if told["resample"] not in names:
-                raise ValueError(f"'resample' {told['resample']!r} is not understood")
-            resampling = names[told["resample"]]
+            if given["resample"] not in names:
+                raise ValueError(f"'resample' {given['resample']!r} is not understood")
+            resampling = names[given["resample"]]
             return cls.read({**fields, "channels": len(mean), "resampling": resampling, "mean": mean, "std": std})
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError, ConfigError) as error:
             raise ModelFileError(
-                f"the description of the preprocessing is incomplete or damaged, or asks for what is not done here: {error}",
+                f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}",
                 where=where,
                 hint="write the model folder again",
             ) from None

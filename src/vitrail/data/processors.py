@@ -17,9 +17,9 @@ class Processor:
     """One of transformers' classes."""
 
     defaults: Mapping[str, Any]
-    """What it does where the file says nothing."""
+    """Its values for keys that the file leaves out."""
     square: bool = True
-    """Whether a size of one number is that of both sides, not that of the shorter."""
+    """Whether a single number as size means both sides (else the shorter side)."""
     floats: bool = False
     """Whether it resizes numbers of 0…1, which are neither rounded nor cut off, in place of whole levels."""
 
@@ -76,10 +76,10 @@ HARMLESS = {
 
 
 def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[str, Any]:
-    """The size, resize and crop that a file asks for, with the values of the class where it says nothing.
+    """The size, resize and crop of a file, with the defaults of its class for keys that it leaves out.
 
-    Gives the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``told`` all
-    that the file and its class say, in transformers' keys.
+    Gives the fields ``image_size``, ``resize_size``, ``fit`` and ``crop_rounding`` of a preparation, and below ``values``
+    all values of the file and its class, by transformers' keys.
 
     Raises:
         ValueError: a class or a key that is not understood, or images whose size would depend on the picture.
@@ -89,26 +89,26 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
     if name not in PROCESSORS:
         raise ValueError(f"{name}ImageProcessor is not known here; known are {', '.join(PROCESSORS)}")
     processor = PROCESSORS[name]
-    told = {**processor.defaults, **{key: value for key, value in values.items() if value is not None}}
-    strange = [key for key, value in told.items() if value is not False and key not in UNDERSTOOD | HARMLESS]
+    given = {**processor.defaults, **{key: value for key, value in values.items() if value is not None}}
+    strange = [key for key, value in given.items() if value is not False and key not in UNDERSTOOD | HARMLESS]
     if strange:
         raise ValueError(f"{strange[0]!r} is not understood")
     for key in ("do_resize", "do_rescale"):
-        if not told.get(key, True):
+        if not given.get(key, True):
             raise ValueError(f"{key!r} is false: images that are not resized or not rescaled are not known here")
-    if processor.floats and told["resample"] not in (0, BILINEAR):
+    if processor.floats and given["resample"] not in (0, BILINEAR):
         raise ValueError(
-            f"{name}ImageProcessor does not cut off what 'resample' {told['resample']} brings beyond black and white"
+            f"{name}ImageProcessor does not cut off what 'resample' {given['resample']} brings beyond black and white"
         )
-    square = told.get("default_to_square", processor.square)
-    resize, covers = _size(told["size"], square)
-    crop = _size(told["crop_size"], square=True)[0] if told.get("do_center_crop") else None
+    square = given.get("default_to_square", processor.square)
+    resize, covers = _size(given["size"], square)
+    crop = _size(given["crop_size"], square=True)[0] if given.get("do_center_crop") else None
     if name == "ConvNext":
         if not covers or crop:
             raise ValueError("ConvNextImageProcessor needs a 'shortest_edge' and no 'do_center_crop'")
         crop, covers = resize, resize[0] < WARPED_FROM
-        resize = _square(int(crop[0] / told["crop_pct"])) if covers else crop
-    elif told.get("crop_pct"):
+        resize = _square(int(crop[0] / given["crop_pct"])) if covers else crop
+    elif given.get("crop_pct"):
         raise ValueError(f"'crop_pct' is not understood of {name}ImageProcessor")
     if name == "Levit" and covers:
         resize = _square(int(256 / 224 * resize[0]))
@@ -117,9 +117,9 @@ def read_processor(values: Mapping[str, Any], model_type: str | None) -> dict[st
     return {
         "image_size": crop or resize,
         "resize_size": resize,
-        "fit": told.get("fit", "cover" if covers else "squash"),
-        "crop_rounding": told.get("crop_rounding", "down"),
-        "told": told,
+        "fit": given.get("fit", "cover" if covers else "squash"),
+        "crop_rounding": given.get("crop_rounding", "down"),
+        "values": given,
     }
 
 

@@ -12,7 +12,7 @@ from PIL.ContainerIO import ContainerIO
 
 from vitrail.data.archives import entries, explained
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, Contents, Issue, Named, with_indices
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -37,20 +37,20 @@ class Member:
         return f"{self.archive}/{self.member}"
 
     def open(self) -> IO[bytes]:
-        """The content of the file, which is read as far as it is asked for."""
+        """The content of the file, read as far as the caller reads."""
         return ContainerIO(open(self.archive, "rb"), self.offset, self.size)
 
 
 def read_shards(pattern: str) -> Contents:
     """Read the archives that a pattern such as ``shards-{000..009}.tar`` names.
 
-    Their headers are read once, and every image when it is asked for, so that images can be taken in any order. An
-    archive with train, val or test as a word in its name belongs to that split, or else in that of a folder around it,
-    up to the folder that holds all of them.
+    Their headers are read once, and every image when it is needed, so images can be taken in any order. An
+    archive with train, val or test as a word in its name belongs to that split; otherwise the word is looked for in the
+    folders around it, up to the folder that holds all of them.
 
     Raises:
         DataError: an archive missing, damaged or compressed; archives with a split beside others without. What is wrong
-            with a single sample is a fault of the contents.
+            with a single sample is an issue of the contents.
     """
     pattern = os.path.abspath(path_of(pattern))
     archives = [Path(name) for name in expand(pattern)]
@@ -59,7 +59,7 @@ def read_shards(pattern: str) -> Contents:
     if "all" in splits.values() and len(set(splits.values())) > 1:
         bare = next(archive for archive in archives if splits[archive] == "all").relative_to(root)
         raise DataError(f"{bare} names no split, others do", where=pattern, hint="put train, val or test into every name")
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     found: list[Named] = []
     for archive in archives:
         shard = archive.relative_to(root).with_suffix("")
@@ -67,10 +67,10 @@ def read_shards(pattern: str) -> Contents:
             try:
                 found.append(Named(splits[archive], f"{shard}/{key}", _image(files), (_label(files),)))
             except _SampleError as reason:
-                faults.append(Fault(reason.kind, f"{archive}/{key}", str(reason)))
-    if not found and not faults:
+                issues.append(Issue(reason.kind, f"{archive}/{key}", str(reason)))
+    if not found and not issues:
         raise DataError("no images found", where=pattern, hint="a sample is an image and its label: 0001.jpg and 0001.cls")
-    return with_indices(f"wds:{pattern}", found, faults=faults)
+    return with_indices(f"wds:{pattern}", found, issues=issues)
 
 
 def expand(pattern: str) -> list[str]:
@@ -105,13 +105,13 @@ def expand(pattern: str) -> list[str]:
 
 
 def _split(archive: Path) -> str:
-    """The split that an archive's name tells, or else the innermost folder whose name does."""
+    """The split in an archive's name, or else in the innermost folder whose name has one."""
     words = [word for part in (archive.stem, *archive.parts[-2::-1]) for word in re.findall("[a-z]+", part.lower())]
     return next((SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME), "all")
 
 
 class _SampleError(Exception):
-    """Why a sample cannot be used, with the kind of fault this is."""
+    """Why a sample cannot be used, with the kind of issue this is."""
 
     def __init__(self, kind: str, what: str):
         self.kind = kind

@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
-from vitrail.data.deal import Assignment, with_splits
 from vitrail.data.folder import TABLE, has_class_folders, images_below, read_folder
 from vitrail.data.hub import read_hub
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.shards import read_shards
+from vitrail.data.splits import Assignment, with_splits
 from vitrail.data.table import read_table
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
@@ -37,17 +37,17 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
         source: ``digits``; a folder with ``train/CLASS/*`` and so on, or flat with ``CLASS/*``; a table ``labels.csv``
             with ``image,label[,split]``; ``cifar10:PATH``, an archive as downloaded or what it unpacks to;
             ``hf:NAME[@REVISION]`` or ``hf:PATH`` through the library ``datasets``; ``wds:shards-{000..009}.tar``.
-        split_seed: data without splits is dealt into train, validation and test by it, the same share of every class;
+        split_seed: data without splits is split by it into train, validation and test, the same share of every class;
             of data with a training split and no validation a part of the training images becomes validation.
-        assignment: repeats an earlier deal.
+        assignment: repeats an earlier split.
 
     Raises:
         DataError: nothing there, no images, or labels and images that do not fit each other.
         ConfigError: what reads this kind of data is not installed.
     """
     contents = read_data(source)
-    if contents.faults:
-        first, *others = contents.faults
+    if contents.issues:
+        first, *others = contents.issues
         raise DataError(
             first.what + (f" (and {len(others):,} more faults)" if others else ""),
             where=first.path,

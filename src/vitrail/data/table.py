@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Fault, Named, with_indices
+from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
 from vitrail.errors import DataError
 
 SEPARATOR = ";"
@@ -19,11 +19,11 @@ def read_table(file: Path) -> Contents:
     label then means none of the classes. Classes sort naturally, 2 before 10.
 
     Raises:
-        DataError: no such table. What is wrong with a single row is a fault of the contents.
+        DataError: no such table. What is wrong with a single row is an issue of the contents.
     """
     rows = _rows(file)
     multi_label = any(SEPARATOR in row.get("label", "") for _, row in rows)
-    faults: list[Fault] = []
+    issues: list[Issue] = []
     lines: dict[str, int] = {}
     found: list[Named] = []
     for line, row in rows:
@@ -33,14 +33,14 @@ def read_table(file: Path) -> Contents:
         split = SPLIT_OF_NAME.get(row["split"].lower(), "") if "split" in row else "all"
         wrong = list(_wrong(row, image, lines.get(os.path.normpath(image)), bool(labels) or multi_label, split))
         lines.setdefault(os.path.normpath(image), line)
-        faults += [Fault(kind, f"{file}:{line}", what) for kind, what in wrong]
+        issues += [Issue(kind, f"{file}:{line}", what) for kind, what in wrong]
         if not wrong:
             found.append(Named(split, name, image, tuple(labels)))
-    return with_indices(str(file), found, multi_label=multi_label, faults=faults)
+    return with_indices(str(file), found, multi_label=multi_label, issues=issues)
 
 
 def _rows(file: Path) -> list[tuple[int, dict[str, str]]]:
-    """Every row by column with the number of its line; {} where a row has too few cells or too many."""
+    """Every row by column with the number of its line; {} for a row with too few or too many cells."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.reader(lines, strict=True)
@@ -63,7 +63,7 @@ def _rows(file: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _wrong(row: dict[str, str], image: Path, earlier: int | None, labelled: bool, split: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with a row: kinds of faults, and what exactly."""
+    """What is wrong with a row: kinds of issues, and what exactly."""
     if not row:
         yield "bad-row", "the row has not as many cells as the header; a name with a comma needs quotes around it"
         return

@@ -4,12 +4,12 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from vitrail.data.deal import Assignment, with_splits
 from vitrail.data.decode import SUFFIXES, Source
 from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
 from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Item
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_data
+from vitrail.data.splits import Assignment, with_splits
 from vitrail.errors import DataError
 from vitrail.files import path_of
 

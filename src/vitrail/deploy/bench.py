@@ -79,7 +79,7 @@ def bench(
         threads: of the processor; by default as many as torch has.
         max_drop: points of accuracy on the judging images that the recommended one may lose.
         seconds: of measuring for every row, at least.
-        observer: told how it goes.
+        observer: gets the progress.
 
     Raises:
         VitrailError: with the exit code of the command.
@@ -162,8 +162,8 @@ def _rows(
                 observer.advance(1)
             if samples is not None:
                 for name, one in opened.items():
-                    known[name] |= _accuracy(samples.reporting.asked(one, observer, name))
-                    known[name]["judged"] = _accuracy(samples.judging.asked(one, observer, name))
+                    known[name] |= _accuracy(samples.reporting.evaluate(one, observer, name))
+                    known[name]["judged"] = _accuracy(samples.judging.evaluate(one, observer, name))
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
@@ -201,14 +201,14 @@ def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
         process.join()
 
 
-def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], told: Connection) -> None:
+def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], results: Connection) -> None:
     before = peak_memory()
     way.open(threads).logits(torch.zeros(shape, dtype=torch.uint8))
-    told.send((peak_memory() - before) / 1e6)
+    results.send((peak_memory() - before) / 1e6)
 
 
 def best_rows(rows: Sequence[Row]) -> list[Row]:
-    """The quickest of each way."""
+    """The fastest row of each way."""
     best: dict[str, Row] = {}
     for row in rows:
         if row["name"] not in best or row["images_per_second"] > best[row["name"]]["images_per_second"]:
@@ -217,9 +217,9 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
-    """The quickest that loses no more than so many points beside the first one, which is the model in Python.
+    """The fastest row that loses at most so many points against the first one, the model in Python.
 
-    It is chosen by the judging images; the accuracy in a row is that of others.
+    Judging images choose it; the accuracy in its row is measured on other images.
     """
     first, *others = best = best_rows(rows)
     if "judged" in first:

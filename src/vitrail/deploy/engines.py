@@ -71,7 +71,7 @@ def onnx() -> Any:
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
     """A graph, or its file, in OpenVINO, with products in ``precision`` where the processor has them.
 
-    What int8 leaves over is computed in what the processor is quickest at. Of few images each has all threads; many are computed
+    Products that int8 leaves in floats use the processor's fastest type. Small batches get all threads; large ones are computed
     in pieces side by side, since threads that wait for each other at every operation lose a tenth to a quarter of their time.
     """
     hints = {"fp32": "f32", "bf16": "bf16", "fp16": "f32"}
@@ -123,7 +123,7 @@ TRIED = 8
 
 
 def description_in(graph: Path) -> Description:
-    """What a graph says of itself.
+    """The description that is stored in a graph.
 
     Raises:
         ModelFileError: it is no graph, damaged, or of somebody else.
@@ -174,7 +174,7 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
 ) -> Predictor:
-    """As `open_graph`, of a graph that has been asked what it is."""
+    """`open_graph` for a graph whose description has been read."""
     made = precision or about.precision
     try:
         session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
@@ -196,7 +196,7 @@ def as_predictor(session: Session, about: Description, name: str) -> Predictor:
 
 
 def quickest(graph: Path, *, measure: bool = True) -> Predictor:
-    """An exported graph in the quickest of the installed engines that read it, which is told on stderr.
+    """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
 
     Args:
         graph: the file.

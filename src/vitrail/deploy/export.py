@@ -68,7 +68,7 @@ def trace(
     Args:
         network: what is traced.
         channels, size: of its images.
-        steps: height and width of which those of the images may be any multiples; else they are fixed.
+        steps: heights and widths may be any multiples of these; None fixes the size.
 
     Raises:
         ExportError: it cannot be traced.
@@ -186,11 +186,11 @@ def verify(
 ) -> Verified:
     """Compare a graph with the model in Python, on random pixels, for several numbers of images at a time.
 
-    Where tokens are merged a rounding may decide which, and with it all that follows: half of the images must be close then.
-    In int8 what is left of the answers is a matter of accuracy; each image alone must be answered as among others.
+    Where tokens are merged, rounding may decide which, and with it all that follows: then half of the images must be close.
+    In int8 accuracy is judged elsewhere; here an image must get the same answer alone and in a batch.
 
     Raises:
-        ExportError: it answers otherwise.
+        ExportError: its answers differ.
     """
     random = torch.Generator().manual_seed(seed)
     c, differences, low, high = trained.config, [], float("inf"), -float("inf")
@@ -211,11 +211,11 @@ def verify(
         differences.append((single[0] - found[-1] if about.precision == "int8" else found - expected).abs().amax(dim=-1).ravel())
         low, high = min(low, expected.min().item()), max(high, expected.max().item())
     difference = torch.cat(differences)
-    judged = difference.median() if any(c.merged) else difference.max()
+    deviation = difference.median() if any(c.merged) else difference.max()
     allowed = ROUGHLY.get(about.precision, 0.1) * (1 if about.precision == "fp32" else high - low)
-    if judged > allowed:
+    if deviation > allowed:
         hint = "this is a mistake of the exporter or the engine: try another --to"
-        what = f"the graph's logits differ from the model's by {judged:.2g}, and {allowed:.2g} is the limit"
+        what = f"the graph's logits differ from the model's by {deviation:.2g}, and {allowed:.2g} is the limit"
         raise ExportError(what, where="export", hint=hint)
     return Verified(tuple(batches), difference.max().item(), high - low)
 

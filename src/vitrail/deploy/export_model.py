@@ -46,17 +46,17 @@ def export_model(
         open_for: finds the images that a model comes with.
         to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
         precision: fp32, bf16, fp16 or int8.
-        calibrate: images, as for `evaluate` or without labels; by default those of a run. Training images calibrate int8,
-            validation images judge what is chosen, and accuracy is reported on test images; see `samples_of`.
+        calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
+            validation images decide what is chosen, and accuracy is reported on test images; see `samples_of`.
         merge: patches that every block merges into others like them, or a number for each block; None for as many as
             ``max_drop`` allows.
         max_drop: points of accuracy that merging, with all else, may lose on the judging images; beside accuracy itself also
-            of the mean probability of the right label, which a few images tell better.
+            of the mean probability of the correct label, which shows more on few images.
         image_size: height and width that the graph takes, or one side of a square; ``any`` for any multiples of the patch; the
             model's own by default.
         fold: whether the graph takes pixels, uint8, and normalises them.
         force: keep int8 also where it loses more than one point, or is slower than bf16.
-        observer: told how it goes.
+        observer: gets the progress.
 
     Raises:
         ExportError: the graph cannot be made, or does not answer as the model does.

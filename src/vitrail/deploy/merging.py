@@ -56,7 +56,7 @@ def strongest(config: Any, allowed: Callable[[tuple[int, ...]], bool]) -> tuple[
 
 
 def weaker(config: Any, counts: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The schedule, and those that merge less, down to none."""
+    """The schedule, then schedules that merge less, down to none."""
     return [counts, *(tried for share in (*SHARES[::-1], 0) if sum(tried := schedule(config, share)) < sum(counts))]
 
 
@@ -77,7 +77,7 @@ def read_merging(text: str) -> int | tuple[int, ...] | None:
 
 
 class TooMuchLostError(Exception):
-    """Of what was written with merging; less of it is tried next."""
+    """The written graph loses too much; less merging is tried next."""
 
 
 class MergingLimit:
@@ -86,14 +86,14 @@ class MergingLimit:
     Args:
         trained: the model.
         samples: the images.
-        max_drop: points that may be lost, of accuracy and of the mean probability of the right label.
-        observer: told how it goes.
+        max_drop: points that may be lost, of accuracy and of the mean probability of the correct label.
+        observer: gets the progress.
     """
 
     def __init__(self, trained: TrainedModel, samples: Samples, max_drop: float, observer: Observer):
         self.trained, self.samples, self.max_drop, self.observer = trained, samples, max_drop, observer
         self.precision = quickest_precision(torch.device("cpu"))
-        self.before = samples.asked(in_python(trained, self.precision), observer, "the model")
+        self.before = samples.evaluate(in_python(trained, self.precision), observer, "the model")
 
     def strongest(self) -> tuple[int, ...]:
         """The schedule that merges most within it, in Python."""
@@ -104,7 +104,7 @@ class MergingLimit:
 
     def _allowed(self, counts: tuple[int, ...]) -> bool:
         merged = in_python(merging(self.trained, counts), self.precision)
-        answers = self.samples.asked(merged, self.observer, f"merging {max(counts)} patches at a time")
+        answers = self.samples.evaluate(merged, self.observer, f"merging {max(counts)} patches at a time")
         return max(points_lost(self.before, answers)) <= self.max_drop
 
     def require(self, predictor: Predictor) -> None:
@@ -113,7 +113,7 @@ class MergingLimit:
         Raises:
             TooMuchLostError: it does.
         """
-        answers = self.samples.asked(predictor, self.observer, predictor.name)
+        answers = self.samples.evaluate(predictor, self.observer, predictor.name)
         lost = surely_lost(*points_lost(self.before, answers), len(self.samples.pixels))
         if lost > self.max_drop:
             self.observer.note(f"{predictor.name} with merging loses {lost:.2f} points; it is tried with less of it")

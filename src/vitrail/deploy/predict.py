@@ -21,8 +21,8 @@ from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 Picture = str | Path | bytes | Image.Image
-WORTH_PACKING = 8
-"""Images from which on it pays to lay a model's matrices out anew."""
+WORTH_PREPACKING = 8
+"""From this many images on, prepacking a model's weights saves time."""
 
 
 def open_predictor(
@@ -30,15 +30,15 @@ def open_predictor(
     precision: Precision | None = None,
     *,
     engine: str = "auto",
-    images: int = WORTH_PACKING,
+    images: int = WORTH_PREPACKING,
 ) -> Predictor:
     """What answers for a MODEL: Python, or for an exported one an engine.
 
     Args:
         model: a run folder, a model folder, an exported model, or a loaded one.
         precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
-        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is quicker here, and says so.
-        images: how many there are to be; nothing is prepared or measured for a few.
+        engine: torch, onnxruntime or openvino; ``auto`` takes the one that is faster here, and reports it.
+        images: how many there will be; for a few, no weights are prepacked and no engines are compared.
 
     Raises:
         VitrailError: with the exit code of the command.
@@ -50,12 +50,12 @@ def open_predictor(
         if precision is not None:
             hint = "leave it out, or export the model again"
             raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
-        return quickest(graph, measure=images >= WORTH_PACKING) if engine == "auto" else open_graph(graph, engine)
+        return quickest(graph, measure=images >= WORTH_PREPACKING) if engine == "auto" else open_graph(graph, engine)
     if engine not in ("auto", "torch"):
         hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
         raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision or "fp32", pick_device(), packed=images >= WORTH_PACKING)
+    return in_python(trained, precision or "fp32", pick_device(), prepacked=images >= WORTH_PREPACKING)
 
 
 def predict(
@@ -95,7 +95,7 @@ def predict_each(
 ) -> Iterator[list[Labels | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
-    While the model looks at a batch, the images of the next one are read.
+    While the model computes a batch, the images of the next one are read.
     """
 
     def read(picture: Picture) -> np.ndarray | DataError:

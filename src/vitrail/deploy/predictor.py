@@ -65,11 +65,11 @@ class Predictor(Labelled):
         return ImageDataset(items, self.preparation, targets=class_targets(len(self.labels), shares=self.multi_label))
 
     def answer(self, batch: Batch) -> Answers:
-        """What it says of a batch, as `vitrail.tasks.evaluation.evaluate` asks."""
+        """Its answers to a batch, as `vitrail.tasks.evaluation.evaluate` takes them."""
         return {"logits": self.logits(batch["images"])}
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
-        """How right its answers are; with ``keep`` with the logits of every image."""
+        """Metrics for its answers; ``keep`` also keeps the logits of every image."""
         return label_metrics(multi_label=self.multi_label, keep=keep)
 
     def evaluate(
@@ -82,7 +82,7 @@ class Predictor(Labelled):
         on_batch: OnBatch | None = None,
         group: Processes = ALONE,
     ) -> LabelMetrics:
-        """How right it is on items of its own labels; `vitrail.evaluate` describes the arguments."""
+        """Its metrics on items with its own labels; `vitrail.evaluate` describes the arguments."""
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
         with kept_memory():
             metrics = evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
@@ -91,16 +91,16 @@ class Predictor(Labelled):
 
 
 def in_python(
-    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, packed: bool = True
+    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
 ) -> Predictor:
-    """A trained model as it is. Laying its matrices out anew (``packed``) does not pay for a handful of images.
+    """A trained model as it is. Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
 
     Raises:
         ModelFileError: it gives vectors.
     """
     require_classes(trained)
     model = trained.model.to(device).eval()
-    network = for_inference(model, precision) if packed or precision != "fp32" else model
+    network = for_inference(model, precision) if prepacked or precision != "fp32" else model
 
     @torch.inference_mode()
     def logits(pixels: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ class ExportError(VitrailError):
 
 
 def first_line(error: Exception) -> str:
-    """What a library says is wrong."""
+    """An error message of a library."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
 

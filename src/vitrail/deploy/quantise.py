@@ -1,9 +1,9 @@
 """Products of 8-bit integers: NNCF's post-training quantisation of a graph, from some images.
 
 Products with weights become integer, activations by their extremes on the images, smoothed towards the weights (SmoothQuant,
-Xiao et al. 2022, https://arxiv.org/abs/2211.10438). The last product of the last MLP keeps its floats, whose inputs have the
-largest outliers of all; so does the head, which costs next to nothing; so do those of token merging, where a rounding decides
-which tokens are alike, and in OpenVINO, which has them in bf16, those of attention, which are no slower so.
+Xiao et al. 2022, https://arxiv.org/abs/2211.10438). The last product of the last MLP stays in floats, because its inputs have the
+largest outliers; the head too, which costs next to nothing; the products of token merging too, where rounding decides which
+tokens are alike; and in OpenVINO attention, which is as fast in bf16.
 """
 
 import re
@@ -31,7 +31,7 @@ def quantise_openvino(graph: Any, images: Sequence[np.ndarray], kept: set[str]) 
     Args:
         graph: in fp32.
         images: (1, C, H, W) each, as the graph takes them.
-        kept: names of products of the traced program that keep their floats.
+        kept: names of products of the traced program that stay in floats.
 
     Raises:
         ExportError: it cannot be quantised.

@@ -1,4 +1,4 @@
-"""Images to export and measure with: some to calibrate int8, others to judge by, and others again to report accuracy on."""
+"""Images for export and measurement: some to calibrate int8, others to choose by, and others again to report accuracy on."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +33,12 @@ class Samples:
     pixels: Tensor
     labels: Tensor
     labelled: bool
-    """Whether those are given; else the model's own answers stand for them."""
+    """Whether the labels are given; else the model's own answers take their place."""
     origin: str
     """Where they come from: ``train``, ``half of val``."""
 
-    def asked(self, predictor: Predictor, observer: Observer, who: str) -> LabelMetrics:
-        """What is said of all of them, and how right it is."""
+    def evaluate(self, predictor: Predictor, observer: Observer, who: str) -> LabelMetrics:
+        """The metrics of a predictor on all of them, with its logits; ``who`` names it in the progress."""
         observer.begin(f"{who} answers", len(self.pixels))
         metrics = predictor.metrics(keep=True)
         for pixels, labels in zip(self.pixels.split(BATCH), self.labels.split(BATCH), strict=True):
@@ -52,11 +52,11 @@ class SampleSets:
     """Images for three purposes, none of them for two: accuracy on images that chose something would be too high."""
 
     calibration: Samples
-    """In int8 the ranges of activations are learned from them."""
+    """Int8 learns the ranges of activations from them."""
     judging: Samples
-    """By them it is chosen how much is merged, whether int8 is kept, and which engine is recommended."""
+    """They decide how much is merged, whether int8 is kept, and which engine is recommended."""
     reporting: Samples
-    """They choose nothing, and the accuracy that is told is measured on them."""
+    """They choose nothing; the accuracy that is reported is measured on them."""
 
     def __str__(self) -> str:
         sets = {"calibrated": self.calibration, "judged": self.judging, "reported": self.reporting}
@@ -66,21 +66,21 @@ class SampleSets:
 def samples_of(
     open_for: OpenFor, model: str | Path | TrainedModel, predictor: Predictor, data: str | Path | None, observer: Observer
 ) -> SampleSets:
-    """Images to calibrate with, others to judge by, and others again to report accuracy on.
+    """Images to calibrate with, others to choose by, and others again to report accuracy on.
 
-    They are the training, validation and test images of the data, dealt as `vitrail.train` deals them where it has no splits.
-    Where a split is missing, another is shared out at random, always in the same way: validation or test images between judging
-    and reporting, so that training images only calibrate; images without any split between all three.
+    They are the training, validation and test images of the data, split as `vitrail.train` splits them where it has no splits.
+    Where a split is missing, another is divided at random, always in the same way: validation or test images between choosing
+    and reporting, so that training images only calibrate; images without any split between all three purposes.
 
     Args:
         open_for: finds the images that a model comes with.
-        model: that of a run has data of its own.
+        model: a run brings its own data.
         predictor: the model, whose answers stand for labels where there are none.
         data: images with labels, or without.
-        observer: told how it goes, and which images are for what.
+        observer: gets the progress, and a note of which images are for what.
 
     Raises:
-        DataError: an image or the data cannot be read, or there are too few images to be shared out.
+        DataError: an image or the data cannot be read, or there are too few images for three purposes.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
     plain = unlabelled_items(data, sum(most), predictor.multi_label) if data is not None else []
@@ -106,7 +106,7 @@ def samples_of(
 
 
 def _three_parts(splits: Mapping[str, list[Item]], *, where: object) -> list[tuple[str, list[Item]]]:
-    """Images to calibrate with, to judge by and to report on, in a random order, with where they come from."""
+    """Images to calibrate with, to choose by and to report on, in a random order, with where they come from."""
     found = {name: _mixed(items) for name, items in splits.items() if items}
     shares = {1: [3], 2: [1, 2] if "train" in found else [2, 1], 3: [1, 1, 1]}[len(found)]
     parts: list[tuple[str, list[Item]]] = []
@@ -125,7 +125,7 @@ def _mixed(items: Sequence[Item]) -> list[Item]:
 
 
 def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: str, observer: Observer) -> Samples:
-    """Items as pixels, with their labels or with the model's answers in place of them."""
+    """Items as pixels, with their labels, or with the model's answers in place of labels."""
     observer.begin("reading images", len(items))
     images, read = predictor.dataset(items), []
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool:
@@ -136,5 +136,5 @@ def _prepared(predictor: Predictor, items: list[Item], labelled: bool, origin: s
     samples = Samples(pixels, labels, labelled, origin)
     if labelled:
         return samples
-    answers = samples.asked(predictor, observer, "the model").logits
+    answers = samples.evaluate(predictor, observer, "the model").logits
     return replace(samples, labels=(answers > 0).float() if predictor.multi_label else answers.argmax(dim=1))

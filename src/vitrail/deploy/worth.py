@@ -14,7 +14,7 @@ from vitrail.tasks.metrics import main_metric, metrics_in
 MOST_LOST = 1.0
 """Points of the score that int8 may lose."""
 ENOUGH = 200
-"""Images from which on accuracy alone tells what is lost; of fewer one is half a point or more, and certainty must fall, too."""
+"""From this many images on accuracy alone shows a loss; with fewer, one image is half a point or more: certainty counts too."""
 
 
 def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float]:
@@ -23,13 +23,13 @@ def points_lost(before: LabelMetrics, after: LabelMetrics) -> tuple[float, float
 
 
 def surely_lost(points: float, certainty: float, images: int) -> float:
-    """Points of accuracy that were lost, as far as so many images can tell."""
+    """Points of accuracy that were lost, as far as so many images can show."""
     return points if images >= ENOUGH else min(points, certainty)
 
 
 def loss_of(plain: Predictor, predictor: Predictor, samples: Samples, observer: Observer) -> dict[str, Any]:
     """Accuracy on some images before and after."""
-    before, after = samples.asked(plain, observer, "the model"), samples.asked(predictor, observer, predictor.name)
+    before, after = samples.evaluate(plain, observer, "the model"), samples.evaluate(predictor, observer, predictor.name)
     lost, certainty_lost = points_lost(before, after)
     old, new = before.scores(), after.scores()
     return {

@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from vitrail.parts.packed import PackedLinear, can_pack
+from vitrail.parts.prepacked import PrepackedLinear, can_prepack
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import Precision
 
@@ -52,8 +52,8 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     fast = standardized(model).eval()
     for name, module in list(fast.named_modules()):
-        if type(module) is nn.Linear and can_pack(module.weight.device):
-            fast.set_submodule(name, PackedLinear(module, dtype))
+        if type(module) is nn.Linear and can_prepack(module.weight.device):
+            fast.set_submodule(name, PrepackedLinear(module, dtype))
             continue
         for key, parameter in module.named_parameters(recurse=False):
             setattr(module, key, nn.Parameter(parameter.to(dtype), requires_grad=False))

@@ -1,4 +1,4 @@
-"""Images of different sizes in one sequence of tokens (NaViT; Dehghani et al. 2023, https://arxiv.org/abs/2307.06304)."""
+"""Sequence packing: images of different sizes in one sequence of tokens (NaViT; Dehghani et al. 2023, https://arxiv.org/abs/2307.06304)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from vitrail.parts.attention import Group
 
 
 def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
-    """Logits (B, classes) of images (C, H, W) of any sizes, each as if it had been alone in its batch.
+    """Logits (B, classes) of images (C, H, W) of any sizes, the same that each gets alone.
 
-    The tokens of all images stand behind each other in one sequence without padding; an image's tokens attend to each
-    other alone. Positions are interpolated to each image's grid.
+    The tokens of all images follow each other in one sequence without padding; an image's tokens attend only to each
+    other. Positions are interpolated to each image's grid.
 
     Raises:
         ConfigError: a side is no multiple of the patch, or the model merges tokens, or drops branches or patches
@@ -25,7 +25,7 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
     c = model.config
     if any(c.merged) or (model.training and (c.stochastic_depth or c.patch_dropout)):
         raise ConfigError(
-            "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence has none",
+            "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence is only one",
             where="forward_packed",
             hint="call model.eval() first, and build the model without token_merging",
         )

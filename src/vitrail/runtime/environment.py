@@ -35,7 +35,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    """The processor's name, as the system tells it."""
+    """The processor's name, from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -13,7 +13,7 @@ _USUAL = {_MMAP_MAX: 65536, _MMAP_THRESHOLD: 2**25, _TRIM_THRESHOLD: 2**26}
 
 
 def peak_memory() -> float:
-    """The most main memory that this process has had, in bytes; the usual figure of Linux counts that of its parent as well."""
+    """The most main memory that this process has used, in bytes; Linux's usual figure includes the parent's memory as well."""
     with contextlib.suppress(OSError, IndexError):
         return 1024.0 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
     import resource  # Windows has none

@@ -1,4 +1,4 @@
-"""What a run tells while it goes."""
+"""What a run reports while it goes on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

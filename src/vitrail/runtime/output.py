@@ -24,7 +24,7 @@ def taken(path: Path) -> ConfigError:
 
 
 def name_of(source: str) -> str:
-    """Data or a model as it is called among people: of a whole path its last name, and what is none as it is."""
+    """A short name for data or a model: the last part of an absolute path, anything else unchanged."""
     kind, colon, path = source.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if os.path.isabs(path) else source
 

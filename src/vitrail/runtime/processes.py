@@ -90,7 +90,7 @@ ALONE = Processes()
 def open_processes() -> Iterator[Processes]:
     """Join the processes that torchrun started, or be the only one.
 
-    CPU tensors go over gloo, those of a GPU, of which each process of a machine takes its own, over NCCL.
+    CPU tensors go over gloo, GPU tensors over NCCL; each process of a machine takes its own GPU.
     """
     count = int(os.environ.get("WORLD_SIZE", 1))
     if count == 1 or dist.is_initialized():

@@ -113,7 +113,7 @@ def attention_map(
 
 @torch.no_grad()
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
-    """The last attention before the answer: that of the class token in the last layer, or that of attention pooling."""
+    """The last attention before the answer: the class token's in the last layer, or attention pooling's."""
     vit = _answering(model)
     if not vit.config.pools_by_attention:
         return attention_map(vit, images)
@@ -159,7 +159,8 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
 def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
     """How much each patch speaks for a class, by `relevance_of` through all layers.
 
-    The gradient of A, which fused kernels never build, is that of what the heads say times their values: ``∇A = ∇(A v) vᵀ``.
+    The gradient of A, which fused kernels never build, follows from the gradient of the heads'
+    results: ``∇A = ∇(A v) vᵀ``.
 
     Args:
         model: a model that attends, or what has one inside, in evaluation mode.
@@ -193,7 +194,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
 
 
 def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
-    """Of the logits of some classes, for what the heads of every layer say."""
+    """The gradients of some classes' logits with respect to the heads' results, by layer."""
     with torch.inference_mode(False), torch.enable_grad(), capture(model, "**.attention.heads") as seen:
         logits = model(images.detach().clone().requires_grad_())
         chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
@@ -204,7 +205,7 @@ def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, 
 def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
     """Rows (B, N, …) of those tokens that the model reads its answer from, in the shares it reads them: (B, …).
 
-    The class token (and that of distillation), the mean of all patches, both, or by the weights of attention pooling (B, N).
+    The class token (and the distillation token), the mean of all patches, both, or by the weights of attention pooling (B, N).
     """
     c = model.config
     if pooled is not None:
@@ -223,7 +224,7 @@ def _answering(model: nn.Module) -> Any:
         hint = "give a model whose layers attend"
         raise ConfigError(f"a {type(vit).__name__} has no attention", where="model", hint=hint)
     if vit.training:
-        raise ConfigError("maps are those of a model that answers", where="model", hint="call model.eval() first")
+        raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
     return vit
 
 

@@ -47,12 +47,14 @@ class Calibration:
 
     @property
     def verdict(self) -> str:
-        """One sentence on guesses: whether the model is too sure, not sure enough, or neither that so many images could tell."""
+        """One sentence on guesses: whether the model is too sure, not sure enough, or neither as far as so many images show."""
         low, high = wilson_interval(round(self.mean_share * self.counts.sum()), self.counts.sum())
-        said = f"it gives its guesses {100 * self.mean_probability:.1f} % on average, and {100 * self.mean_share:.1f} % are right"
+        words = (
+            f"it gives its guesses {100 * self.mean_probability:.1f} % on average, and {100 * self.mean_share:.1f} % are correct"
+        )
         if low <= self.mean_probability <= high:
-            return f"On the whole the model is as sure as it should be: {said}."
-        return f"The model is {'over' if self.mean_probability > high else 'under'}confident: {said}."
+            return f"On the whole the model is as sure as it should be: {words}."
+        return f"The model is {'over' if self.mean_probability > high else 'under'}confident: {words}."
 
     def _mean(self, values: np.ndarray) -> float:
         return float(np.nansum(self.counts * values) / self.counts.sum())
@@ -62,7 +64,7 @@ def calibration(probabilities: np.ndarray, true: np.ndarray, bins: int = BINS) -
     """Compare probabilities with what became true (Guo et al. 2017, https://arxiv.org/abs/1706.04599).
 
     Args:
-        probabilities: (N,) of N statements, such as "the best guess is right".
+        probabilities: (N,) of N statements, such as "the best guess is correct".
         true: (N,) whether each is.
         bins: bin m of M holds the probabilities above (m − 1) / M, up to m / M.
     """

@@ -46,11 +46,11 @@ def capture_names(model: nn.Module) -> list[str]:
 
 @contextmanager
 def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach | None = None) -> Iterator[Captures]:
-    """While it is open, every pass of a model leaves the intermediates that are asked for.
+    """While it is open, every pass of a model stores the intermediates that are named.
 
     ``with capture(model, "blocks.*.attention.weights", "blocks.5.output") as seen: model(images)``, then
     ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
-    attention, is computed beside them for the layers and images asked for. Inputs and outputs of all images are part of the
+    attention, is computed beside them for the wanted layers and images. Inputs and outputs of all images are part of the
     logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it and without one.
 
     Args:
@@ -158,7 +158,7 @@ def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images:
 
 
 def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -> Callable[..., None]:
-    """Computes once more, beside the fused kernel, what of an attention is wanted."""
+    """Computes the wanted intermediates of an attention once more, beside the fused kernel."""
 
     @torch.no_grad()
     def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:

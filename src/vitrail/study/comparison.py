@@ -181,7 +181,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A setting's value, short; of a path the end is what tells it from others."""
+    """A setting's value, short; of a path the end, which differs from others."""
     words = "–" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"…{words[-39:]}" if "/" in words and len(words) > 40 else figures.short(words, 40)
 
@@ -195,8 +195,8 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
     """Write ``comparison.json``, ``curves.png`` and ``report.html`` to a folder that exists."""
     figures.save(curves(runs), folder / "curves.png")
     caption = "Of the validation images, against epochs and against the time that training took; each run has its own line."
-    told = document(runs)
-    rows = [(name, *map(shown, values)) for name, values in told["differences"].items()]
+    found = document(runs)
+    rows = [(name, *map(shown, values)) for name, values in found["differences"].items()]
     settings = (
         page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
     )
@@ -206,7 +206,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
-    write_json(folder / "comparison.json", told)
+    write_json(folder / "comparison.json", found)
 
 
 def run_table(runs: Sequence[Compared]) -> Markup:

@@ -13,7 +13,7 @@ from vitrail.study.captures import model_in
 
 @torch.no_grad()
 def position_similarity(model: nn.Module) -> Tensor:
-    """How alike the positions of any two patches are: (rows, columns, rows, columns), the first two those of the query.
+    """How alike the positions of any two patches are: (rows, columns, rows, columns), the query's row and column first.
 
     Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
     the mean over heads, and over blocks that have their own, of what it adds to a score. Of rotary positions the score of two

@@ -87,7 +87,7 @@ def _curve(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, factor: flo
 
 
 def reliability(made: Calibration, statement: str, truth: str) -> Figure:
-    """Above, the share that is true against probability, the diagonal being right; below, how often each probability is said."""
+    """Above, the share that is true against probability, perfect on the diagonal; below, how often each probability is given."""
     edges = np.linspace(0, 100, len(made.counts) + 1)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5, 5.2), layout="constrained")
@@ -129,18 +129,18 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
             axes.text(column, row, str(number), ha="center", va="center", color=color, fontsize=8)
 
 
-def examples(images: list[Image.Image], captions: list[str], right: list[bool], *, columns: int = 6) -> Figure:
+def examples(images: list[Image.Image], captions: list[str], correct: list[bool], *, columns: int = 6) -> Figure:
     """A sheet of images with their captions; wrong guesses have orange captions and a frame."""
     rows = -(-len(images) // columns)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(1.65 * columns, 2.05 * rows), layout="constrained")
         for axes in figure.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
-        for axes, image, caption, is_right in zip(figure.axes, images, captions, right, strict=False):
+        for axes, image, caption, is_correct in zip(figure.axes, images, captions, correct, strict=False):
             axes.set_axis_on()
             axes.set(xticks=[], yticks=[])
             axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
-            axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_right else ORANGE)
+            axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
             for spine in axes.spines.values():
-                spine.set(visible=not is_right, color=ORANGE, linewidth=2)
+                spine.set(visible=not is_correct, color=ORANGE, linewidth=2)
     return figure

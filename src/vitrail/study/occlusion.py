@@ -1,4 +1,4 @@
-"""Whether a map points at what matters: patches are taken away in the order of the map, and the model is asked again.
+"""Whether a map points at what matters: patches are taken away in the order of the map, and the model answers again.
 
 Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A patch that is taken away
 is of the mean colour.
@@ -51,19 +51,19 @@ def deletion(
         labels: int64 (B,), the classes whose fate is followed.
         shares: of the patches that are gone, for every step.
         multi_label: whether each class has a probability of its own.
-        on_pass: told of the images of every step.
+        on_pass: called with the number of images of every step.
 
     Returns:
         whether the class is still the best guess, bool (steps, B), and its probability, (steps, B).
     """
-    right, probability = [], []
+    correct, probability = [], []
     for share in shares:
         logits = model(without_patches(images, scores, share)).float()
-        right.append(logits.argmax(dim=1) == labels)
+        correct.append(logits.argmax(dim=1) == labels)
         chances = logits.sigmoid() if multi_label else logits.softmax(dim=1)
         probability.append(chances.gather(1, labels[:, None])[:, 0])
         on_pass(len(images))
-    return torch.stack(right), torch.stack(probability)
+    return torch.stack(correct), torch.stack(probability)
 
 
 def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
@@ -74,11 +74,11 @@ def area(curve: Sequence[float], shares: Sequence[float] = SHARES) -> float:
 def verdict(by_map: Sequence[float], at_random: Sequence[float]) -> str:
     """What the areas of the same images, deleted by a map and at random, say of the map: two standard errors decide."""
     gain = np.subtract(at_random, by_map)
-    said = (
+    words = (
         f"With the most relevant patches taken away first {100 * np.mean(by_map):.0f} % are left on average, at random "
         f"{100 * np.mean(at_random):.0f} %: "
     )
     error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else np.inf
     if abs(gain.mean()) <= 2 * error:
-        return said + f"{len(gain)} image{'s' if len(gain) > 1 else ''} cannot tell whether the map points at what matters."
-    return said + ("the map points at what matters." if gain.mean() > 0 else "the map points away from what matters.")
+        return words + f"{len(gain)} image{'s' if len(gain) > 1 else ''} cannot tell whether the map points at what matters."
+    return words + ("the map points at what matters." if gain.mean() > 0 else "the map points away from what matters.")

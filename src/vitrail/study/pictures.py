@@ -36,7 +36,7 @@ def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
     Args:
         picture: upright, of any size.
         heat: (rows, columns); its lowest value is the darkest, and the highest twentieth of them are the brightest.
-        box: what of the picture the map covers.
+        box: the part of the picture that the map covers.
     """
     left, top = (min(math.floor(start), size - 1) for start, size in zip(box[:2], picture.size, strict=True))
     right, bottom = (max(math.ceil(end), start + 1) for end, start in zip(box[2:], (left, top), strict=True))
@@ -112,7 +112,7 @@ def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[floa
 
 
 def similarity(maps: np.ndarray) -> Figure:
-    """For every patch, in its place, how alike its position is to those of all patches: (rows, columns, rows, columns)."""
+    """For every patch, in its place, how alike its position is to all positions: (rows, columns, rows, columns)."""
     down, across = spread(maps.shape[0], MOST_CELLS), spread(maps.shape[1], MOST_CELLS)
     rows, columns = maps.shape[2:]
     gap = max(1, rows // 7)

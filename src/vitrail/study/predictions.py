@@ -1,4 +1,4 @@
-"""What a model says of the images of a split, and sheets of those that tell most."""
+"""A model's predictions for the images of a split, and sheets of the most telling ones."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ SHEET = 24
 
 @dataclass(frozen=True)
 class Predictions:
-    """The images of a split, in their order, with what the model says of them and how right that is."""
+    """The images of a split, in their order, with the model's predictions and their scores."""
 
     classes: list[str]
     split: str
@@ -32,7 +32,7 @@ class Predictions:
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
-        """What a model says of the images of a study."""
+        """A model's predictions for the images of a study."""
         chances = metrics.probabilities.numpy()
         return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, metrics.scores())
 
@@ -46,13 +46,13 @@ class Predictions:
         """Whether an image may show several classes, or none."""
         return isinstance(self.items[0].target, tuple)
 
-    def said(self, image: int, index: int) -> str:
+    def caption(self, image: int, index: int) -> str:
         """A class and its probability, short enough to stand above a picture."""
         return f"{figures.short(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
-    def save_sheet(self, file: Path, captions: dict[int, str], *, right: bool) -> None:
-        """Draw images, by their place, under their captions as the model sees them; nothing is written where there are none."""
+    def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
+        """Draw images, by their index, as the model sees them, with their captions; without captions no file is written."""
         if captions:
             prepare = self.preparation
             images = [prepare.crop(prepare.decode(self.items[image].image)) for image in captions]
-            figures.save(figures.examples(images, list(captions.values()), [right] * len(captions)), file)
+            figures.save(figures.examples(images, list(captions.values()), [correct] * len(captions)), file)

@@ -62,7 +62,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
 
 
 def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:
-    """The machine, and what the recipe says of itself."""
+    """The machine, and what the recipe promises."""
     yield ", ".join(
         [environment["processor"], f"{environment['cores']} core{'s' if environment['cores'] != 1 else ''}", *environment["gpus"]]
     )
@@ -77,4 +77,5 @@ def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
     images = sum(row["seconds"] * row["images_per_second"] for row in rows)
     rate = f" ({images / seconds:,.0f} images per second)" if seconds else ""
     total = f", {duration(seconds)} for all {len(rows)}" if len(rows) > 1 else ""
-    return f"Multiply-adds are those of one image forward. Training took {duration(seconds / len(rows))} per epoch{rate}{total}."
+    seconds_each = duration(seconds / len(rows))
+    return f"Multiply-adds count the forward pass of one image. Training took {seconds_each} per epoch{rate}{total}."

@@ -1,4 +1,4 @@
-"""The images of a study: which of some data are looked at, and which teach and try probes."""
+"""The images of a study: which images of a data set are studied, and which fit and test probes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from vitrail.data.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import ConfigError, DataError
 from vitrail.weights.folder import TrainedModel
 
-KNOWN, ASKED = 1000, 500
-"""Images at most that probes are fitted to, and tried on."""
+KNOWN, TESTED = 1000, 500
+"""Most images that probes are fitted to, and tested on."""
 FEWEST = 5
 """Images that every class has at least where there are to be probes."""
 
@@ -27,7 +27,7 @@ class Subjects:
         why: why they are not.
         known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
             ones that the model does not have.
-        asked: others, to try the probes on.
+        tested: others, to test the probes on.
         unprobed: why there are no images for probes, where there might have been.
     """
 
@@ -36,7 +36,7 @@ class Subjects:
     labelled: bool = False
     why: str = ""
     known: list[Item] = field(default_factory=list)
-    asked: list[Item] = field(default_factory=list)
+    tested: list[Item] = field(default_factory=list)
     unprobed: str = ""
 
 
@@ -58,13 +58,13 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
     """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
-    known, asked, unprobed = _for_probes(data)
+    known, tested, unprobed = _for_probes(data)
     try:
         items = trained.relabelled(data, items)
     except DataError as error:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
-    return Subjects(items, split, not why, why, known, asked, unprobed)
+    return Subjects(items, split, not why, why, known, tested, unprobed)
 
 
 def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:
@@ -79,7 +79,7 @@ def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:
             [],
             f"of {len(data.classes)} classes one has {fewest} training images; probes need two classes of {FEWEST} each",
         )
-    return [train[i] for i in pick_items(train, KNOWN, 0)], [rest[i] for i in _at_random(len(rest), ASKED)], ""
+    return [train[i] for i in pick_items(train, KNOWN, 0)], [rest[i] for i in _at_random(len(rest), TESTED)], ""
 
 
 def _at_random(count: int, wanted: int) -> list[int]:

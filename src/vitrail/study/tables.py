@@ -19,7 +19,7 @@ class Score:
     name: str
     values: np.ndarray
     averaged: bool = True
-    """Whether its mean over the classes says anything."""
+    """Whether its mean over the classes means anything."""
 
 
 def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> Markup:
@@ -56,7 +56,7 @@ def percent(value: float) -> Number:
 
 
 def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: str = "images") -> Markup:
-    """Images of every class by split, with a bar for the first split, which is that of training.
+    """Images of every class by split, with a bar for the first split, training.
 
     The last row adds up what is ``counted``: labels, where an image may have several.
     """

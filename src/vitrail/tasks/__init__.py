@@ -1,1 +1,1 @@
-"""What is learned, a file for each task, and how right an answer is."""
+"""What is learned, a file for each task, and its metrics."""

@@ -61,7 +61,7 @@ class Distillation(Classification):
 
 
 class Teacher:
-    """A trained model that is asked about the same pixels as the student, as it sees them itself.
+    """A trained model that answers for the same pixels as the student, normalised as it learned.
 
     It is no part of the task that holds it: it is neither trained nor averaged nor kept in checkpoints.
 

@@ -1,4 +1,4 @@
-"""How right a model is on the images of a loader, batch by batch: nothing is kept but what its metrics keep."""
+"""The metrics of a model on the images of a loader, batch by batch: only the metrics keep anything."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=Metrics)
 
 @contextmanager
 def answering(task: Task, device: torch.device) -> Iterator[Callable[[Batch], Answers]]:
-    """A task as what `evaluate` asks, in evaluation mode; afterwards it goes on as it was."""
+    """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before."""
     training = {module: module.training for module in task.modules()}
     task.eval()
     with torch.no_grad():
@@ -35,12 +35,12 @@ def evaluate(
 ) -> M:
     """The metrics with all batches of a loader taken up.
 
-    Several processes look at a part of every batch each, as their loaders are told, and all of them have the same result.
+    Each of several processes evaluates its part of every batch, which its loader gives, and all have the same result.
 
     Args:
-        answer: what a model says of a batch.
+        answer: a batch to a model's answers.
         loader: of images with their targets.
-        metrics: told of every batch.
+        metrics: updated with every batch.
         on_batch: hears the size of each batch, all processes together.
         group: the processes that do it together.
     """

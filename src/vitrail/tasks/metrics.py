@@ -17,7 +17,7 @@ class Metric:
     is_share: bool = True
     """Whether it is a share of 1, shown in per cent."""
     counts_images: bool = False
-    """Whether it is a share of the images, so that its uncertainty is that of counting."""
+    """Whether it is a share of the images, so that its uncertainty follows from counting."""
     higher_is_better: bool = True
     every_epoch: bool = True
     """Whether an epoch's row has it."""
@@ -33,7 +33,7 @@ class Metric:
         return f"{self.title}, %" if self.is_share else self.title
 
     def shown(self, value: float, digits: int = 2) -> str:
-        """A value as people read it: ``98.06 %``, or with two more digits than asked for what is no share."""
+        """A value as people read it: ``98.06 %``, or with two more digits for a value that is no share."""
         return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
 
 

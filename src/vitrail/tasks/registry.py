@@ -17,7 +17,7 @@ class TaskRow:
     """All that the rest of the library knows of a task before it is made."""
 
     name: str
-    """What ``--task`` says, and ``task.name`` in a run's settings."""
+    """The value of ``--task``, and of ``task.name`` in a run's settings."""
     about: str
     """What is learned, for people."""
     kinds: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a run can be told of its task. Imports no torch."""
+"""The settings of tasks. Imports no torch."""
 
 from typing import Annotated, Literal
 

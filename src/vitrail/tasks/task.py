@@ -18,7 +18,7 @@ from vitrail.tasks.settings import DistillationSettings, TaskSettings
 from vitrail.weights.folder import TrainedModel
 
 Answers = Mapping[str, Tensor]
-"""What a model says of the images of a batch, by name, each (B, …)."""
+"""A model's answers to the images of a batch, by name, each (B, …)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Options:
 
 
 class Metrics:
-    """How right a model's answers are, added up batch by batch."""
+    """Metrics of a model's answers, added up batch by batch."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
         """Take up a batch, or no image at all: then both have no rows."""
@@ -116,7 +116,7 @@ class Task(nn.Module):
         raise NotImplementedError
 
     def answer(self, batch: Batch) -> Answers:
-        """What the model in evaluation mode says of a batch; what it says of an image does not depend on the others."""
+        """The model's answers to a batch in evaluation mode; the answer to an image does not depend on the others."""
         raise NotImplementedError
 
     def metrics(self, *, keep: bool = False) -> Metrics:

@@ -79,8 +79,8 @@ def adapters(model: Model) -> dict[str, LowRankLinear]:
 
 
 @torch.no_grad()
-def merge(model: Model) -> Model:
-    """A plain model, with weights of its own, that computes what the model and its adapters do together."""
+def merge_lora(model: Model) -> Model:
+    """A plain model, with its own weights, that computes the same as the model with its adapters."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items() if not _is_low_rank(name)}
     state |= {f"{name}.weight": layer.merged_weight for name, layer in adapters(model).items()}
     merged = empty_model(model.config)
@@ -118,7 +118,7 @@ def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: l
 def load_adapter(model: Model, folder: Path) -> None:
     """Put the adapters of a folder, as `save_adapter` or PEFT wrote it, on the model that they were trained on.
 
-    What was trained as it is, the head, takes the place of the model's. `merge` then makes a plain model of it.
+    What was trained as it is, the head, takes the place of the model's. `merge_lora` then makes a plain model of it.
 
     Raises:
         ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.

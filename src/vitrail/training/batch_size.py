@@ -17,7 +17,7 @@ SHARE = 0.8
 """Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
 
 
-def largest_batch_size(make: Callable[[int], Trainer], most: int, *, tell: Callable[[str], None]) -> int:
+def largest_batch_size(make: Callable[[int], Trainer], most: int, *, on_message: Callable[[str], None]) -> int:
     """The largest batch whose training steps fit, of ``most`` images at most, within an eighth.
 
     Two whole steps are made with each size that is tried: forward, backward, and the optimizer, whose state is there from
@@ -26,7 +26,7 @@ def largest_batch_size(make: Callable[[int], Trainer], most: int, *, tell: Calla
     Args:
         make: a trainer for batches of a size. None of what it learns is kept.
         most: images in a batch, at most.
-        tell: told of every size that was tried.
+        on_message: called with a line for every size that was tried.
 
     Raises:
         ConfigError: not even one image fits.
@@ -39,7 +39,7 @@ def largest_batch_size(make: Callable[[int], Trainer], most: int, *, tell: Calla
         peak = _peak_of(make, size)
         if peak is not None:
             peaks[size] = peak
-            tell(f"a batch of {size:,} takes {(peak - base) / 2**30:.2f} GiB of {(limit - base) / 2**30:.2f}")
+            on_message(f"a batch of {size:,} takes {(peak - base) / 2**30:.2f} GiB of {(limit - base) / 2**30:.2f}")
         return peak is not None and peak <= limit
 
     size = 1

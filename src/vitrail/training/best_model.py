@@ -8,7 +8,7 @@ from vitrail.runtime.observer import Row
 from vitrail.runtime.output import name_of
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Task
-from vitrail.training.adapters import merge, save_adapter
+from vitrail.training.adapters import merge_lora, save_adapter
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.configuration import differences
 from vitrail.training.settings import RunSettings
@@ -28,7 +28,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
     own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
     model.load_state_dict(own, assign=True)
     low_rank = settings.training.tune == "lora"
-    fill_folder(folder, task.trained(merge(model) if low_rank else model), card=card)
+    fill_folder(folder, task.trained(merge_lora(model) if low_rank else model), card=card)
     if low_rank:
         save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
     if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:
@@ -36,7 +36,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
 
 
 def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:
-    """The model card. Of paths it tells the last name alone: it may be read by anybody."""
+    """The model card. It shows only the last name of a path: it may be read by anybody."""
     metric = main_metric(row, "val_")
     images = data.splits["val"] or data.splits["train"]
     source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))

@@ -52,8 +52,8 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
             layer = {**layer, "task": task}
         training = layer.get("training", {})
         if isinstance(training, Mapping) and "epochs" in training:
-            merged = merge(merged, {"training": {"min_steps": 0}})
-        merged = merge(merged, layer)
+            merged = deep_merge(merged, {"training": {"min_steps": 0}})
+        merged = deep_merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     if "name" not in merged.get("model", {}):
@@ -114,12 +114,12 @@ def _leaves() -> dict[str, str]:
     return leaves
 
 
-def merge(below: Values, above: Values) -> Values:
-    """Nested dictionaries, the second over the first."""
+def deep_merge(below: Values, above: Values) -> Values:
+    """A nested dictionary with the values of ``above`` in place of those in ``below``, key by key at every depth."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = merge(result[key], value) if both else value
+        result[key] = deep_merge(result[key], value) if both else value
     return result
 
 
@@ -143,7 +143,7 @@ SHORT_NAMES = {
     "balance": "data.balance",
     "track": "training.track",
 }
-"""Settings that are asked for so often that they go without their section's name."""
+"""Settings that are used so often that they go without their section's name."""
 
 
 def nested(named: Mapping[str, Any]) -> Values:
@@ -159,7 +159,7 @@ def nested(named: Mapping[str, Any]) -> Values:
             seen.append(name)
         for key in reversed(name.split(".")):
             value = {key: value}
-        result = merge(result, value)
+        result = deep_merge(result, value)
     return result
 
 
@@ -195,7 +195,7 @@ def to_yaml(settings: RunSettings) -> str:
 
 
 def differences(settings: RunSettings) -> str:
-    """How a model was trained, as YAML: what of the settings is not their default."""
+    """How a model was trained, as YAML: the settings that differ from their defaults."""
     sections = {"task", "about", "augmentation", "optimizer", "lora", "distillation", "schedule", "training"}
     values = settings.model_dump(mode="json", include=sections, exclude_defaults=True)
     return yaml.safe_dump({name: value for name, value in values.items() if value}, sort_keys=False, allow_unicode=True)

@@ -30,7 +30,7 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Step:
     """What a step came to, over all processes: sums over its images.
 
-    ``failure`` says what was not finite; then nothing was changed.
+    ``failure`` names what was not finite; then nothing was changed.
     """
 
     loss: float
@@ -228,12 +228,12 @@ def _moving_average(decay: float) -> Any:
     """Exponential moving average whose decay grows with the steps made, so that the start weighs little.
 
     Of parameters, and of the running means and variances of BatchNorm, as timm's ModelEmaV3 has it: they belong to the
-    weights of the same steps. Whole numbers, the count of batches among them, are those of the last step.
+    weights of the same steps. Integers, such as the count of batches, are copied from the last step.
     """
 
     def update(averages: list[Tensor], current: list[Tensor], steps: Tensor | int) -> None:
         weight = 1 - min(decay, (1 + int(steps)) / (10 + int(steps)))
-        averages, current = parallel.local(averages), parallel.local(current)  # FSDP deals parameters out, but no buffers
+        averages, current = parallel.local(averages), parallel.local(current)  # FSDP shards parameters, but no buffers
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, current, weight)
         else:

@@ -21,7 +21,7 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
     2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
 
-    Each group tells in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of layers.
+    Each group has in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of layers.
     """
     beside = beside or nn.ModuleDict()
     matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, nn.Linear | nn.Conv2d)}
@@ -64,7 +64,7 @@ def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | No
 
 
 def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
-    """What ``layers`` says of a parameter: the longest part that holds it counts."""
+    """The entry of ``layers`` for a parameter; the longest name that matches counts."""
     parts = [part for part in settings.layers if _is_in(name, part)]
     return settings.layers[max(parts, key=len)] if parts else LayerSettings()
 

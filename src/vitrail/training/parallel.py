@@ -1,4 +1,4 @@
-"""One model over several processes: a copy in each (DDP), or its parameters dealt out to them (FSDP2)."""
+"""One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2)."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +19,7 @@ Tensors = dict[str, Tensor]
 
 
 def shard(task: Task, group: Processes, device: torch.device) -> None:
-    """Deal the parameters out, layer by layer: each is whole only while it computes (Zhao et al. 2023, 2304.11277)."""
+    """Shard the parameters, layer by layer: each is whole only while its layer computes (Zhao et al. 2023, 2304.11277)."""
     mesh = init_device_mesh(device.type, (group.count,))
     for layer in task.model.layers():
         fully_shard(layer, mesh=mesh)
@@ -28,13 +28,13 @@ def shard(task: Task, group: Processes, device: torch.device) -> None:
 
 
 def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
-    """The task as it is called in training where every process has all of it: gradients are averaged as they come."""
+    """The task for training where every process has a whole copy: gradients are averaged during the backward pass."""
     devices = [torch.cuda.current_device()] if device.type == "cuda" else None
     return DistributedDataParallel(task, device_ids=devices)
 
 
 def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
-    """Whether the gradients of what runs inside are averaged over the processes now, or with later ones."""
+    """A context in which gradients are averaged over the processes now, or added up for a later average."""
     if isinstance(model, DistributedDataParallel):
         return nullcontext() if now else model.no_sync()
     if isinstance(model, FSDPModule):
@@ -43,22 +43,22 @@ def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
 
 
 def one_number(norm: Tensor) -> Tensor:
-    """A norm over all processes, from what of it is here."""
+    """The norm over all processes, from this process's part."""
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 def local(tensors: list[Tensor]) -> list[Tensor]:
-    """What is here of each tensor: all of it, or this process's share; no copies."""
+    """This process's part of each tensor, which is all of it unless it is sharded; no copies."""
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
-    """Every tensor in one piece in this process's memory; the others must ask for it, too."""
+    """Every tensor in one piece in this process's memory; all processes must call this together."""
     return {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
 
 
-def dealt(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor as ``like`` is: dealt out to the processes, or not."""
+def sharded(tensor: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, sharded over the processes if ``like`` is."""
     if isinstance(like, DTensor) and tensor.shape == like.shape:
         return distribute_tensor(tensor.to(like.device_mesh.device_type), like.device_mesh, like.placements)
     return tensor
@@ -86,11 +86,11 @@ def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> Non
         for name, tensor in tensors.items():
             index, number, key = name.split(".", 2)
             if int(index) == i:
-                state["state"].setdefault(int(number), {})[key] = dealt(tensor, parameters[int(number)])
+                state["state"].setdefault(int(number), {})[key] = sharded(tensor, parameters[int(number)])
         optimizer.load_state_dict(state)
 
 
 def load_whole(model: nn.Module, tensors: Tensors) -> None:
-    """Load whole tensors into a model, dealt out or not."""
+    """Load whole tensors into a model, sharded or not."""
     own = model.state_dict()
-    model.load_state_dict({name: dealt(tensor, own.get(name, tensor)) for name, tensor in tensors.items()})
+    model.load_state_dict({name: sharded(tensor, own.get(name, tensor)) for name, tensor in tensors.items()})

@@ -1,14 +1,14 @@
-"""What stands between what somebody asks for and the first step of a run: settings, images, model."""
+"""What a run needs before its first step: settings, images, model."""
 
 import os
 from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 
-from vitrail.data.deal import Assignment, share_of
 from vitrail.data.decode import check_head, decode
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, open_data
+from vitrail.data.splits import Assignment, share_of
 from vitrail.data.transform import Transform
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
@@ -19,7 +19,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
 from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.configuration import Values, check_names, merge, nested, read_yaml, resolve
+from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_folder import BAD_IMAGES, RunFolder
 from vitrail.training.settings import RunSettings
@@ -37,7 +37,7 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
     file = nested(read_yaml(config)) if config else {}
     check_names(file, path=f"{config}: ")
     check_names(settings)
-    own = merge(file, settings)
+    own = deep_merge(file, settings)
     data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
     if not isinstance(reference, str | None):
         raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")
@@ -76,8 +76,8 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
         model=model,
         data=settings.data.changed(source=source.source),
         preparation=preparation_of(settings),
-        start=_standing(settings.start),
-        distillation=settings.distillation.changed(teacher=_standing(settings.distillation.teacher)),
+        start=_absolute(settings.start),
+        distillation=settings.distillation.changed(teacher=_absolute(settings.distillation.teacher)),
     )
 
 
@@ -114,8 +114,8 @@ def require_classes(settings: RunSettings, source: ImageData) -> None:
         )
 
 
-def _standing(reference: str | None) -> str | None:
-    """A MODEL by a path that holds wherever one stands; what is no path, a hub id, stays as it is."""
+def _absolute(reference: str | None) -> str | None:
+    """A MODEL as an absolute path; a hub id is left as it is."""
     if reference is None or not os.path.exists(path_of(reference)):
         return reference
     return str(path_of(reference).resolve())
@@ -205,7 +205,7 @@ def with_batch_size(
         return Trainer(with_batch(size), build(settings.model.config), preparation, source, nowhere, teacher=teacher)
 
     with group.together():
-        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), tell=observer.note)
+        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), on_message=observer.note)
     (smallest,) = group.all_reduce_max(-share)
     observer.note(f"batch size {-smallest * group.count}")
     return with_batch(-smallest * group.count)

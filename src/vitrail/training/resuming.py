@@ -40,7 +40,7 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def fingerprint(data: ImageData) -> dict[str, Any]:
-    """What of a data set decides the course of a run, to be told again: JSON-able."""
+    """What identifies a data set when a run is resumed: everything that decides its course, JSON-able."""
     images = {split: [(item.name, item.target) for item in items] for split, items in data.splits.items()}
     return {
         "classes": data.classes,

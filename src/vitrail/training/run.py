@@ -1,4 +1,4 @@
-"""A run from what somebody asks for to its report: begun, or gone on with. Who evaluates and who reports is handed in."""
+"""A run from its settings to its report: begun or resumed. What evaluates and what reports are arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import Values, check_names, merge
+from vitrail.training.configuration import Values, check_names, deep_merge
 from vitrail.training.preparing import (
     check_images,
     complete,
@@ -68,7 +68,7 @@ class Finished:
 
 
 Report = Callable[[Finished], None]
-"""Writes the report of a run; asked by one process."""
+"""Writes the report of a run; called by one process."""
 
 
 def begin_run(
@@ -119,7 +119,7 @@ def resume_run(
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
     check_names(settings)
-    resolved = RunSettings.read(merge(begun.model_dump(mode="json"), settings))
+    resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
     require_same_settings(begun, resolved)
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals() as signals:
@@ -171,7 +171,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         if number:
             trainer.stop(number)
 
-    def look(name: str, items: list[Item]) -> Metrics:
+    def evaluate_split(name: str, items: list[Item]) -> Metrics:
         """The metrics on some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
         loader = trainer.loader(ImageDataset(items, trained.preparation, targets=task.targets()))
@@ -179,9 +179,9 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
             return evaluate(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
 
     split = source.evaluation_split
-    items = trainer.few(source.split(split))
-    metrics = look(split, items)
-    validation = look("val", trainer.validation) if task.report_needs_validation else None
+    items = trainer.subset(source.split(split))
+    metrics = evaluate_split(split, items)
+    validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
     finished = Finished(trainer, trained, task, split, items, metrics, validation)
     if group.first:
         report(finished)

@@ -53,7 +53,7 @@ class RunFolder:
     ) -> "RunFolder":
         """Make the folder, whole or not at all; call `require_free` before any work.
 
-        It has the run's configuration, environment and status, how images were dealt to splits, which were left out and
+        It has the run's configuration, environment and status, which split each image was assigned to, which were left out and
         why, and further ``texts`` by the names of their files.
         """
         run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
@@ -145,7 +145,7 @@ class RunFolder:
 
     @property
     def assignment(self) -> dict[str, str] | None:
-        """How the run dealt its images to splits, where its data had none."""
+        """Which split the run assigned each image to, where its data had none."""
         file = self.path / SPLITS
         if not file.exists():
             return None
@@ -244,7 +244,7 @@ def open_any(model: object, data: str | Path | None) -> tuple[sources.ImageData,
 
 
 def unlabelled_run(model: object) -> RunFolder | None:
-    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task says how good they are."""
+    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
     run = _run_of(model)
     return None if run is None or task_row(run.settings.task.name).labelled else run
 

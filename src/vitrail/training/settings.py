@@ -1,4 +1,4 @@
-"""Everything a training run can be told, and how recipe, file and flags add up to it."""
+"""All settings of a training run."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -25,7 +25,7 @@ class ModelSettings(ModelConfig):
     name: str
     """A name of `vitrail models`; it gives the fields that are not set."""
     architecture: str = DEFAULT
-    """What kind of model it is, which the name tells where it is one of `vitrail models`."""
+    """What kind of model it is; the name implies it where it is one of `vitrail models`."""
 
     @property
     def config(self) -> ModelConfig:
@@ -68,11 +68,12 @@ class DataSettings(Settings):
     source: str
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Deals the images of a folder without splits into train, val and test."""
+    """Splits the images of a folder without splits into train, val and test."""
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the training images, of every class alike, that are learned from; a smaller share is a part of a larger one."""
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
-    """Share of the resized image's side that is kept when its centre is cut out; that of the model to start from, else 1."""
+    """Share of the resized image's side that is kept when its centre is cut out; by default the same as
+    in the model to start from, else 1."""
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare images; the result does not depend on it."""
     bad_images: Literal["stop", "skip"] = "stop"
@@ -131,7 +132,7 @@ class ScheduleSettings(Settings):
     warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
     """Epochs of linear growth from 0."""
     warmup_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Share of the run that grows from 0 at least, however few steps an epoch has; in all never more than half of the run."""
+    """Least share of the run with linear growth from 0, for runs of few steps; the whole warm-up is never more than half."""
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Where linear and cosine end, as a share of ``lr``."""
     patch_dropout: Literal["constant", "falling"] = "constant"
@@ -146,13 +147,13 @@ class TrainingSettings(Settings):
     epochs: Positive = 30
     """Passes over the training images."""
     min_steps: Annotated[int, Field(ge=0)] = 0
-    """At least so many steps: few images get more epochs; 0 for none. Where ``epochs`` is given over it, that counts alone."""
+    """Least number of steps: small data sets get more epochs; 0 for none. Has no effect where ``epochs`` is set over it."""
     batch_size: Positive | Literal["auto"] = 128
     """Images per step of the optimizer, all processes together; auto finds the largest that fits into memory."""
     tune: Literal["all", "head", "lora"] = "all"
     """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
     accumulate: Positive = 1
-    """Parts a batch is cut into to save memory; the gradient is that of the whole batch, but for dropout."""
+    """Parts a batch is cut into to save memory; the gradient is the whole batch's, apart from dropout."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Probability spread over all classes in the target."""
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -187,11 +188,11 @@ class Expected(Settings):
     """What a recipe promises."""
 
     result: str = ""
-    """On which images, and whether measured here or told by a paper."""
+    """On which images, and whether measured here or reported in a paper."""
     cost: str = ""
     """Time, and memory where it matters."""
     machine: str = ""
-    """What that was measured on."""
+    """The machine it was measured on."""
 
 
 class RunSettings(Settings):
@@ -211,7 +212,7 @@ class RunSettings(Settings):
     model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(_model)]
     data: DataSettings
     preparation: Preparation | None = None
-    """How images become what the model takes; that of the model to start from, else the paper's."""
+    """How images are prepared; by default as for the model to start from, else as in the paper."""
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()
     lora: LoraSettings = LoraSettings()

@@ -55,7 +55,7 @@ class RunState:
     def restore(self, observer: Observer | None = None) -> None:
         """Take the newest complete checkpoint's state, so that the run goes on as if it had never stopped.
 
-        A damaged one is passed over, which the observer is told. Where none was ever finished the run begins anew.
+        A damaged one is passed over with a note to the observer. Where none was ever finished the run begins anew.
 
         Raises:
             ModelFileError: no checkpoint is whole, or it is of another model.

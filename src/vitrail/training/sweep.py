@@ -13,7 +13,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
-from vitrail.training.configuration import check_names, fields_of, merge, nested
+from vitrail.training.configuration import check_names, deep_merge, fields_of, nested
 from vitrail.training.preparing import resolve_run
 from vitrail.training.run_folder import RunFolder, is_run
 
@@ -80,7 +80,7 @@ class Sweep:
         settings = self.shared
         if foreign := self._foreign(str(values.get(MODEL))):
             settings = {**settings, "model": {name: value for name, value in settings["model"].items() if name not in foreign}}
-        return merge(settings, nested(values))
+        return deep_merge(settings, nested(values))
 
     @property
     def _models(self) -> list[str]:

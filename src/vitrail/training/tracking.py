@@ -1,4 +1,4 @@
-"""Metrics for whoever watches elsewhere; off unless asked for."""
+"""Metrics for an experiment tracker; off by default."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -63,7 +63,7 @@ class Trainer(RunState):
         t, d = settings.training, settings.data
         task = create_task(settings, model, preparation, data, teacher)
         training = ImageDataset(
-            self.few(data.split("train")), preparation, settings.augmentation, t.seed,
+            self.subset(data.split("train")), preparation, settings.augmentation, t.seed,
             targets=task.targets(mixed=settings.augmentation.mixes), transform=transform,
         )  # fmt: skip
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
@@ -89,8 +89,8 @@ class Trainer(RunState):
         part = (self.group.rank, self.group.count)
         return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
 
-    def few(self, items: list[Item]) -> list[Item]:
-        """In a fast run for developers two batches at random; else all."""
+    def subset(self, items: list[Item]) -> list[Item]:
+        """Two batches at random in a fast run for developers, else all."""
         t = self.settings.training
         if not t.fast_dev_run:
             return items
@@ -98,8 +98,8 @@ class Trainer(RunState):
 
     @property
     def validation(self) -> list[Item]:
-        """The images that decide which epoch is kept: those for training, where there are none for it."""
-        return self.few(self.data.splits["val"] or self.data.split("train"))
+        """The images that decide which epoch is kept: the training images, where there is no validation split."""
+        return self.subset(self.data.splits["val"] or self.data.split("train"))
 
     def run(self, observer: Observer | None = None) -> None:
         """Train to the end, from wherever the state stands.
@@ -156,7 +156,7 @@ class Trainer(RunState):
             yield batch
 
     def _pause(self, failure: VitrailError | None = None) -> None:
-        """Save where it is time to; stop, all processes together, where one was told to or cannot go on."""
+        """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
         number, failed, due = self.group.all_reduce_max(self.signals.received, failure is not None, self._is_due())
         if (failed and self.done) or number or due:
             self.save()
@@ -188,9 +188,9 @@ class Trainer(RunState):
         self.not_finite += 1
         if self.not_finite == PATIENCE:
             self._diverged(f"{what}, and was not finite in {PATIENCE} steps in a row")
-        told = f"step {self.done + 1} is left out: {what}"
-        self.folder.log(told)
-        self.observer.note(told)
+        message = f"step {self.done + 1} is left out: {what}"
+        self.folder.log(message)
+        self.observer.note(message)
 
     def _diverged(self, what: str) -> None:
         raise DivergedError(
@@ -246,7 +246,7 @@ class Trainer(RunState):
             self.stop(number)
 
     def _learning_rate(self) -> float:
-        """That of the last step, for what `layer_decay` and `layers` leave as it is."""
+        """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
         return self.settings.optimizer.lr * self.learner.rate(self.done - 1)
 
     def _save_model(self, name: str, weights: Tensors | None = None) -> None:

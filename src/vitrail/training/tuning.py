@@ -21,7 +21,7 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
 def start_training(model: Model, settings: RunSettings) -> None:
     """Training mode for what is trained.
 
-    A linear probe reads what the model says of an image, so all but the head stays as it is in evaluation: no dropout, no
+    A linear probe reads the features of an image, so all but the head stays as it is in evaluation: no dropout, no
     patch left out. BatchNorm whose parameters are frozen stays in evaluation, too: were its running mean and variance to
     move, a part that is not trained would answer otherwise after training, and adapters would not fit the model they were
     trained on.

@@ -225,7 +225,7 @@ def test_a_file_alone_tells_the_same(name, kept_as, randomized, kept, tmp_path, 
         told |= {"mlp": "quick-gelu", "norm_eps": 1e-3}
     if "without registers and biases" in name:
         told |= {"rotary_base": 50.0}
-    if name == "MSN":  # whose keys are those of the ViT
+    if name == "MSN":  # whose keys are the ViT's
         told |= {"norm_eps": 1e-6}
     ours = from_pretrained(kept(state), image_size=(32, 32), **told)
     agree(ours, answers(theirs), channels=ours.config.channels)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vitrail.deploy.server.problems import ProblemError, shutting_down
 
 OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/openapi.json", "/health", "/ready"}
-"""What needs no token: the page, which asks for one, the description it links to, and what load balancers look at."""
+"""What needs no token: the page, which asks for one, the description it links to, and what load balancers check."""
 LINGER = 3.0
 """Seconds that are spent on the rest of a body which nobody wants."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -84,7 +84,7 @@ class Edge:
         app: the application.
         access: who may ask.
         paths: those that are counted by name.
-        answered: told path, status and seconds of every request.
+        answered: called with path, status and seconds of every request.
         leaving: whether connections are to be closed.
     """
 
@@ -110,7 +110,7 @@ class Edge:
             await self._app(scope, exchange.receive, exchange.send)
         except ProblemError as problem:
             await problem.response(scope, exchange.receive, exchange.send)
-        except asyncio.CancelledError:  # an end at once, which still tells those who wait
+        except asyncio.CancelledError:  # an end at once, which still answers the clients that wait
             if not exchange.ended:
                 await shutting_down().response(scope, receive, send)
         finally:

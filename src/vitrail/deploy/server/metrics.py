@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Metrics for Prometheus."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ class Metrics:
         )
 
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
-        """A number that is looked up when it is asked for."""
+        """A number that is read at every scrape."""
         Gauge(f"vitrail_{name}", what, registry=self._registry).set_function(value)
 
     def answered(self, path: str, status: int, seconds: float) -> None:

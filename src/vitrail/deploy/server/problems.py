@@ -37,7 +37,7 @@ class ProblemError(Exception):
 
     @property
     def response(self) -> JSONResponse:
-        """The answer that tells it."""
+        """The response that describes it."""
         return JSONResponse(self.content, self.content["status"], self.headers, MEDIA_TYPE)
 
 
@@ -66,8 +66,8 @@ def tell_problems(app: FastAPI) -> None:
         return ProblemError(error.status_code, details.get(error.status_code, error.detail), headers=error.headers).response
 
     async def of_parameters(request: Request, error: Any) -> JSONResponse:
-        faults = [{"where": ".".join(map(str, fault["loc"])), "reason": fault["msg"]} for fault in error.errors()]
-        return ProblemError(422, f"{faults[0]['where']}: {faults[0]['reason']}", errors=faults).response
+        errors = [{"where": ".".join(map(str, each["loc"])), "reason": each["msg"]} for each in error.errors()]
+        return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}", errors=errors).response
 
     async def of_queue(request: Request, error: Any) -> JSONResponse:
         return busy(error.seconds).response

@@ -1,7 +1,7 @@
 """Bounded queues in front of the one thread that computes.
 
-Whoever asks takes places first, and is refused at once where there are none. The thread takes what waits, as much as goes at
-once, the moment it is free: batches grow with the load by themselves, and nobody waits for a batch to fill.
+A request takes places first, and is refused at once where none are left. As soon as the thread is free it takes what waits,
+up to a full batch: batches grow with the load by themselves, and no request waits for a batch to fill.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 PATIENCE = 3.0
-"""Seconds of work that may be ahead of what is let in: after an overload the server is its usual self within so long."""
+"""Most seconds of work that may be waiting when a request is accepted; an overload is over after this time."""
 FORGET = 0.2
-"""Share of the newest batch in what is known of the pace."""
+"""Weight of the newest batch in the moving average of the pace."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class FullError(Exception):
-    """There is no place; ``seconds`` is how long what is ahead will take."""
+    """No place is left; ``seconds`` is how long the waiting work will take."""
 
     def __init__(self, seconds: float):
         super().__init__("the server is busy")
@@ -46,14 +46,14 @@ class Job(Generic[T, R]):
 
 
 class Queue(Generic[T, R]):
-    """So many places, and what waits in them. Made by `Worker.queue`; for the event loop, but for `work`.
+    """A number of places, and the jobs waiting in them. Made by `Worker.queue`; used by the event loop, except `work`.
 
     Args:
         compute: values to as many results, in the worker's thread.
         capacity: places.
         most: values that go into one call of ``compute``.
-        changed: tells the worker that something waits.
-        observe: told how many values a call computed, and in how many seconds.
+        changed: wakes the worker when something waits.
+        observe: called with how many values a call computed, and in how many seconds.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Queue(Generic[T, R]):
             jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
 
     def _learn_pace(self, count: int, each: float) -> None:
-        """A small batch is slow by the value, and says nothing of what full ones will do, unless it is quicker all the same."""
+        """Small batches take longer per image, so they count only if they are faster than the known pace."""
         if not self.pace:
             self.pace = each
         elif count == self._most or each < self.pace:

@@ -85,14 +85,14 @@ def too_large(most: int) -> ProblemError:
 
 
 def require_size(headers: Headers, most: int) -> None:
-    """Refuse a body that says itself that it is larger."""
+    """Refuse a body that declares a larger size."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise too_large(most)
 
 
 def require_kind(headers: Headers) -> None:
-    """Refuse a body that says itself that there are no pictures in it."""
+    """Refuse a body whose declared type cannot hold pictures."""
     kind = media_type(headers)
     if headers.get("content-encoding", "identity") != "identity":
         raise ProblemError(415, "compressed bodies are not read", hint="send the image as it is, without Content-Encoding")

@@ -22,7 +22,7 @@ class Prediction(Document):
 
 
 class ImagePredictions(Document):
-    """What is said of an image."""
+    """The answer for an image."""
 
     image: str = Field(examples=["cat.jpg"])
     """The name of its file, or "image" where it has none."""
@@ -31,7 +31,7 @@ class ImagePredictions(Document):
 
 
 class Predictions(Document):
-    """What is said of every image of a request, in the order they came."""
+    """The answers for the images of a request, in their order."""
 
     predictions: list[ImagePredictions]
 

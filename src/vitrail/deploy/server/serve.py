@@ -25,7 +25,7 @@ TOKEN = "VITRAIL_TOKEN"
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 DEFAULTS = Limits()
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
-"""Gives what tells where a model looks; or why nothing can."""
+"""Gives the function that computes a model's attention maps; or why there is none."""
 
 
 def serve(
@@ -44,13 +44,13 @@ def serve(
 
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or an exported model.
-        look_of: gives what tells where the model looks.
+        look_of: gives the function that computes attention maps.
         host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
-        token_file: holds the token; that of the environment's ``VITRAIL_TOKEN`` by default.
+        token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
         precision, engine: as in `open_predictor`.
         limits: what the server takes on.
-        on_start: told the address, once it listens.
+        on_start: called with the address, once it listens.
 
     Raises:
         ConfigError: the extra is not installed, or a token is missing.
@@ -93,7 +93,7 @@ def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> N
 
 
 def _opened(look_of: LookOf, model: str | Path, precision: Precision | None, engine: str) -> "tuple[Predictor, Look | None, str]":
-    """What answers, what tells where it looks, and why nothing does if nothing does."""
+    """The predictor, the function that computes its attention maps, and why there is none where there is none."""
     if graph_of(model) is not None:
         return open_predictor(model, precision, engine=engine), None, "an exported model keeps its attention to itself"
     trained = open_model(model)

@@ -40,7 +40,7 @@ class Service:
     """A model that answers many at a time.
 
     Args:
-        predictor: what answers; asked by one thread.
+        predictor: computes the answers; used by one thread.
         name: what the model is called.
         limits: what is taken on.
         look: computes attention, in the same thread; None where the model's cannot be seen.
@@ -68,7 +68,7 @@ class Service:
 
     @property
     def sees(self) -> bool:
-        """Whether it knows where the model looks."""
+        """Whether it can show where the model looks."""
         return self._look is not None
 
     def start(self) -> None:
@@ -141,17 +141,17 @@ class Service:
         return pictures(await body.read(request, self.limits.body), request.headers, most)
 
     async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
-        """What ``decode`` makes of pictures; all of those that cannot be read are told at once."""
+        """The results of ``decode`` for pictures; one error names all pictures that cannot be read."""
         loop = asyncio.get_running_loop()
         made = await asyncio.gather(
             *(loop.run_in_executor(self._decoders, decode, picture.content) for picture in found), return_exceptions=True
         )
-        faults = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
-        if faults:
-            names = ", ".join(name for name, _ in faults)
-            what = faults[0][1].what if len(found) == 1 else f"{len(faults)} of {len(found)} images cannot be read: {names}"
-            errors = [{"image": name, "reason": error.what} for name, error in faults]
-            raise ProblemError(422, what, hint=faults[0][1].hint, errors=errors)
+        failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
+        if failed:
+            names = ", ".join(name for name, _ in failed)
+            what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
+            errors = [{"image": name, "reason": error.what} for name, error in failed]
+            raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
         for each in made:
             if isinstance(each, BaseException):
                 raise each
@@ -173,11 +173,11 @@ class Service:
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
         assert self._look is not None
-        return [packed(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
+        return [encoded(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
 
 
-def packed(maps: Tensor) -> dict[str, Any]:
-    """Maps (layers, heads, rows, columns) in a byte for each patch, of which 255 is the largest of its map."""
+def encoded(maps: Tensor) -> dict[str, Any]:
+    """Maps (layers, heads, rows, columns) with one byte for each patch; 255 stands for the largest value of its map."""
     largest = maps.amax(dim=(2, 3))
     scaled = maps / largest[..., None, None].clamp(min=torch.finfo(torch.float32).tiny)
     content = (255 * scaled).round().to(torch.uint8).numpy().tobytes()

@@ -41,7 +41,7 @@ def curves_caption(run: Reported) -> str:
     words = ["The training loss has label smoothing in it."] if run.settings["training"]["label_smoothing"] else []
     if augmentation["mixup"] or augmentation["cutmix"]:
         mixed = "Training images were mixed in pairs"
-        words.append(f"{mixed}." if several else f"{mixed}; their accuracy counts a guess of the larger share as right.")
+        words.append(f"{mixed}." if several else f"{mixed}; their accuracy counts a guess of the larger share as correct.")
     if several and "train_map" not in run.rows[0]:
         words.append("Average precision is measured on validation images alone.")
     return " ".join(words)

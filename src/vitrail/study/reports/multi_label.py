@@ -22,7 +22,7 @@ class MultiLabel:
     """Scores and sections of images that show any number of classes.
 
     Args:
-        predictions: what the model says of the images shown.
+        predictions: the model's answers for the images shown.
         validation: labels and probabilities (N, classes) of other images, to choose thresholds on; None for those shown.
         chosen_on: what to call the images that thresholds are chosen on.
     """
@@ -33,18 +33,20 @@ class MultiLabel:
         for image, item in enumerate(predictions.items):
             self.true[image, list(item.labels)] = True
         self.thresholds = best_thresholds(*(validation or (self.true, predictions.probabilities)))
-        self.said = predictions.probabilities >= self.thresholds
-        self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(self.true, self.said, zero_division=0)
+        self.predicted = predictions.probabilities >= self.thresholds
+        self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
+            self.true, self.predicted, zero_division=0
+        )
 
     @property
     def text(self) -> str:
         """scikit-learn's table of the classes, at their thresholds."""
-        return classification_report(self.true, self.said, target_names=self.predictions.classes, digits=4, zero_division=0)
+        return classification_report(self.true, self.predicted, target_names=self.predictions.classes, digits=4, zero_division=0)
 
     def cards(self) -> Iterator[tuple[str, str]]:
         """The numbers to begin with."""
         scores, shown = self.predictions.scores, self.images > 0
-        first = f"the surest class is right on {100 * scores['top1']:.1f} %"
+        first = f"the surest class is correct on {100 * scores['top1']:.1f} %"
         yield f"{100 * scores['map']:.2f} %", f"mean average precision on {self.predictions.images}; {first}"
         yield f"{100 * self.f1[shown].mean() if shown.any() else 0:.1f} %", f"mean F1, thresholds from {self.chosen_on}"
         yield f"{scores['loss']:.3f}", "binary cross-entropy"
@@ -66,7 +68,7 @@ class MultiLabel:
             Score("F1", where_shown(self.f1)),
             Score("average precision", average_precisions(self.true, self.predictions.probabilities)),
         ]
-        how = f"A class is said from its threshold on: the probability of the best F1 on {self.chosen_on}."
+        how = f"A class is predicted from its threshold on: the probability of the best F1 on {self.chosen_on}."
         if self.chosen_on == THESE:
             how += " That flatters precision, recall and F1."
         return page.section(
@@ -93,8 +95,8 @@ class MultiLabel:
         captions = {}
         for image, index in found[:SHEET]:
             first = int(np.where(self.true[image], -1, predictions.probabilities[image]).argmax())
-            captions[image] = f"is {predictions.said(image, index)}\nnot {predictions.said(image, first)}"
-        predictions.save_sheet(file, captions, right=False)
+            captions[image] = f"is {predictions.caption(image, index)}\nnot {predictions.caption(image, first)}"
+        predictions.save_sheet(file, captions, correct=False)
         caption = (
             f"{len(captions)} of {len(found):,} images with a class that stands behind one they do not show, first where it "
             "stands farthest back: that class and its probability; below, the surest of those that are not there."
@@ -139,4 +141,4 @@ def _best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
         return 0.5
     precision, recall, thresholds = precision_recall_curve(true, probabilities)
     f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo(float).tiny)
-    return float(thresholds[f1[:-1].argmax()])  # the last point says nothing at all, and has no threshold
+    return float(thresholds[f1[:-1].argmax()])  # the last point predicts nothing, and has no threshold

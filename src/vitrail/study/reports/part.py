@@ -1,4 +1,4 @@
-"""What a report is made from, and what of it depends on the task."""
+"""What a report is made from, and its parts that depend on the task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

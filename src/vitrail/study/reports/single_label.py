@@ -25,8 +25,8 @@ class SingleLabel:
         self.labels = np.array([item.target for item in predictions.items])
         self.guesses = predictions.probabilities.argmax(axis=1)
         self.sureness = predictions.probabilities.max(axis=1)
-        self.right = self.guesses == self.labels
-        self.calibration = calibration(self.sureness, self.right)
+        self.correct = self.guesses == self.labels
+        self.calibration = calibration(self.sureness, self.correct)
 
     @property
     def text(self) -> str:
@@ -39,7 +39,7 @@ class SingleLabel:
     def cards(self) -> Iterator[tuple[str, str]]:
         """The numbers to begin with."""
         scores = self.predictions.scores
-        low, high = wilson_interval(int(self.right.sum()), len(self.right))
+        low, high = wilson_interval(int(self.correct.sum()), len(self.correct))
         what = f"top-1 accuracy on {self.predictions.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
         if len(self.predictions.classes) > 5:
             what += f"; top-5 {100 * scores['top5']:.2f} %"
@@ -61,10 +61,10 @@ class SingleLabel:
         if len(names) <= max(SCANTY, len(self.labels)):  # else there is next to nothing in it
             figures.save(figures.confusion(matrix, names), file)
             many = len(names) > figures.MAX_NAMED_CLASSES
-            caption = "A row is a true class, a column a guess; the diagonal is right. Colour is the share of the row"
+            caption = "A row is a true class, a column a guess; the diagonal is correct. Colour is the share of the row"
             caption += ", its square root; classes have their index." if many else "."
             contents.append(page.picture(file, "Confusion matrix", caption))
-        if len(names) > figures.MAX_NUMBERED_CLASSES and not self.right.all():
+        if len(names) > figures.MAX_NUMBERED_CLASSES and not self.correct.all():
             rows = [
                 (names[true], names[guess], Number(f"{count:,}"), Number(f"{100 * count / matrix[true].sum():.0f} %"))
                 for true, guess, count in most_confused(matrix)[:PAIRS]
@@ -85,25 +85,26 @@ class SingleLabel:
         return page.section("Classes", class_table(names, images, scores))
 
     def _calibration(self, file: Path) -> Markup:
-        figures.save(figures.reliability(self.calibration, "probability of the guess, %", "right guesses, %"), file)
+        figures.save(figures.reliability(self.calibration, "probability of the guess, %", "correct guesses, %"), file)
         caption = (
-            f"A bar is the share of right guesses among those of a probability, in {BINS} steps, the dot on it their mean "
-            "probability; on the dashed line a model is as sure as it is right. Below, how many guesses each step has. The mean "
-            f"distance from the line is the expected calibration error: {100 * self.calibration.error:.1f} % (Guo et al. 2017)."
+            f"A bar is the share of correct guesses at a probability, in {BINS} steps; the dot is their mean "
+            "probability. On the dashed line a model is as sure as it is correct. Below, how many guesses each step has. The "
+            "mean distance from the line is the expected calibration error: "
+            f"{100 * self.calibration.error:.1f} % (Guo et al. 2017)."
         )
         return page.section(
             "Calibration", page.paragraph(self.calibration.verdict), page.picture(file, "Reliability diagram", caption)
         )
 
     def _mistakes(self, file: Path) -> Markup:
-        predictions, wrong = self.predictions, int((~self.right).sum())
+        predictions, wrong = self.predictions, int((~self.correct).sum())
         if not wrong:
             return page.section("Surest mistakes", page.paragraph("No mistakes."))
         captions = {
-            image: f"{predictions.said(image, self.guesses[image])}\nis {predictions.said(image, self.labels[image])}"
-            for image in surest_mistakes(self.right, self.sureness)[:SHEET]
+            image: f"{predictions.caption(image, self.guesses[image])}\nis {predictions.caption(image, self.labels[image])}"
+            for image in surest_mistakes(self.correct, self.sureness)[:SHEET]
         }
-        predictions.save_sheet(file, captions, right=False)
+        predictions.save_sheet(file, captions, correct=False)
         caption = (
             f"{len(captions)} of {wrong:,} mistake{'s' if wrong > 1 else ''}, the surest first: above, the guess and its "
             "probability; below, what it is and the probability that this was given."
@@ -111,17 +112,17 @@ class SingleLabel:
         return page.section("Surest mistakes", page.picture(file, "Surest mistakes", caption))
 
     def _unsure(self, file: Path) -> Markup:
-        predictions, hits = self.predictions, int(self.right.sum())
+        predictions, hits = self.predictions, int(self.correct.sum())
         if not hits:
             return page.section("Least sure hits", page.paragraph("No hits."))
         captions = {
-            image: f"{predictions.said(image, self.guesses[image])}\nor {predictions.said(image, second)}"
-            for image in least_sure_hits(self.right, self.sureness)[:SHEET]
+            image: f"{predictions.caption(image, self.guesses[image])}\nor {predictions.caption(image, second)}"
+            for image in least_sure_hits(self.correct, self.sureness)[:SHEET]
             for second in [_second(predictions.probabilities[image])]
         }
-        predictions.save_sheet(file, captions, right=True)
+        predictions.save_sheet(file, captions, correct=True)
         caption = (
-            f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the right guess, the second best."
+            f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the correct guess, the second best."
         )
         return page.section("Least sure hits", page.picture(file, "Least sure hits", caption))
 
@@ -133,14 +134,14 @@ def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(i), int(j), int(mistakes[i, j])) for i, j in zip(*np.unravel_index(order, matrix.shape), strict=True)]
 
 
-def surest_mistakes(right: np.ndarray, sureness: np.ndarray) -> list[int]:
+def surest_mistakes(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
     """Places of the wrong guesses, from the highest probability down."""
-    return [i for i in np.argsort(-sureness, kind="stable").tolist() if not right[i]]
+    return [i for i in np.argsort(-sureness, kind="stable").tolist() if not correct[i]]
 
 
-def least_sure_hits(right: np.ndarray, sureness: np.ndarray) -> list[int]:
-    """Places of the right guesses, from the lowest probability up."""
-    return [i for i in np.argsort(sureness, kind="stable").tolist() if right[i]]
+def least_sure_hits(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
+    """Indices of the correct guesses, from the lowest probability up."""
+    return [i for i in np.argsort(sureness, kind="stable").tolist() if correct[i]]
 
 
 def _second(probabilities: np.ndarray) -> int:

@@ -1,4 +1,4 @@
-"""Images are dealt to splits fairly, and always alike."""
+"""Images are assigned to splits fairly, and always alike."""
 
 from collections import Counter
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitrail.data.deal import deal, share_of, with_splits
 from vitrail.data.items import Contents, Item
+from vitrail.data.splits import assign_splits, share_of, with_splits
 
 SHARES = {"test": 0.2, "val": 0.1}
 
@@ -17,9 +17,9 @@ SHARES = {"test": 0.2, "val": 0.1}
 def table(sizes: list[int], shares: dict[str, float], seed: int) -> dict[str, list[int]]:
     """Images of every class in every split."""
     labels = [label for label, size in enumerate(sizes) for _ in range(size)]
-    dealt = deal([str(i) for i in range(len(labels))], labels, shares, seed)
-    assert list(dealt) == [str(i) for i in range(len(labels))]
-    counts = Counter((split, labels[int(name)]) for name, split in dealt.items())
+    assigned = assign_splits([str(i) for i in range(len(labels))], labels, shares, seed)
+    assert list(assigned) == [str(i) for i in range(len(labels))]
+    counts = Counter((split, labels[int(name)]) for name, split in assigned.items())
     return {split: [counts[split, label] for label in range(len(sizes))] for split in (*shares, "train")}
 
 
@@ -29,30 +29,30 @@ SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
 @given(SIZES, st.sampled_from([SHARES, {"val": 0.1}]), st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
 def test_every_class_gives_each_split_its_share_to_within_one_image(sizes, shares, seed):
-    dealt = table(sizes, shares, seed)
-    assert [sum(column) for column in zip(*dealt.values(), strict=True)] == sizes
+    assigned = table(sizes, shares, seed)
+    assert [sum(column) for column in zip(*assigned.values(), strict=True)] == sizes
     for split, share in shares.items():
-        for count, size in zip(dealt[split], sizes, strict=True):
-            assert abs(count - share * size) <= 1 + 1e-9, (split, dealt)
+        for count, size in zip(assigned[split], sizes, strict=True):
+            assert abs(count - share * size) <= 1 + 1e-9, (split, assigned)
 
 
 @given(SIZES, st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
 def test_every_class_has_training_images(sizes, seed):
-    dealt = table(sizes, SHARES, seed)
-    assert all(count > 0 for count, size in zip(dealt["train"], sizes, strict=True) if size), dealt
+    assigned = table(sizes, SHARES, seed)
+    assert all(count > 0 for count, size in zip(assigned["train"], sizes, strict=True) if size), assigned
 
 
 def test_a_large_class_among_many_small_ones_gives_its_own_share():
-    dealt = table([100, *[1] * 90], SHARES, 0)
-    assert abs(dealt["test"][0] - 20) <= 1 and abs(dealt["val"][0] - 10) <= 1
+    assigned = table([100, *[1] * 90], SHARES, 0)
+    assert abs(assigned["test"][0] - 20) <= 1 and abs(assigned["val"][0] - 10) <= 1
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_balanced_classes_meet_the_shares_of_the_whole(size, classes, seed):
-    dealt = table([10 * size] * classes, SHARES, seed)
-    assert dealt == {"test": [2 * size] * classes, "val": [size] * classes, "train": [7 * size] * classes}
+    assigned = table([10 * size] * classes, SHARES, seed)
+    assert assigned == {"test": [2 * size] * classes, "val": [size] * classes, "train": [7 * size] * classes}
 
 
 # several labels
@@ -63,26 +63,26 @@ LABEL_SETS = st.lists(st.sets(st.integers(0, 3)).map(sorted).map(tuple), min_siz
 @given(LABEL_SETS, st.integers(0, 99))
 @settings(max_examples=100, deadline=None)
 def test_every_common_set_of_labels_gives_its_share_and_rare_ones_together(labels, seed):
-    dealt = deal([str(i) for i in range(len(labels))], labels, SHARES, seed)
-    assert dealt == deal([str(i) for i in range(len(labels))], labels, SHARES, seed)
+    assigned = assign_splits([str(i) for i in range(len(labels))], labels, SHARES, seed)
+    assert assigned == assign_splits([str(i) for i in range(len(labels))], labels, SHARES, seed)
     common = {kind for kind, count in Counter(labels).items() if count >= 10}
     strata = [label if label in common else "rare" for label in labels]
     for stratum, size in Counter(strata).items():
         for split, share in SHARES.items():
-            count = sum(dealt[str(i)] == split for i, other in enumerate(strata) if other == stratum)
+            count = sum(assigned[str(i)] == split for i, other in enumerate(strata) if other == stratum)
             assert abs(count - share * size) <= 1 + 1e-9
     for split, share in SHARES.items():
-        assert abs(sum(s == split for s in dealt.values()) - share * len(labels)) <= len(set(strata))
+        assert abs(sum(s == split for s in assigned.values()) - share * len(labels)) <= len(set(strata))
 
 
-def test_one_label_each_is_dealt_as_a_class_is_where_sets_are_common():
+def test_one_label_each_is_split_as_a_class_is_where_sets_are_common():
     names, classes = [str(i) for i in range(200)], [i % 7 for i in range(200)]
-    assert deal(names, [(c,) for c in classes], SHARES, 3) == deal(names, classes, SHARES, 3)
+    assert assign_splits(names, [(c,) for c in classes], SHARES, 3) == assign_splits(names, classes, SHARES, 3)
 
 
-def test_images_that_share_their_labels_with_no_other_are_dealt_all_the_same():
+def test_images_that_share_their_labels_with_no_other_are_split_all_the_same():
     labels = [tuple(i for i in range(5) if number >> i & 1) for number in range(32)]
-    assert Counter(deal([str(i) for i in range(32)], labels, SHARES, 0).values()) == {"train": 21, "test": 7, "val": 4}
+    assert Counter(assign_splits([str(i) for i in range(32)], labels, SHARES, 0).values()) == {"train": 21, "test": 7, "val": 4}
 
 
 def test_a_share_of_some_images_has_every_class_and_is_part_of_a_larger_one():
@@ -105,7 +105,7 @@ def test_a_share_of_images_with_several_labels_is_that_share():
 
 def test_data_without_splits_gives_a_fifth_to_test_and_a_tenth_to_validation():
     items = [Item(f"{i}", np.full((2, 2), i, np.uint8), i % 2) for i in range(100)]
-    dealt = with_splits(Contents("source", ["a", "b"], {"all": items}), 0, None).splits
-    assert {split: len(found) for split, found in dealt.items()} == {"train": 70, "val": 10, "test": 20}
+    assigned = with_splits(Contents("source", ["a", "b"], {"all": items}), 0, None).splits
+    assert {split: len(found) for split, found in assigned.items()} == {"train": 70, "val": 10, "test": 20}
     only_training = with_splits(Contents("source", ["a", "b"], {"train": items}), 0, None).splits
     assert {split: len(found) for split, found in only_training.items()} == {"train": 90, "val": 10, "test": 0}

@@ -1,12 +1,13 @@
-"""What is done to a server to see whether it keeps its promises: shortly in the tests, at length in ``make soak``.
+"""Overloads, terminates and fuzzes a server to see whether it keeps its promises; part of ``make soak``.
 
-python tests/deploy/reliability.py [--seconds 3600] [--quick]
+python benchmarks/soak/soak_server.py [--seconds 3600] [--quick]
 """
 
 import argparse
 import asyncio
 import io
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +15,15 @@ from pathlib import Path
 
 import psutil
 from PIL import Image
-from server_load import Outcome, arriving, ask, request, saturating
-from server_running import Process, of_shades, shade
 from sklearn.datasets import load_sample_images
-from test_server_fuzz import fuzz
 
 import vitrail
 from vitrail.weights.folder import TrainedModel
+
+sys.path.append(str(Path(__file__).parents[2] / "tests/deploy"))
+from server_load import Outcome, arriving, ask, request, saturating
+from server_running import Process, of_shades, shade
+from test_server_fuzz import fuzz
 
 FACTOR = 3
 REFUSED_WITHIN, GROWTH, RECOVERED_WITHIN = 0.05, 0.10, 5.0
@@ -61,11 +64,11 @@ def overload(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
     recovered, after = recovery(server, requests[0], usual), memory(server)
     refused, growth, counts = outcome.share(429, 0.99), after / before - 1, dict(outcome.counts)
     yield f"{seconds:.0f} s of {FACTOR * rate:.0f} requests/s, where {rate:.0f} can be answered", f"{counts}"
-    yield "refusals, median and 99 %", judged(refused <= REFUSED_WITHIN, f"{ms(outcome.share(429, 0.5))}, {ms(refused)}")
+    yield "refusals, median and 99 %", marked(refused <= REFUSED_WITHIN, f"{ms(outcome.share(429, 0.5))}, {ms(refused)}")
     yield "answers under overload, median and 99 %", f"{ms(outcome.share(200, 0.5))}, {ms(outcome.share(200, 0.99))}"
-    yield "answered or refused, nothing else", judged(set(counts) <= {200, 429}, f"{sum(counts.values()):,}")
-    yield "memory, growth under overload", judged(growth <= GROWTH, f"{before / 2**20:.0f} MiB, {100 * growth:+.1f} %")
-    yield f"back to {ms(usual)} after", judged(recovered <= RECOVERED_WITHIN, f"{recovered:.1f} s")
+    yield "answered or refused, nothing else", marked(set(counts) <= {200, 429}, f"{sum(counts.values()):,}")
+    yield "memory, growth under overload", marked(growth <= GROWTH, f"{before / 2**20:.0f} MiB, {100 * growth:+.1f} %")
+    yield f"back to {ms(usual)} after", marked(recovered <= RECOVERED_WITHIN, f"{recovered:.1f} s")
 
 
 def recovery(server: Process, sent: bytes, usual: float) -> float:
@@ -78,7 +81,7 @@ def recovery(server: Process, sent: bytes, usual: float) -> float:
     return time.monotonic() - begin
 
 
-def judged(good: bool, text: str) -> str:
+def marked(good: bool, text: str) -> str:
     """With a mark where a promise is not kept."""
     return text if good else f"{text} **not kept**"
 
@@ -89,26 +92,26 @@ def ms(seconds: float) -> str:
 
 
 def terminated(rounds: int, *, flight: int = 100) -> str:
-    """SIGTERM with so many requests in flight, so many times: every one of them is answered, and rightly."""
+    """SIGTERM with so many requests in flight, so many times: every one of them is answered, and correctly."""
     good = 0
     for number in range(rounds):
         with of_shades(0.1) as server:
             good += asyncio.run(_terminated(server, flight, random.Random(number).uniform(0, 0.4)))
             assert server.ended()[0] == 0
-    return judged(good == rounds * flight, f"{good:,}/{rounds * flight:,}")
+    return marked(good == rounds * flight, f"{good:,}/{rounds * flight:,}")
 
 
 async def _terminated(server: Process, flight: int, after: float) -> int:
     async def one(value: int) -> bool:
-        status, told = await ask(server.url, request(shade(value), close=False))
-        return status == 200 and told["predictions"][0]["predictions"][0]["label"] == str(value)
+        status, answer = await ask(server.url, request(shade(value), close=False))
+        return status == 200 and answer["predictions"][0]["predictions"][0]["label"] == str(value)
 
-    asked = [asyncio.ensure_future(one(value)) for value in range(flight)]
+    pending = [asyncio.ensure_future(one(value)) for value in range(flight)]
     while server_holds(await _metrics(server)) < flight:
         await asyncio.sleep(0.01)
     await asyncio.sleep(after)
     server.terminate()
-    return sum(await asyncio.gather(*asked))
+    return sum(await asyncio.gather(*pending))
 
 
 async def _metrics(server: Process) -> str:
@@ -133,8 +136,8 @@ def crossed(clients: int, each: int) -> str:
         good = 0
         for step in range(each):
             value = (37 * number + step) % 256
-            status, told = await ask(server.url, request(shade(value)))
-            good += status == 200 and told["predictions"][0]["predictions"][0]["label"] == str(value)
+            status, answer = await ask(server.url, request(shade(value)))
+            good += status == 200 and answer["predictions"][0]["predictions"][0]["label"] == str(value)
         return good
 
     async def run(server: Process) -> int:
@@ -142,7 +145,7 @@ def crossed(clients: int, each: int) -> str:
 
     with of_shades(0.002) as server:
         good = asyncio.run(run(server))
-    return judged(good == clients * each, f"{good:,}/{clients * each:,}")
+    return marked(good == clients * each, f"{good:,}/{clients * each:,}")
 
 
 def soaked(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
@@ -158,8 +161,8 @@ def soaked(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
         first = first or memory(server)
     growth, counts = memory(server) / first - 1, dict(outcome.counts)
     yield f"{seconds / 60:.1f} min of {rate:.0f} requests/s, a tenth of them bad", f"{counts}"
-    yield "an error of the server", judged(not any(status >= 500 for status in counts), f"{sum(counts.values()):,} requests")
-    yield "memory, growth", judged(growth <= GROWTH, f"{first / 2**20:.0f} MiB, {100 * growth:+.1f} %")
+    yield "an error of the server", marked(not any(status >= 500 for status in counts), f"{sum(counts.values()):,} requests")
+    yield "memory, growth", marked(growth <= GROWTH, f"{first / 2**20:.0f} MiB, {100 * growth:+.1f} %")
 
 
 def _table(folder: Path, seconds: float, *, quick: bool) -> Iterator[tuple[str, str]]:
@@ -169,18 +172,18 @@ def _table(folder: Path, seconds: float, *, quick: bool) -> Iterator[tuple[str, 
         with Process("-m", "vitrail", "serve", str(model), "--port", "0") as server:
             yield from trial(server)
             server.terminate()
-            yield "exit code at SIGTERM", judged((code := server.ended()[0]) == 0, str(code))
+            yield "exit code at SIGTERM", marked((code := server.ended()[0]) == 0, str(code))
 
     yield from with_server(lambda server: overload(server, 5 if quick else 60))
-    yield "right answers of 100 in flight at SIGTERM", terminated(1 if quick else 20)
-    yield "answers that reach who asked, 50 clients at once", crossed(50, 4 if quick else 200)
+    yield "correct answers of 100 in flight at SIGTERM", terminated(1 if quick else 20)
+    yield "answers that reach the client that asked, 50 clients at once", crossed(50, 4 if quick else 200)
     yield "requests made from the description, no error of the server", f"{fuzz(200 if quick else 10_000):,}"
     yield from with_server(lambda server: soaked(server, 5 if quick else seconds))
 
 
 def main() -> None:
     """Everything at length, as a table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3600, help="of the last trial, which never stops by itself")
     parser.add_argument("--quick", action="store_true", help="a little of everything")
     given = parser.parse_args()

@@ -1,14 +1,14 @@
 """Whatever happens to a run, nothing is lost: a few of the trials that ``make soak`` makes by the hundred."""
 
 import pytest
-import reliability
+import soak_runs
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """A folder in which runs were killed, and how they ended."""
     root = tmp_path_factory.mktemp("killed")
-    return root, reliability.killed_at_random(6, root)
+    return root, soak_runs.killed_at_random(6, root)
 
 
 def test_a_run_killed_anywhere_ends_as_the_unbroken_one(killed):
@@ -18,22 +18,22 @@ def test_a_run_killed_anywhere_ends_as_the_unbroken_one(killed):
 
 def test_no_mutation_of_a_checkpoint_is_taken_for_one(killed):
     root, _ = killed
-    trial = reliability.mutated_checkpoints(160, max((root / "unbroken/checkpoints").glob("step-*")))
+    trial = soak_runs.mutated_checkpoints(160, max((root / "unbroken/checkpoints").glob("step-*")))
     assert trial.good == trial.of == 160, trial
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):
-    trial = reliability.other_numbers_of_workers(tmp_path, counts=(1, 4))
+    trial = soak_runs.other_numbers_of_workers(tmp_path, counts=(1, 4))
     assert trial.good == 2, trial
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_run_terminated_anywhere_saves_everything_and_leaves_with_143(tmp_path, processes):
-    trial = reliability.terminated_at_random(4, tmp_path, processes=processes)
+    trial = soak_runs.terminated_at_random(4, tmp_path, processes=processes)
     assert trial.good == trial.of == 4, trial
 
 
 def test_no_spoilt_image_does_more_than_be_refused():
-    trial, slowest = reliability.spoilt_images(800)
+    trial, slowest = soak_runs.spoilt_images(800)
     assert trial.good == trial.of == 800, trial
     assert slowest < 2

@@ -1,4 +1,4 @@
-"""Splits for data that has none: dealt at random, the same share of every class."""
+"""Splits for data that has none: random and stratified, the same share of every class."""
 
 import math
 from collections import Counter
@@ -19,47 +19,48 @@ Assignment = Mapping[str, str]
 """Which split each image of a data set belongs to, by the image's name."""
 
 
-def dealt_split(contents: Contents) -> str | None:
-    """The split whose images `with_splits` deals: "all" in data without splits, training where validation is missing."""
+def split_to_divide(contents: Contents) -> str | None:
+    """The split that `with_splits` divides: "all" in data without splits, training where validation is missing."""
     if not contents.has_splits:
         return "all"
     return "train" if contents.splits.get("train") and not contents.splits.get("val") else None
 
 
 def with_splits(contents: Contents, seed: int, assignment: Assignment | None) -> ImageData:
-    """A data set with the three splits: its own, or dealt by ``seed``, or dealt as ``assignment`` says.
+    """A data set with the three splits: its own, or drawn with ``seed``, or as ``assignment`` says.
 
     Without splits of its own it gives `SHARES` to test and validation; with a training split alone, or training and
     test, a part of the training images becomes validation.
     """
     splits: dict[str, list[Item]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
     has_splits = contents.has_splits and bool(splits["val"] or splits["test"])
-    dealt = None
-    if split := dealt_split(contents):
+    assigned = None
+    if split := split_to_divide(contents):
         items, splits["train"] = contents.splits[split], []
         shares = SHARES if split == "all" else {"val": SHARES["val"]}
         if assignment is None:
             copies = same_files([item.image for item in items])
-            assignment = deal([i.name for i in items], [i.target for i in items], shares, seed, copies)
-        dealt = dict(assignment)
+            assignment = assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
+        assigned = dict(assignment)
         for item in items:
-            if item.name in dealt:  # images added since an earlier deal belong to no split
-                splits[dealt[item.name]].append(item)
-    return ImageData(contents.source, contents.classes, splits, dealt, has_splits, contents.multi_label)
+            if item.name in assigned:  # images added since the splits were made belong to none
+                splits[assigned[item.name]].append(item)
+    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label)
 
 
-def deal(
+def assign_splits(
     names: list[str], labels: Sequence[Label], shares: Mapping[str, float], seed: int, copies: Sequence[Sequence[int]] = ()
 ) -> dict[str, str]:
-    """Deal images to splits, stratified: which split each image belongs to, by name.
+    """Assign images to splits at random, stratified: the split of each image, by name.
 
-    Of every class each split gets its share, rounded down or up; which of the two depends on what the classes before
-    have left it owed, so that the splits as a whole get their shares, too. Every class keeps an image for training.
+    Of every class each split gets its share, rounded down or up. Which of the two depends on how much it is owed after
+    the classes before, so that the splits as a whole get their shares, too. Every class keeps an image for training.
 
-    ``copies`` are groups of images, by their place, that go to the same split, so that no picture is learned from and tested
-    on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to training.
+    ``copies`` are groups of images, by their index, that go to the same split, so that no picture is both trained on and
+    tested on: a class gives less than its share where its groups do not fit in it. A group under several labels goes to
+    training.
 
-    In multi-label data the images with the same set of labels stand for a class, and those whose set is rarer than
+    In multi-label data the images with the same set of labels stand for a class, and all images whose set is rarer than
     `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split.
     """
     random = np.random.default_rng(seed)
@@ -95,7 +96,7 @@ def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[S
 
 
 def _strata(labels: Sequence[Label]) -> np.ndarray:
-    """A number for every image; images with the same one are dealt together: int64 (N,)."""
+    """The stratum of every image; each split gets its share of every stratum: int64 (N,)."""
     count = Counter(label for label in labels if isinstance(label, tuple))
     if not count:
         return np.asarray(labels)
@@ -106,7 +107,7 @@ def _strata(labels: Sequence[Label]) -> np.ndarray:
 def share_of(items: Sequence[Item], share: float, seed: int) -> list[Item]:
     """A part of some images, the same share of every class and at least one; a smaller share is a part of a larger one.
 
-    In multi-label data the classes are those of `deal`: common sets of labels, and all rare ones together.
+    In multi-label data the classes are common sets of labels, and all rare ones together, as in `assign_splits`.
     """
     stratum = _strata([item.target for item in items]).tolist()
     count, seen = Counter(stratum), Counter[int]()

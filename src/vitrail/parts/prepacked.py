@@ -1,4 +1,4 @@
-"""Linear layers that only answer."""
+"""Linear layers for inference, with weights prepacked for the processor."""
 
 from typing import cast
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 
-class PackedLinear(nn.Module):
-    """``y = x Wᵀ + b`` with W laid out as oneDNN multiplies fastest on this processor: (…, in) to (…, out).
+class PrepackedLinear(nn.Module):
+    """``y = x Wᵀ + b`` with W in the layout that oneDNN multiplies fastest on this processor: (…, in) to (…, out).
 
-    It has no parameters: nothing of it can be trained or saved.
+    It has no parameters: it can be neither trained nor saved.
     """
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype):
@@ -21,6 +21,6 @@ class PackedLinear(nn.Module):
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, "none", [], ""))
 
 
-def can_pack(device: torch.device) -> bool:
-    """Whether there is oneDNN to multiply with."""
+def can_prepack(device: torch.device) -> bool:
+    """Whether oneDNN is there, which multiplies with prepacked weights."""
     return device.type == "cpu" and torch.backends.mkldnn.is_available()

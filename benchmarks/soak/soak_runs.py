@@ -1,4 +1,8 @@
-"""What is done to runs, checkpoints and images to see whether anything is lost: shortly in the tests, at length in ``make soak``.
+"""Kills, damages and starves runs, checkpoints and images to see whether anything is lost.
+
+    python benchmarks/soak/soak_runs.py
+
+The tests make a few of these trials, ``make soak`` hundreds.
 
 Every trial returns how many of how many ended well, and what went wrong in the others. Chance has a seed.
 """
@@ -27,6 +31,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+HELPERS = Path(__file__).parents[2] / "tests/training"
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report"])
 SETTINGS = {
@@ -44,16 +49,16 @@ class Trial:
 
     good: int = 0
     of: int = 0
-    faults: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
-    def note(self, fault: str | None) -> None:
+    def note(self, failure: str | None) -> None:
         self.of += 1
-        self.good += fault is None
-        if fault is not None:
-            self.faults.append(fault)
+        self.good += failure is None
+        if failure is not None:
+            self.failures.append(failure)
 
     def __str__(self) -> str:
-        return f"{self.good:,}/{self.of:,}" + (f"; first: {self.faults[0]}" if self.faults else "")
+        return f"{self.good:,}/{self.of:,}" + (f"; first: {self.failures[0]}" if self.failures else "")
 
 
 def write_pictures(folder: Path) -> Path:
@@ -176,15 +181,15 @@ def killed_at_random(count: int, root: Path, *, seed: int = 0) -> Trial:
             if process.exitcode != -signal.SIGKILL:
                 break
             kills, died = kills + 1, died + 1
-        fault = None
+        failure = None
         if process.exitcode:
-            fault = f"exit {process.exitcode}: {folder.with_suffix('.log').read_text()[-300:]}"
+            failure = f"exit {process.exitcode}: {folder.with_suffix('.log').read_text()[-300:]}"
         elif outcome(folder) != expected:
-            fault = f"{folder.name} ended otherwise after {died} kills"
+            failure = f"{folder.name} ended otherwise after {died} kills"
         elif left_over(folder):
-            fault = f"half written: {left_over(folder)}"
+            failure = f"half written: {left_over(folder)}"
         for _ in range(died):
-            trial.note(fault)
+            trial.note(failure)
         shutil.rmtree(folder, ignore_errors=True)
     return trial
 
@@ -199,7 +204,7 @@ def other_numbers_of_workers(root: Path, counts: tuple[int, ...] = (0, 1, 2, 4))
     return trial
 
 
-# runs that are told to stop
+# runs that are asked to stop
 
 
 def command(words: list[str], log: Path, place: dict[str, str]) -> None:
@@ -228,17 +233,17 @@ def terminated_at_random(count: int, root: Path, *, processes: int = 1, seed: in
         words = ["resume", str(folder)] if begun else ["train", "--data", str(data), "--out", str(folder), *flags]
         codes = _command_in_several(words, folder, processes, stop_after=chance.uniform(0, 0.6 * length))
         if 0 in codes and set(codes) <= {0, 143}:  # one of them had ended before the signal came: compare, and begin another
-            number_fault = None if outcome(folder) == expected else "ended otherwise"
-            if number_fault:
-                trial.note(number_fault)
+            failure = None if outcome(folder) == expected else "ended otherwise"
+            if failure:
+                trial.note(failure)
             folder = root / f"run-{number + 1}"
             words = ["train", "--data", str(data), "--out", str(folder), *flags]
             codes = _command_in_several(words, folder, processes, stop_after=chance.uniform(0, 0.4 * length))
-        trial.note(_fault_of_stopping(codes, folder, processes))
+        trial.note(_failure_of_stopping(codes, folder, processes))
     return trial
 
 
-def _fault_of_stopping(codes: list[int], folder: Path, processes: int) -> str | None:
+def _failure_of_stopping(codes: list[int], folder: Path, processes: int) -> str | None:
     from vitrail.errors import ModelFileError
     from vitrail.training.checkpoint import checkpoints, require_complete
 
@@ -358,7 +363,7 @@ def disk_full_at(share: float, run: Path, size: int = 30_000, *, mount: bool = F
 import resource, shutil, signal, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from reliability import save_step
+from soak_runs import save_step
 from vitrail.errors import DiskFullError
 run = Path({str(run)!r})
 if {small}:
@@ -379,10 +384,10 @@ except DiskFullError as error:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         if done.returncode != 7 or "bytes are needed" not in done.stdout or "are free" not in done.stdout:
             return f"exit {done.returncode}: {done.stdout[-200:]}{done.stderr[-300:]}"
-        return _fault_of_first(run)
+        return _failure_of_first(run)
 
 
-def _fault_of_first(run: Path) -> str | None:
+def _failure_of_first(run: Path) -> str | None:
     from vitrail.errors import ModelFileError
     from vitrail.training.checkpoint import checkpoints, load_checkpoint
 
@@ -465,15 +470,15 @@ def _decode_all(count: int, seed: int, answers: Any) -> None:
     for number in range(count):
         content = spoilt(chance.choice(files), chance)
         answers.send(number)
-        begin, fault = time.monotonic(), None
+        begin, failure = time.monotonic(), None
         try:
             assert preparation.pixels(content).shape == (3, 32, 32)
         except DataError:
             pass
         except BaseException as error:
-            fault = f"image {number}: {type(error).__name__}: {error}"
+            failure = f"image {number}: {type(error).__name__}: {error}"
         seconds = time.monotonic() - begin
-        answers.send((fault or (f"image {number} took {seconds:.1f} s" if seconds > 2 else None), seconds))
+        answers.send((failure or (f"image {number} took {seconds:.1f} s" if seconds > 2 else None), seconds))
     answers.send(None)
 
 
@@ -509,12 +514,13 @@ def spoilt_images(count: int, *, seed: int = 0) -> tuple[Trial, float]:
 
 
 def two_beside_one(root: Path) -> tuple[Trial, float]:
-    """Runs of two processes, DDP and FSDP2, beside those of one; also says by how much a parameter differs at most."""
+    """Runs of two processes, DDP and FSDP2, beside runs of one process, and the largest difference of a parameter."""
+    sys.path.append(str(HELPERS))
     from together import CASES
 
     trial, largest = Trial(), 0.0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*torchrun, str(Path(__file__).with_name("together.py")), str(root)], check=True, capture_output=True)
+    subprocess.run([*torchrun, str(HELPERS / "together.py"), str(root)], check=True, capture_output=True)
     results = json.loads((root / "results.json").read_text())
     for name in (f"{kind} {case}" for kind in ("ddp", "fsdp") for case in (*CASES, "adamw")):
         difference = results[name]["weights"]

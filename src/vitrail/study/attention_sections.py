@@ -1,0 +1,186 @@
+"""The sections of a study on attention: where a model looks, whether it matters, and how far."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data.order import spread
+from vitrail.models.base import Model
+from vitrail.models.inference import for_inference
+from vitrail.runtime.device import quickest_precision
+from vitrail.study import figures, occlusion, page, pictures
+from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
+from vitrail.study.context import StudyContext
+from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
+from vitrail.study.page import Markup
+from vitrail.study.predictions import Predictions
+
+SHOWN = 6
+"""Images whose maps are drawn."""
+Maps = dict[str, Callable[[Model, Tensor], Tensor]]
+ORDERS = {
+    "least relevant first": ("relevance", -1),
+    "at random": ("random", 1),
+    "most attended first": ("attention", 1),
+    "most by rollout first": ("rollout", 1),
+    "most relevant first": ("relevance", 1),
+}
+"""In which patches are taken away: by which map, from its highest or its lowest."""
+
+ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
+RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
+BRIGHT = (
+    " The brightest twentieth of each map is drawn alike; pale is what the model does not see. A patch or two that are bright in "
+    "every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
+)
+HEADS = (
+    "The first of the images above, as every head of every layer looks at it: attention from what the answer is read from, each "
+    "map from nothing (black) to its own highest. All of them are in maps.npz."
+)
+OCCLUSION = (
+    "Patches become the mean colour, from none to all of them. With a map that points at what matters answers fall faster than "
+    "by chance when its best patches go, and hold out longer when its worst do; the upper curve read from the right is insertion."
+)
+DISTANCES = (
+    "A dot is a head: how far it looks from a patch on average, weighted by attention. Low dots look nearby, as convolutions do; "
+    "high ones in the first layers look across the image at once. The blue line is a convolutional network, its blocks spread "
+    "over the same depth, if it looked alike at everything in its receptive field."
+)
+READ_FROM = {
+    "class": "the class token",
+    "mean": "all patches together",
+    "class+mean": "the class token and all patches together",
+    "attention": "all patches together",
+    "attention-patches": "all patches together",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Which attention is drawn: `attention_map` with these choices, or `reading_map` if none is given."""
+
+    layer: int | None = None
+    head: int | None = None
+    query: Patch | None = None
+
+    def map(self, model: Any, images: Tensor) -> Tensor:
+        """(B, rows, columns)."""
+        if self == LAST:
+            return reading_map(model, images)
+        return attention_map(model, images, layer=-1 if self.layer is None else self.layer, head=self.head, query=self.query)
+
+    def describe(self, model: Any) -> str:
+        """What the map is, as a sentence."""
+        layer = "the last layer" if self.layer is None else f"layer {self.layer}"
+        heads = "" if self.head is None else f", head {self.head}"
+        if self == LAST and model.config.pools_by_attention:
+            return "Shown is the attention of the pooling, which the answer is read from."
+        if self.query is not None:
+            return f"Shown is the attention of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
+        return f"Shown is the attention of {layer}{heads}, from {READ_FROM[model.config.pool]}, which the answer is read from."
+
+
+LAST = Look()
+
+
+def where_it_looks(study: StudyContext, look: Look) -> Markup:
+    """Maps of some images: attention, rollout and relevance, laid over the pictures."""
+    made: Maps = {"attention": look.map, "rollout": rollout_map}
+    if study.predictions is not None:
+        made["relevance"] = relevance_map
+    for name, method in made.items():
+        batches = study.batches(study.pixels, name)
+        study.maps[name] = torch.cat([method(study.model, images).cpu() for images in batches])
+    rows, captions = [], []
+    (study.folder / "overlays").mkdir()
+    for number in spread(len(study.pixels), SHOWN):
+        item = study.subjects.items[number]
+        whole = study.preparation.decode(item.image, share=None)
+        box = study.preparation.box(*whole.size)
+        laid = {name: pictures.overlay(whole, study.maps[name][number].numpy(), box) for name in made}
+        for name, image in laid.items():
+            image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
+        rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
+        captions.append(_caption(study, number))
+    caption = look.describe(study.model) + ROLLOUT + (RELEVANCE if "relevance" in made else "") + BRIGHT
+    head = ["image", *made]
+    return page.section("Where it looks", study.picture(pictures.sheet(rows, head, captions), "maps", "Maps", caption))
+
+
+def _caption(study: StudyContext, number: int) -> str:
+    predictions, item = study.predictions, study.subjects.items[number]
+    if predictions is None:
+        return figures.short(Path(item.name).name, 30)
+    guess = predictions.caption(number, int(predictions.probabilities[number].argmax()))
+    if not study.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
+        return guess
+    return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
+
+
+def heads(study: StudyContext) -> Markup:
+    """The first image, as every head of every layer looks at it."""
+    image = study.preparation.normalize(study.pixels[:1].to(study.device))
+    found = head_maps(study.model, image)[0].cpu()
+    study.maps["heads"] = found
+    return page.section("Heads", study.picture(pictures.heads(found.numpy()), "heads", "Maps of all heads", HEADS))
+
+
+def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
+    """How answers change when patches are taken away in the order of the maps."""
+    guesses = torch.from_numpy(predictions.probabilities.argmax(axis=1))
+    by_label = study.subjects.labelled and not predictions.multi_label
+    followed = torch.tensor([item.target for item in study.subjects.items]) if by_label else guesses
+    chance = torch.rand(study.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
+    scores, (first, *between, last) = {**study.maps, "random": chance}, occlusion.SHARES
+    network = for_inference(study.model, quickest_precision(study.device))
+
+    def left(what: str, map_: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
+        """Whether the class is still the best guess, and its probability: (steps, images) each."""
+        parts = []
+        study.begin(f"occlusion, {what}", len(shares) * len(study.pixels))
+        for part, by, labels in zip(*(t.split(32) for t in (study.pixels, map_, followed)), strict=True):
+            images = study.preparation.normalize(part.to(study.device))
+            by, labels = by.to(study.device), labels.to(study.device)
+            found = occlusion.deletion(
+                network, images, by, labels, shares=shares, multi_label=predictions.multi_label, on_pass=study.advance
+            )
+            parts.append(torch.stack([answer.double().cpu() for answer in found]))
+        correct, probability = torch.cat(parts, dim=2)
+        return correct, probability
+
+    ends = left("nothing and all", chance, (first, last))
+    curves, areas, probabilities = {}, {}, {}
+    for order, (name, sign) in ORDERS.items():
+        steps = left(order, sign * scores[name], between)
+        correct, probability = (torch.cat([end[:1], step, end[1:]]) for end, step in zip(ends, steps, strict=True))
+        curves[order] = correct.mean(dim=1).tolist()
+        areas[order] = [occlusion.area(one) for one in correct.T.tolist()]
+        probabilities[order] = occlusion.area(probability.mean(dim=1).tolist())
+    study.numbers["occlusion"] = {
+        "follows": "labels" if by_label else "guesses",
+        "shares": list(occlusion.SHARES),
+        "right": curves,
+        "area": {order: float(np.mean(found)) for order, found in areas.items()},
+        "probability_area": probabilities,
+    }
+    figure = pictures.occlusion(occlusion.SHARES, curves, "correct answers, %" if by_label else "guesses that stay, %")
+    words = occlusion.verdict(areas["most relevant first"], areas["at random"])
+    return page.section(
+        "Does it matter where it looks", page.paragraph(words), study.picture(figure, "occlusion", "Occlusion", OCCLUSION)
+    )
+
+
+def distances(study: StudyContext) -> Markup:
+    """How far every head looks on average."""
+    size = study.model.config.image_size
+    parts = [mean_attention_distances(study.model, i) * len(i) for i in study.batches(study.pixels, "distances")]
+    found = (torch.stack(parts).sum(dim=0) / len(study.pixels)).cpu()
+    study.numbers["attention_distance"] = found.tolist()
+    alike, fields = uniform_distance(size), receptive_fields()
+    figure = pictures.distances(found.numpy(), alike, [uniform_distance(size, field) for field in fields])
+    return page.section("How far it looks", study.picture(figure, "distances", "Mean attention distance", DISTANCES))

@@ -1,0 +1,77 @@
+"""What the sections of a study share: the model, the images, and the numbers, maps and pictures that they leave."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.data.items import Item
+from vitrail.models.cost import cost
+from vitrail.runtime.observer import Observer
+from vitrail.study import figures, page
+from vitrail.study.captures import attends, require_capturable
+from vitrail.study.page import Markup
+from vitrail.study.predictions import Predictions
+from vitrail.study.subjects import Subjects
+from vitrail.weights.folder import TrainedModel
+
+WORK = 2**29
+"""Bytes that a pass with gradients may take for what it keeps of its layers."""
+KEPT = 96
+"""Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
+PER_PAIR = 16
+"""Bytes per head and pair of tokens that the weights of a layer and their gradients take, a copy of each included."""
+
+
+class StudyContext:
+    """The model and the images of a study; sections write pictures to ``folder`` and fill ``numbers`` and ``maps``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        trained: TrainedModel,
+        subjects: Subjects,
+        predictions: Predictions | None,
+        observer: Observer,
+    ):
+        self.folder, self.subjects, self.predictions = folder, subjects, predictions
+        self.begin, self.advance = observer.begin, observer.advance
+        self.model, self.preparation = trained.model.eval(), trained.preparation
+        self.device = next(self.model.parameters()).device
+        require_capturable(self.model)  # before any image is read
+        self.counted, self.attends = cost(self.model.config), attends(self.model)
+        self.batch = _batch(self.model.config) if self.attends else 32
+        self.pixels = self.read(subjects.items, "reading images")
+        self.maps: dict[str, Tensor] = {}
+        self.numbers: dict[str, Any] = {"images": len(subjects.items)}
+
+    def read(self, items: list[Item], what: str) -> Tensor:
+        """Prepared pixels, uint8 (N, C, H, W)."""
+        self.begin(what, len(items))
+        found = []
+        for item in items:
+            found.append(torch.from_numpy(self.preparation.pixels(item.image)))
+            self.advance(1)
+        return torch.stack(found)
+
+    def batches(self, pixels: Tensor, what: str) -> Iterator[Tensor]:
+        """Normalised images, where the model is."""
+        self.begin(what, len(pixels))
+        for part in pixels.split(self.batch):
+            yield self.preparation.normalize(part.to(self.device))
+            self.advance(len(part))
+
+    def picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
+        """Save a figure as NAME.png, and show it on the page."""
+        file = self.folder / f"{name}.png"
+        figures.save(figure, file)
+        return page.picture(file, title, caption)
+
+
+def _batch(config: Any) -> int:
+    """Images at a time, so that a pass with gradients finds room."""
+    tokens = config.prefix + config.grid[0] * config.grid[1]
+    kept = KEPT * tokens * config.dim * config.depth + PER_PAIR * config.heads * tokens**2
+    return max(1, min(32, WORK // kept))
