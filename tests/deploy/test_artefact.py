@@ -44,6 +44,7 @@ def test_the_card_says_what_goes_in_and_what_comes_out():
     card = artefact_card(ABOUT, "onnx", {})
     assert "(batch, 3, 32, 48)" in card and "(batch, 2)" in card and "model.onnx" in card
     figures = {
+        "metric": "top1",
         "top1": {"before": 0.9, "after": 0.89},
         "images": 50,
         "images_per_second": {"torch fp32": 10.4, "onnxruntime int8": 41.2},
