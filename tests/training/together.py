@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
 """The gradient of the keys' bias is 0, a softmax being what it is, and Adam makes whole steps of what rounding leaves of it."""
 BATCH_NORM = {"model.embedding": "pooled-stem", "training.batch_size": 5, "training.ema": 0.9}
+ALONE_RUNS: dict[str, Trainer] = {}
 RANDOM = {"model.dropout": 0.1, "model.patch_dropout": 0.25, "model.stochastic_depth": 0.2, "training.ema": 0.9}
 
 
@@ -79,10 +80,18 @@ def rows(trainer: Trainer) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in trainer.rows]
 
 
+def trained_alone(folder: Path, settings: dict[str, Any]) -> Trainer:
+    """The run of one process alone, which is the same whichever way several would share its work."""
+    known = repr({**settings, "training.parallel": None})
+    if known not in ALONE_RUNS:
+        ALONE_RUNS[known] = make(folder, ALONE, **settings)
+        ALONE_RUNS[known].run()
+    return ALONE_RUNS[known]
+
+
 def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict[str, float]:
     """Largest difference of a parameter and of a metric after twenty steps."""
-    alone = make(folder / f"alone-{group.rank}", ALONE, **settings)
-    alone.run()
+    alone = trained_alone(folder / f"alone-{group.rank}", settings)
     expected = weights(alone)
     together = make(folder / "together", group, **settings)
     together.run()
