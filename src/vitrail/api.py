@@ -146,9 +146,7 @@ def evaluate(
     with group.together():
         if run and (precision or engine not in ("auto", "torch")):
             where = "--precision" if precision else "--engine"
-            raise ConfigError(
-                "a model without labels is evaluated by its run, in Python and fp32", where=where, hint="leave it out"
-            )
+            raise ConfigError("a model without labels is evaluated in Python, in fp32", where=where, hint="leave it out")
         predictor = None if run else open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data, labelled=run is None)
         chosen = split or (source.evaluation_split if own_splits else "all")

@@ -260,5 +260,5 @@ def test_a_damaged_decoder_and_settings_of_another_task_are_sentences(drawn, tmp
         api.evaluate(broken)
     with pytest.raises(ConfigError, match="mask_ratio is a setting of another task"):
         api.train("digits", tmp_path / "run", **{"task.mask_ratio": 0.5})
-    with pytest.raises(ConfigError, match="evaluated by its run"):
+    with pytest.raises(ConfigError, match="evaluated in Python"):
         api.evaluate(drawn.folder, precision="bf16")
