@@ -17,7 +17,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import build, create_model, model_config
-from vitrail.tasks.reconstruction import Decoder, Reconstruction, patches_of
+from vitrail.tasks.reconstruction import Decoder, Reconstruction
 from vitrail.tasks.settings import ReconstructionSettings
 
 ENCODER = {"dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 0, "position": "sincos-2d"}
@@ -126,20 +126,20 @@ def test_what_the_encoder_does_not_see_changes_no_token_and_what_it_sees_is_draw
     drawn, masked = task.reconstruct(images, noise)
     assert masked.sum(dim=1).tolist() == [rows * columns - max(1, int(rows * columns * (1 - ratio)))] * 2
     hidden = masked[..., None].expand(-1, -1, 16 * channels)
-    other = task._images_of(torch.where(hidden > 0, 9.0, patches_of(images, (4, 4))))
+    other = task.images_of(torch.where(hidden > 0, 9.0, task.patches_of(images)))
     torch.testing.assert_close(task.reconstruct(other, noise)[0], drawn)
     seen, whole = task.drawn(images, noise)
     kept = masked == 0
-    torch.testing.assert_close(patches_of(whole, (4, 4))[kept], patches_of(images, (4, 4))[kept])
-    assert not patches_of(seen, (4, 4))[~kept].any()
+    torch.testing.assert_close(task.patches_of(whole)[kept], task.patches_of(images)[kept])
+    assert not task.patches_of(seen)[~kept].any()
 
 
 def test_patches_are_cut_row_by_row_and_put_back():
     task = task_of()
     images = torch.randn(2, 3, 8, 12)
-    patches = patches_of(images, (4, 4))
+    patches = task.patches_of(images)
     assert torch.equal(patches[1, 4].unflatten(0, (4, 4, 3)).permute(2, 0, 1), images[1, :, 4:8, 4:8])
-    assert torch.equal(task._images_of(patches), images)
+    assert torch.equal(task.images_of(patches), images)
 
 
 def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
@@ -151,8 +151,8 @@ def test_a_reconstruction_has_the_mean_and_deviation_of_its_patches_back():
     _, whole = task.drawn(true, noise)
     _, masked = task.reconstruct(true, noise)
     hidden = masked[0] > 0
-    means = patches_of(true, (4, 4))[0, hidden].mean(dim=1, keepdim=True)
-    torch.testing.assert_close(patches_of(whole, (4, 4))[0, hidden], means.expand(-1, 48))
+    means = task.patches_of(true)[0, hidden].mean(dim=1, keepdim=True)
+    torch.testing.assert_close(task.patches_of(whole)[0, hidden], means.expand(-1, 48))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Predictor(Labelled):
         loader = EpochLoader(self.dataset(items), batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
         with kept_memory():
             metrics = evaluate(self.answer, loader, self.metrics(keep=keep), on_batch=on_batch, group=group)
-        require_finite(torch.tensor(metrics.scores()["loss"]))  # of all processes, so that they stop together
+        require_finite(torch.tensor(metrics.sums["loss"]))  # of all processes, so that they stop together
         return metrics
 
 

@@ -21,15 +21,19 @@ def grid_size(image_size: Size, patch_size: Size) -> Size:
     return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
 
 
-def patchify(images: Tensor, patch_size: Size) -> Tensor:
-    """Cut images into flattened patches: (B, C, H, W) to (B, N, C·P_h·P_w), patches row by row."""
+def patchify(images: Tensor, patch_size: Size, *, channels_last: bool = False) -> Tensor:
+    """Cut images into flattened patches: (B, C, H, W) to (B, N, C·P_h·P_w), or (B, N, P_h·P_w·C), patches row by row."""
     rows, columns = grid_size((images.shape[-2], images.shape[-1]), patch_size)
     x = images.unflatten(3, (columns, patch_size[1])).unflatten(2, (rows, patch_size[0]))  # (B, C, rows, P_h, columns, P_w)
+    if channels_last:
+        return x.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
     return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def unpatchify(patches: Tensor, patch_size: Size, grid: Size) -> Tensor:
-    """The inverse of `patchify`: (B, N, C·P_h·P_w) to (B, C, H, W)."""
+def unpatchify(patches: Tensor, patch_size: Size, grid: Size, *, channels_last: bool = False) -> Tensor:
+    """The inverse of `patchify`: (B, N, C·P_h·P_w), or (B, N, P_h·P_w·C), to (B, C, H, W)."""
+    if channels_last:
+        patches = patches.unflatten(2, (patch_size[0] * patch_size[1], -1)).transpose(2, 3).flatten(2)
     x = patches.unflatten(2, (-1, *patch_size)).unflatten(1, grid)  # (B, rows, columns, C, P_h, P_w)
     return x.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 

@@ -94,8 +94,6 @@ class LabelMetrics(Means):
         keep: whether to keep the logits of every image, as reports and comparisons need them.
     """
 
-    multi_label = False
-
     def __init__(self, *, keep: bool = False):
         super().__init__(self.of_each)
         self.kept: list[tuple[Tensor, Tensor]] | None = [] if keep else None

@@ -1,4 +1,4 @@
-"""The names of metrics, how people read them, and how they are gathered. Imports no torch."""
+"""The names of metrics, how people read them, and which decides. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

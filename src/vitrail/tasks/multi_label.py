@@ -40,8 +40,6 @@ class MultiLabelMetrics(LabelMetrics):
     Average precision ranks all images, so it keeps the logits of every one: 8 bytes for each image and class.
     """
 
-    multi_label = True
-
     def __init__(self) -> None:
         super().__init__(keep=True)
 

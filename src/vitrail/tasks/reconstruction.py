@@ -78,7 +78,7 @@ class Reconstruction(Task):
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
         """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""
         drawn, masked = self.reconstruct(images, noise)
-        true = patches_of(images, self.config.patch_size)
+        true = self.patches_of(images)
         if self.settings.normalize_patches:
             mean, std = patch_statistics(true)
             true = (true - mean) / std
@@ -105,21 +105,22 @@ class Reconstruction(Task):
 
         Where patches were normalized, each gets its own mean and deviation back: without them a reconstruction is noise.
         """
-        true = patches_of(images, self.config.patch_size)
+        true = self.patches_of(images)
         patches, masked = self.reconstruct(images, noise)
         if self.settings.normalize_patches:
             mean, std = patch_statistics(true)
             patches = patches * std + mean
         masked = masked[..., None]
         seen = true * (1 - masked)
-        return self._images_of(seen), self._images_of(seen + patches * masked)
+        return self.images_of(seen), self.images_of(seen + patches * masked)
 
-    def _images_of(self, patches: Tensor) -> Tensor:
+    def patches_of(self, images: Tensor) -> Tensor:
+        """The pixels of the patches of images (B, C, H, W), channels last as the authors have them: (B, N, P² C)."""
+        return parts.patchify(images, self.config.patch_size, channels_last=True)
+
+    def images_of(self, patches: Tensor) -> Tensor:
         """The images (B, C, H, W) that patches (B, N, P² C) make up."""
-        rows, columns = self.config.grid
-        height, width = self.config.patch_size
-        x = patches.unflatten(2, (height, width, -1)).unflatten(1, (rows, columns))  # (B, rows, columns, P, P, C)
-        return x.permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
+        return parts.unpatchify(patches, self.config.patch_size, self.config.grid, channels_last=True)
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,6 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x[:, self.prefix :]))
-
-
-def patches_of(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images (B, C, H, W) as patches of their pixels, row by row, channels last: (B, N, P² C)."""
-    x = images.unflatten(3, (-1, size[1])).unflatten(2, (-1, size[0]))  # (B, C, rows, P, columns, P)
-    return x.permute(0, 2, 4, 3, 5, 1).flatten(3, 5).flatten(1, 2)
 
 
 def patch_statistics(patches: Tensor) -> tuple[Tensor, Tensor]:

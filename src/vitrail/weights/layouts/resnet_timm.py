@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
 from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET, Colours
@@ -25,7 +25,7 @@ from vitrail.weights.layouts.resnet_reading import (
     unusual_root,
     widths,
 )
-from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
 from vitrail.weights.layouts.timm_description import timm_data
 
 NAMED = words(
@@ -66,12 +66,9 @@ def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     known = FIXED | {"stem_type": ("fixed" if kind == "pre-activation" else "",)}
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
-        name = values.get("architecture")
+        name = known_name(values, MODELS)
         if name is None:
             return {}
-        if name not in MODELS:
-            error = unknown("architecture", str(name), list(MODELS))
-            raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
         if MODELS[name]["block"] != kind:
             raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
         arguments = own_arguments(values)

@@ -3,7 +3,7 @@
 What stands in none of the tables is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError, unknown
@@ -60,16 +60,22 @@ def _refused(what: str, hint: str = "give a model whose parts are known") -> Mod
     return ModelFileError(f"{what} is not known here", where="config.json", hint=hint)
 
 
+def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
+    """The name in timm's ``config.json``, None where it has none; raises `ModelFileError` where it is none of ``models``."""
+    name = values.get("architecture")
+    if name is not None and name not in (known := list(models)):
+        error = unknown("architecture", str(name), known)
+        raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
+    return name
+
+
 def reader(layout: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Reads timm's ``config.json`` for one of its layouts."""
 
     def read(values: Mapping[str, Any]) -> dict[str, Any]:
-        name = values.get("architecture")
+        name = known_name(values, MODELS)
         if name is None:
             return {}
-        if name not in MODELS:
-            error = unknown("architecture", str(name), list(MODELS))
-            raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
         family, arguments = MODELS[name]
         if layout != family:
             raise _refused(f"{name} as {layout}", f"it is {family}")
