@@ -65,12 +65,16 @@ class Classification(Task):
         logits, labels = self.network(self.images(batch)), batch["labels"]
         return {"loss": self.loss(logits.float(), labels), "top1": self.hits(logits, labels)}
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar."""
+    def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
+        """Logits (B, classes) against class indices (B,) or shares of classes (B, classes): a scalar.
+
+        With another label ``smoothing`` than the task's own, if it is given.
+        """
+        smoothing = self.label_smoothing if smoothing is None else smoothing
         if self.weights is None:
-            return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+            return F.cross_entropy(logits, labels, label_smoothing=smoothing)
         weights = self.weights.to(logits.device, logits.dtype)
-        total = F.cross_entropy(logits, labels, weight=weights, label_smoothing=self.label_smoothing, reduction="sum")
+        total = F.cross_entropy(logits, labels, weight=weights, label_smoothing=smoothing, reduction="sum")
         return total / len(logits)  # torch's own mean would divide by the weights of this batch
 
     def hits(self, logits: Tensor, labels: Tensor) -> Tensor:

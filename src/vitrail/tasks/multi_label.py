@@ -20,9 +20,10 @@ class MultiLabel(Classification):
     multi_label = True
     report_needs_validation = True
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
         """Logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
-        smooth = labels * (1 - self.label_smoothing) + self.label_smoothing / 2
+        smoothing = self.label_smoothing if smoothing is None else smoothing
+        smooth = labels * (1 - smoothing) + smoothing / 2
         weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, smooth, pos_weight=weights)
 

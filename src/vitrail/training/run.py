@@ -20,6 +20,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
+from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
 from vitrail.training.best_model import BESIDE
@@ -38,6 +39,7 @@ from vitrail.training.preparing import (
     used,
     with_batch_size,
 )
+from vitrail.training.probe import Probe, linear_layer
 from vitrail.training.resuming import require_same_settings
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -105,8 +107,9 @@ def begin_run(
                     run.log(warning)
                     observer.note(warning)
                 trainer = _trainer(
-                    resolved, start, source, run, transform=transform, teacher=teacher, group=group, signals=signals
-                )
+                    resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
+                    signals=signals,
+                )  # fmt: skip
                 if trainer.epochs > resolved.training.epochs:
                     run.log(f"{trainer.epochs} epochs make the {resolved.training.min_steps} steps of training.min_steps")
                 return _finish(trainer, report, observer)
@@ -133,14 +136,37 @@ def resume_run(
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = open_model(resolved.start)
-            trainer = _trainer(resolved, start, source, run, transform=transform, teacher=teacher, group=group, signals=signals)
+            trainer = _trainer(
+                resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
+                signals=signals,
+            )  # fmt: skip
             trainer.restore(observer)
             return _finish(trainer, report, observer)
 
 
-def _trainer(settings: RunSettings, start: TrainedModel | None, source: ImageData, run: RunFolder, **others: Any) -> Trainer:
+def _trainer(
+    settings: RunSettings,
+    start: TrainedModel | None,
+    source: ImageData,
+    run: RunFolder,
+    *,
+    observer: Observer,
+    teacher: TrainedModel | None,
+    **others: Any,
+) -> Trainer:
+    """What trains the model, which a probe may have given its first head."""
     torch.manual_seed(settings.training.seed)
-    return Trainer(settings, start_model(settings, start, source.classes), preparation_of(settings), source, run, **others)
+    model, preparation = start_model(settings, start, source.classes), preparation_of(settings)
+    row = None
+    if start is not None and settings.training.probe and linear_layer(model):
+        task = create_task(settings, model, preparation, source, teacher)
+        if isinstance(task, Classification):
+            probe = Probe(settings, model, preparation, source, task, run, group=others["group"], signals=others["signals"])
+            probed = probe.run(observer)
+            row = probed.row
+            run.log(probed.line)
+            observer.note(probed.line)
+    return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=row, **others)
 
 
 def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:

@@ -152,6 +152,13 @@ class TrainingSettings(Settings):
     """Images per step of the optimizer, all processes together; auto finds the largest that fits into memory."""
     tune: Literal["all", "head", "lora"] = "all"
     """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
+    probe: bool = False
+    """Whether a run that starts from a model first fits a head to features of the frozen model, keeps it as its first model, and
+    goes on from there. With ``tune: head`` it ends there. Has no effect on a model whose head is not one linear layer."""
+    views: Positive = 1
+    """Versions of each training image that the probe learns from: as it is, and others augmented."""
+    patience: Annotated[int, Field(ge=0)] = 0
+    """Epochs without a better one after which a run ends; 0 for none."""
     accumulate: Positive = 1
     """Parts a batch is cut into to save memory; the gradient is the whole batch's, apart from dropout."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1

@@ -32,6 +32,11 @@ class RunState:
         self.not_finite = 0
         self.saved: tuple[int, int] | None = None
 
+    @property
+    def epoch(self) -> int:
+        """Epochs that are over; a probe counts as none."""
+        return self.rows[-1]["epoch"] if self.rows else 0
+
     def no_sums(self) -> Sums:
         """The sums at the beginning of an epoch."""
         return Sums(counts=dict.fromkeys(self.learner.task.counts, 0))

@@ -55,6 +55,7 @@ class Trainer(RunState):
         *,
         transform: Transform | None = None,
         teacher: TrainedModel | None = None,
+        probed: Row | None = None,
         group: Processes = ALONE,
         signals: Signals | None = None,
     ):
@@ -68,7 +69,10 @@ class Trainer(RunState):
         )  # fmt: skip
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
         self.val_loader = self.loader(ImageDataset(self.validation, preparation, targets=task.targets()))
+        self.probed = probed
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
+        if probed and t.tune == "head":
+            self.epochs = 0
         self.total = self.epochs * self.steps
         warmup = warmup_steps(settings.schedule, epoch=self.steps, total=self.total)
         learner = Learner(settings, task, total=self.total, warmup=warmup, group=group)
@@ -113,11 +117,13 @@ class Trainer(RunState):
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
         with self.group.together():
-            self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=len(self.rows))
+            self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=self.epoch)
         try:
             with kept_memory():
-                while len(self.rows) < self.epochs:
-                    self._epoch(len(self.rows))
+                if self.probed and not self.rows:
+                    self._keep_probe(self.probed)
+                while self.epoch < self.epochs and not self.gave_up:
+                    self._epoch(self.epoch)
         finally:
             self.train_loader.close()
             self.val_loader.close()
@@ -126,6 +132,21 @@ class Trainer(RunState):
     def finish(self, **found: Any) -> None:
         """Say that everything is done, the report included, and what is ``found`` of the best model."""
         self.folder.write_status("finished", **self._progress(), **found)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether no epoch has been better for as many as ``training.patience``."""
+        patience = self.settings.training.patience
+        return bool(patience and self.best and self.epoch - self.best["epoch"] >= patience)
+
+    def _keep_probe(self, row: Row) -> None:
+        """The head that the probe has fitted is the first model of the run."""
+        self.rows, self.best = [row], row
+        with self.group.together(), self._room_for(2**10):
+            self.folder.write_rows(self.rows)
+        self._save_model("best")
+        self.save()
+        self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
         start_training(self.learner.model, self.settings)
@@ -138,7 +159,7 @@ class Trainer(RunState):
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
-        if any(self.group.all_reduce_max(cheap, self._is_due(), len(self.rows) == self.epochs)):
+        if any(self.group.all_reduce_max(cheap, self._is_due(), self.epoch == self.epochs or self.gave_up)):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
@@ -285,4 +306,4 @@ class Trainer(RunState):
         raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
 
     def _progress(self) -> dict[str, Any]:
-        return {"epoch": len(self.rows), "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+        return {"epoch": self.epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}

@@ -1,0 +1,93 @@
+"""What the head of a frozen model reads of every image, computed once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.data.loader import EpochLoader
+from vitrail.files import room_for, write_json
+from vitrail.models.base import Model
+from vitrail.models.inference import for_inference, sharing_copy
+from vitrail.runtime.device import Precision
+from vitrail.runtime.processes import Processes
+from vitrail.weights.tensor_files import read_json
+
+EVERY = 50
+"""Batches after which what is computed is on the disk."""
+
+
+def reader(model: Model, head: str, precision: Precision) -> nn.Module:
+    """Images (B, C, H, W) to what the model's ``head`` reads of them, float32 (B, D)."""
+    headless = sharing_copy(model)
+    headless.set_submodule(head, nn.Identity())
+    return for_inference(headless, precision)
+
+
+class FeatureFile:
+    """Rows of float32 in a memory-mapped file, and how many batches of them are there: an interrupted pass goes on.
+
+    Args:
+        file: without a suffix; None keeps the rows in memory.
+        shape: (N, D).
+        mark: what the rows are of: a file with another mark begins anew.
+    """
+
+    def __init__(self, file: Path | None, shape: tuple[int, int], mark: str):
+        self.file, self.mark, self.done = file, mark, 0
+        if file is None:
+            self.rows = np.zeros(shape, np.float32)
+            return
+        file.parent.mkdir(exist_ok=True)
+        data, state = file.with_suffix(".npy"), file.with_suffix(".json")
+        begun = read_json(state) if data.exists() and state.exists() else {}
+        self.done = begun["batches"] if begun.get("mark") == mark else 0
+        with room_for(4 * shape[0] * shape[1], file.parent, hint="free some space, or add --training.probe false"):
+            self.rows = np.lib.format.open_memmap(data, "r+" if self.done else "w+", np.float32, shape)
+
+    def save(self, done: int) -> None:
+        """The rows of so many batches are there."""
+        if self.file is not None and isinstance(self.rows, np.memmap):
+            self.rows.flush()
+            write_json(self.file.with_suffix(".json"), {"mark": self.mark, "batches": done})
+
+
+@torch.no_grad()
+def read_features(
+    read: nn.Module,
+    normalize: Callable[[Tensor], Tensor],
+    loader: EpochLoader,
+    kept: FeatureFile,
+    *,
+    view: int,
+    on_batch: Callable[[int], None],
+    group: Processes,
+) -> Tensor:
+    """The features of a loader's images in their order, float32 (N, D); several processes share the work and all have the result.
+
+    Args:
+        read: see `reader`.
+        normalize: pixels to what the model takes.
+        loader: of images in their own order, not shuffled.
+        kept: what an earlier, interrupted pass may have left, and where this one leaves its own.
+        view: the epoch of the loader, which decides how images are augmented.
+        on_batch: hears the size of every batch; what it raises leaves the rows so far in ``kept``.
+        group: the processes.
+    """
+    device = next(read.parameters()).device
+    done = kept.done
+    try:
+        for batch in group.in_step(loader.epoch(view, skip=done), len(loader) - done):
+            places = loader.places(done)
+            start = done * loader.batch_size
+            features = read(normalize(batch["images"].to(device))).cpu().numpy()
+            kept.rows[start + places.start : start + places.stop] = features[: len(places)]
+            done += 1
+            if done % EVERY == 0:
+                kept.save(done)
+            on_batch(loader.size(done - 1))
+    finally:
+        kept.save(done)
+    return group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))

@@ -1,0 +1,219 @@
+"""The first answer of a run that starts from a trained model: a head fitted to features of the frozen model, in one pass."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.items import ImageData, Item
+from vitrail.data.loader import EpochLoader
+from vitrail.data.order import epoch_order
+from vitrail.data.preparation import Preparation
+from vitrail.models.base import Model
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.observer import Observer, Row
+from vitrail.runtime.processes import Processes
+from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.tasks.classification import Classification
+from vitrail.tasks.metrics import main_metric, metric_of, rank
+from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
+from vitrail.training.features import FeatureFile, read_features, reader
+from vitrail.training.resuming import fingerprint
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+
+FEATURES = "features"
+"""The folder, in the run's, of what is computed; it goes away at the end."""
+TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A model with the best head, and what is known of all."""
+
+    row: Row
+    """The metrics, as of an epoch 0."""
+    scores: dict[str, dict[str, float]]
+    """On the validation images, by the kind of the head."""
+    kept: str
+    """The kind of the head that the model has now."""
+
+    @property
+    def line(self) -> str:
+        """The scores in a line, the one that is kept first."""
+        names = [self.kept, *(name for name in self.scores if name != self.kept)]
+        return "probe: " + ", ".join(f"{TITLES[name]} {_shown(self.scores[name])}" for name in names)
+
+
+def _shown(scores: Mapping[str, float]) -> str:
+    metric = main_metric(scores)
+    return metric.shown(scores[metric.name], 1)
+
+
+def linear_layer(model: Model) -> tuple[str, nn.Linear] | None:
+    """The name of the head and its layer, of a model with one head that is one linear layer with a bias; else None."""
+    heads = model.heads()
+    if len(heads) != 1:
+        return None
+    ((name, head),) = heads.items()
+    nothing = nn.Sequential | nn.Dropout | nn.Identity | nn.Flatten
+    layers = [module for module in head.modules() if not isinstance(module, nothing)]
+    if len(layers) == 1 and isinstance(layers[0], nn.Linear) and layers[0].bias is not None:
+        return name, layers[0]
+    return None
+
+
+class Probe:
+    """Fits heads to the frozen features of a run's images.
+
+    Args:
+        settings, model, preparation, data, folder, group, signals: of the run. The model gets the best head.
+        task: what is learned.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        model: Model,
+        preparation: Preparation,
+        data: ImageData,
+        task: Classification,
+        folder: RunFolder,
+        *,
+        group: Processes,
+        signals: Signals,
+    ):
+        self.settings, self.model, self.preparation, self.data, self.task = settings, model, preparation, data, task
+        self.folder, self.group, self.signals = folder, group, signals
+        found = linear_layer(model)
+        assert found is not None
+        self.name, self.layer = found
+        self.mark = _mark(model, preparation, data)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the model came with a head for these classes: a new one is zero."""
+        return bool(self.layer.weight.any())
+
+    def run(self, observer: Observer) -> Probed:
+        """Compute features, fit the heads, give the model the best.
+
+        Raises:
+            InterruptedRunError: after a signal; what is computed is kept.
+            DataError: an image cannot be read.
+        """
+        self.observer = observer
+        train, val = self.data.split("train"), self.data.splits["val"]
+        device, begun = pick_device(self.settings.training.device), time.perf_counter()
+        self.model.to(device).eval()
+        read = reader(self.model, self.name, "bf16" if self.settings.training.precision == "bf16" else "fp32")
+        with kept_memory():
+            views = [self._features(read, "train", train, view) for view in range(self.settings.training.views)]
+            seconds = time.perf_counter() - begun
+            others = self._features(read, "val", val, 0) if val else views[0]
+        labels, theirs = self._labels(train), self._labels(val or train)
+        order = [number % len(train) for number in self._order(train)]
+        features = torch.cat([view[order] for view in views])
+        heads = self._heads(features, labels[order].repeat(len(views), *[1] * (labels.ndim - 1)), others, theirs)
+        scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
+        if val:  # of images that are known, the nearest is the image itself
+            guess = neighbours(features, labels[order].repeat(len(views), *[1] * (labels.ndim - 1)), others, classes=self.classes)
+            scores["neighbours"] = self._scores(guess, theirs)
+        kept = max(heads, key=lambda name: rank(_prefixed("val_", scores[name])))
+        self._take(heads[kept])
+        on_train = self._scores(heads[kept](views[0]), labels)
+        row = self._row(on_train, scores[kept], seconds, len(train) * len(views))
+        if self.folder.writes:
+            shutil.rmtree(self.folder.path / FEATURES, ignore_errors=True)
+        return Probed(row, scores, kept)
+
+    @property
+    def classes(self) -> int:
+        return self.layer.out_features
+
+    def _order(self, items: list[Item]) -> list[int]:
+        """The images that are learned from: all of them, or rare classes more often."""
+        return epoch_order(items, self.settings.training.seed, 0, shuffle=False, balance=self.settings.data.balance == "sampling")
+
+    def _features(self, read: nn.Module, split: str, items: list[Item], view: int) -> Tensor:
+        """Of images as they are prepared, and in further views augmented as in that epoch of the run."""
+        t, group, augmentation = self.settings.training, self.group, self.settings.augmentation if view else None
+        dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets())
+        part = (group.rank, group.count)
+        loader = EpochLoader(dataset, t.batch, shuffle=False, workers=self.settings.data.workers, part=part)
+        alone = self.folder.path / FEATURES / f"{split}-{view}" if group.count == 1 and self.folder.writes else None
+        kept = FeatureFile(alone, (len(items), self.layer.in_features), self.mark)
+        self.observer.begin(f"features of {split}" + (f", view {view + 1}" if view else ""), len(items))
+        try:
+            return read_features(read, self.preparation.normalize, loader, kept, view=view, on_batch=self._advance, group=group)
+        finally:
+            loader.close()
+
+    def _advance(self, images: int) -> None:
+        """So many more images are read; one may stop between two batches."""
+        self.observer.advance(images)
+        (number,) = self.group.all_reduce_max(self.signals.received)
+        if number:
+            self.folder.write_status("interrupted", epoch=0, step=0)
+            self.folder.log(f"stopped by signal {number} before the first step")
+            raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
+
+    def _labels(self, items: list[Item]) -> Tensor:
+        """Of each image, as a batch has them."""
+        targets, random = self.task.targets(), np.random.default_rng(0)
+        return torch.from_numpy(np.stack([targets(item, None, random)["labels"] for item in items]))
+
+    def _heads(self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor) -> dict[str, Head]:
+        """The best head of each kind by the loss on validation images; without these, a penalty in the middle."""
+        known = not self.data.splits["val"]
+        penalties, ridges = (PENALTIES[3:4], RIDGES[2:3]) if known else (PENALTIES, RIDGES)
+
+        def loss(logits: Tensor, labels: Tensor) -> Tensor:
+            return self.task.loss(logits, labels, smoothing=0.0)
+
+        kinds = {
+            "linear": linear_heads(features, labels, loss, classes=self.classes, penalties=penalties),
+            "ridge": ridge_heads(features, labels, classes=self.classes, ridges=ridges),
+        }
+        if self.has_head:
+            kinds["head"] = [Head(self.layer.weight.detach().cpu(), self.layer.bias.detach().cpu())]
+        best = {name: min(heads, key=lambda head: loss(head(others), theirs).item()) for name, heads in kinds.items()}
+        return self.group.broadcast(best)
+
+    def _scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        metrics = self.task.metrics()
+        metrics.update({"logits": logits}, {"images": logits, "labels": labels})
+        return metrics.scores()
+
+    @torch.no_grad()
+    def _take(self, head: Head) -> None:
+        self.layer.weight.copy_(head.weight)
+        cast(Tensor, self.layer.bias).copy_(head.bias)
+
+    def _row(self, on_train: Mapping[str, float], on_val: Mapping[str, float], seconds: float, images: int) -> Row:
+        """What stands in the table of epochs."""
+        train = {name: on_train[name] for name in ("loss", *self.task.counts)}
+        val = {name: value for name, value in on_val.items() if name != "images" and metric_of(name).every_epoch}
+        row: dict[str, Any] = {"epoch": 0, "step": 0, "lr": 0.0, **_prefixed("train_", train), **_prefixed("val_", val)}
+        return {**row, "images_per_second": images / seconds, "seconds": seconds}
+
+
+def _mark(model: Model, preparation: Preparation, data: ImageData) -> str:
+    """What tells features of these weights and images from others."""
+    digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
+    for tensor in model.state_dict().values():
+        digest.update(tensor.contiguous().numpy())
+    return digest.hexdigest()
+
+
+def _prefixed(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {prefix + name: value for name, value in values.items()}

@@ -1,0 +1,176 @@
+"""A run that starts from a trained model: a head fitted to frozen features first, and training from there."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitrail
+from vitrail import api
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.loader import EpochLoader
+from vitrail.data.sources import open_data
+from vitrail.models.registry import create_model
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import ALONE
+from vitrail.runtime.signals import InterruptedRunError
+from vitrail.training import features as computing
+from vitrail.training.features import FeatureFile, read_features, reader
+from vitrail.training.probe import linear_layer
+from vitrail.training.run_folder import RunFolder
+from vitrail.weights.reference import open_model
+
+PROBE = {"recipe": "finetune", "training.batch_size": 8, "augmentation.crop": "none", "model.patch_dropout": 0}
+
+
+@pytest.fixture(scope="module")
+def known(pictures, tiny, tmp_path_factory) -> str:
+    """A model that knows something of colours, by other names."""
+    others = tmp_path_factory.mktemp("others")
+    for name, channel in (("warm", 0), ("cold", 2)):
+        (others / name).mkdir()
+        for number in range(6):
+            pixels = np.random.default_rng(number).integers(0, 80, (10, 10, 3), dtype=np.uint8)
+            pixels[..., channel] += 120
+            Image.fromarray(pixels).save(others / name / f"{number}.png")
+    return str(api.train(others, others.parent / "known", **{**tiny, "training.epochs": 3}).folder)
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("fields", "possible"),
+    [
+        ({}, True),
+        ({"head": "mlp"}, False),
+        ({"head": "lecture"}, False),
+        ({"distillation_token": True}, False),
+        ({"pool": "mean"}, True),
+    ],
+)
+def test_a_head_is_fitted_only_where_it_is_one_linear_layer(fields, possible):
+    model = create_model("ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, mlp_dim=32, num_classes=3, **fields)
+    assert (linear_layer(model) is not None) == possible
+    assert linear_layer(create_model("ResNet-18", image_size=32, num_classes=3))
+
+
+def test_features_are_what_the_head_reads(known, pictures):
+    trained = open_model(known)
+    items = open_data(str(pictures)).split("all")
+    loader = EpochLoader(ImageDataset(items, trained.preparation), 5, shuffle=False)
+    read, counts = reader(trained.model, "head", "fp32"), []
+    kept = FeatureFile(None, (len(items), 16), "")
+    found = read_features(read, trained.preparation.normalize, loader, kept, view=0, on_batch=counts.append, group=ALONE)
+    images = torch.cat([trained.preparation.normalize(batch["images"]) for batch in loader.epoch()])
+    torch.testing.assert_close(found, trained.model.vectors(images).detach(), atol=1e-5, rtol=1e-5)
+    assert sum(counts) == len(items)
+
+
+def test_an_interrupted_pass_goes_on_where_it_was_and_of_other_images_begins_anew(known, pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr(computing, "EVERY", 1)
+    trained = open_model(known)
+    items = open_data(str(pictures)).split("all")
+    read, reads = reader(trained.model, "head", "fp32"), []
+
+    def counted(images):
+        reads.append(len(images))
+        return trained.preparation.normalize(images)
+
+    def computed(mark, fails_after=99):
+        reads.clear()
+        loader = EpochLoader(ImageDataset(items, trained.preparation), 5, shuffle=False)
+
+        def on_batch(images):
+            if len(reads) == fails_after:
+                raise KeyboardInterrupt
+
+        kept = FeatureFile(tmp_path / "f" / "train", (len(items), 16), mark)
+        return read_features(read, counted, loader, kept, view=0, on_batch=on_batch, group=ALONE).clone()
+
+    whole = computed("other")
+    with pytest.raises(KeyboardInterrupt):
+        computed("mark", fails_after=2)
+    assert torch.equal(computed("mark"), whole) and reads == [5, 5, 4]
+    assert torch.equal(computed("mark"), whole) and reads == []
+    assert torch.equal(computed("third"), whole) and len(reads) == 5
+
+
+def test_a_probe_alone_is_a_whole_run_without_a_step(known, pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
+    (row,) = rows_of(run.folder)
+    assert (row["epoch"], row["step"]) == (0, 0) and row["val_top1"] >= 0.5
+    assert run.scores["images"] and (run.folder / "report.html").exists()
+    before, after = open_model(known).model.state_dict(), open_model(str(run.folder / "best")).model.state_dict()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == ["head.linear.weight", "head.linear.bias"]
+    assert not (run.folder / "features").exists()
+    scores = vitrail.evaluate(run.folder, split="val")[0].scores()
+    assert scores["loss"] == pytest.approx(row["val_loss"], abs=1e-4) and scores["top1"] == row["val_top1"]
+    status = json.loads((run.folder / "status.json").read_text())
+    assert (status["state"], status["epoch"], status["best"]["epoch"]) == ("finished", 0, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"training.ema": 0.5}, {"training.tune": "lora"}], ids=str)
+def test_training_goes_on_from_the_probe_and_is_never_worse(options, known, pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", start=known, **{**PROBE, "training.epochs": 2, "optimizer.lr": 1e-7, **options})
+    probe, first, second = rows_of(run.folder)
+    assert (probe["epoch"], first["epoch"], second["epoch"]) == (0, 1, 2)
+    assert first["val_loss"] == pytest.approx(probe["val_loss"], abs=1e-3)  # at this learning rate nothing moves
+    best = json.loads((run.folder / "status.json").read_text())["best"]
+    assert best["val_top1"] == max(row["val_top1"] for row in (probe, first, second))
+
+
+def test_a_bad_training_leaves_the_probe_in_place(known, pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", start=known, **{**PROBE, "training.epochs": 2, "optimizer.lr": 5.0})
+    assert json.loads((run.folder / "status.json").read_text())["best"]["epoch"] == 0
+    assert vitrail.evaluate(run.folder, split="val")[0].scores()["top1"] == rows_of(run.folder)[0]["val_top1"]
+
+
+def test_a_model_of_the_same_classes_is_no_worse_for_its_probe(run, pictures, tmp_path):
+    """Its own head is one of the heads to choose from."""
+    again = api.train(pictures, tmp_path / "run", start=str(run.folder), tune="head", **PROBE)
+    before = vitrail.evaluate(run.folder, split="val")[0].scores()
+    assert rows_of(again.folder)[0]["val_top1"] >= before["top1"]
+    assert "the head it came with" in (again.folder / "train.log").read_text()
+
+
+def test_several_labels_are_probed_by_average_precision(known, tmp_path, pictures):
+    lines = ["image,label"]
+    for number, file in enumerate(sorted(pictures.rglob("*.png"))):
+        lines.append(f"{file},{file.parent.name};{'even' if number % 2 else 'odd'}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    run = api.train(tmp_path / "labels.csv", tmp_path / "run", start=known, tune="head", **PROBE)
+    assert rows_of(run.folder)[0]["val_map"] > 0.4
+
+
+@pytest.mark.parametrize("balance", ["sampling", "loss"])
+def test_rare_classes_count_as_much_where_they_are_to(balance, known, pictures, tmp_path):
+    run = api.train(
+        pictures, tmp_path / "run", start=known, tune="head", **{**PROBE, "data.balance": balance, "training.views": 2}
+    )
+    assert rows_of(run.folder)[0]["val_top1"] >= 0.5
+
+
+class Stops(Observer):
+    """Sends a signal in the middle of the features."""
+
+    def begin(self, what, images):
+        if what.startswith("features of val"):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_stopped_in_its_probe_goes_on_to_the_same_model(known, pictures, tmp_path):
+    settings = {**PROBE, "training.epochs": 1}
+    whole = api.train(pictures, tmp_path / "whole", start=known, **settings)
+    with pytest.raises(InterruptedRunError):
+        api.train(pictures, tmp_path / "broken", start=known, observer=Stops(), **settings)
+    assert (tmp_path / "broken/features/train-0.npy").exists() and RunFolder(tmp_path / "broken").standing[
+        "state"
+    ] == "interrupted"
+    again = api.resume(tmp_path / "broken")
+    one, other = (open_model(str(run.folder / "last")).model.state_dict() for run in (whole, again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
