@@ -17,6 +17,10 @@ def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=T
     run
         The run folder.
     """
+    from vitrail.files import path_of
+    from vitrail.training.run_files import require_run
+
+    require_run(path_of(run))  # before torch is imported
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings, print_result

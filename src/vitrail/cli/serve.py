@@ -55,6 +55,9 @@ def serve(
     max_mebibytes
         The size of a request.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_at_most, require_not_negative, require_positive
     from vitrail.deploy.server.limits import Limits

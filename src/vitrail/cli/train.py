@@ -103,6 +103,12 @@ def train(
 
 def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
     """Train with progress, then say how it went and what one would do next."""
+    from vitrail.files import path_of
+    from vitrail.training.configuration import nested
+    from vitrail.training.request import Request
+
+    # before torch is imported, which takes longer than most mistakes do to make
+    Request.read(recipe, path_of(config) if config else None, nested(settings)).require_possible(out)
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
 
