@@ -1,6 +1,7 @@
 """``vitrail serve``."""
 
 import signal
+import sys
 from typing import Literal
 
 from vitrail.cli.console import Whole, note
@@ -81,4 +82,4 @@ def serve(
         on_start=lambda address: note(f"listening at {address}"),
     )
     if received == signal.SIGINT:
-        raise KeyboardInterrupt
+        sys.exit(128 + received)

@@ -124,7 +124,8 @@ def print_result(run: Any) -> None:
     result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
     use = ["predict", run.folder, "IMAGES"] if run.trained.labels else ["train", "--from", run.folder, "--data", "FOLDER"]
-    for words in (["evaluate", run.folder], use, ["summary", run.folder]):
+    more = [["export", run.folder], ["serve", run.folder]] if run.trained.labels else [["summary", run.folder]]
+    for words in (["evaluate", run.folder], use, ["study", run.folder], *more):
         note(f"  {program()} {shlex.join(map(str, words))}")
 
 

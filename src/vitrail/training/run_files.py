@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.weights.plain_files import read_json
@@ -20,6 +21,11 @@ def require_run(path: Path) -> None:
         raise ModelFileError(f"{str(path)!r} is no run folder", where=path, hint="give a folder that `vitrail train` wrote")
 
 
+def standing(run: Path) -> dict[str, Any]:
+    """What became of a run: what stands in its status.json."""
+    return read_json(run / STATUS)
+
+
 def is_finished(run: Path) -> bool:
     """Whether a run came to its end, its report included."""
-    return read_json(run / STATUS).get("state") == "finished"
+    return standing(run).get("state") == "finished"

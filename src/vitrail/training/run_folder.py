@@ -25,7 +25,7 @@ from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.registry import task_row
 from vitrail.training.checkpoint import checkpoints, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
-from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, is_run, require_run
+from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, is_run, require_run, standing
 from vitrail.training.settings import RunSettings
 from vitrail.weights.plain_files import read_json
 
@@ -178,8 +178,7 @@ class RunFolder:
     @property
     def standing(self) -> dict[str, Any]:
         """What stands in status.json."""
-        found: dict[str, Any] = read_json(self.path / STATUS)
-        return found
+        return standing(self.path)
 
     @property
     def record(self) -> dict[str, Any]:
