@@ -24,7 +24,7 @@ from vitrail.study.subjects import subjects_of
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
-from vitrail.training.run import Finished, begin_run, evaluate_run, resume_run
+from vitrail.training.run import Finished, begin_run, evaluate_run, finished_run, resume_run
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
@@ -86,7 +86,7 @@ def train(
 
 
 def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None, **settings: Any) -> Run:
-    """Continue an interrupted run with its own settings and data, from its newest complete checkpoint.
+    """Continue an interrupted run with its own settings and data, from its newest complete checkpoint; a finished one is opened.
 
     Args:
         folder: the run folder.
@@ -97,6 +97,8 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
+    if not settings and (ended := finished_run(path_of(folder))) is not None:
+        return Run(*ended)
     return Run.of(resume_run(folder, _report, nested(settings), observer=observer, transform=transform))
 
 
@@ -138,8 +140,7 @@ def evaluate(
         workers: processes that prepare images.
         precision, engine: as in `open_predictor`.
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start: called with the number of images.
-        on_batch: called with the size of every finished batch.
+        on_start, on_batch: called with the number of images, and with the size of every finished batch.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     run = unlabelled_run(model)
@@ -207,8 +208,7 @@ def study_model(
         data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Where labels
             are none of the model's, its errors are left out; probes can do with any.
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
-        split: which images to look at; as in `evaluate`.
-        images: so many of them, at random.
+        split, images: which images to look at, as in `evaluate`, and how many of them, at random.
         layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last
             layer, all heads, from what the answer is read from.
         observer: gets the progress.

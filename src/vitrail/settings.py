@@ -12,7 +12,7 @@ from vitrail.errors import ConfigError, nearest
 class Settings(BaseModel):
     """Base of every configuration. Build it from foreign input with `read`, which explains what is wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

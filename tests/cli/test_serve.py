@@ -92,7 +92,8 @@ def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained
     assert "pip install 'vitrail[serve]'" in answer.err
 
 
-def test_ctrl_c_is_told_apart_from_an_orderly_end(vitrail, trained, monkeypatch):
+def test_ctrl_c_ends_it_without_a_word_and_is_told_apart_by_the_exit_code(vitrail, trained, monkeypatch):
     for received, code in ((2, 130), (15, 0)):
         monkeypatch.setattr(api, "serve", lambda *arguments, received=received, **options: received)
-        assert vitrail("serve", trained).code == code
+        answer = vitrail("serve", trained)
+        assert (answer.code, answer.out, answer.err) == (code, "", "")

@@ -13,7 +13,7 @@ import yaml
 from vitrail import api
 from vitrail.cli.train import dotted_settings
 from vitrail.training import preparing
-from vitrail.training.configuration import SHORT_NAMES, nested
+from vitrail.training.configuration import SHORT_NAMES, deep_merge, nested
 from vitrail.training.settings import RunSettings
 
 # flags to settings
@@ -114,7 +114,7 @@ SHORT = {
     "epochs": ("7", 7),
     "batch_size": ("9", 9),
     "tune": ("all", "all"),
-    "teacher": ("runs/teacher", "runs/teacher"),
+    "teacher": ("ann/teacher", "ann/teacher"),
     "lr": ("1e-4", 1e-4),
     "seed": ("5", 5),
     "image_size": ("48x32", (48, 32)),
@@ -181,10 +181,12 @@ def test_train_prints_the_result_on_stdout_and_progress_and_next_commands_on_std
     assert answer.out.startswith("test accuracy ")
     assert len(answer.out.splitlines()) == 1
     assert answer.err.count("epoch ") == 2
-    assert answer.err.splitlines()[-3:] == [
+    assert answer.err.splitlines()[-5:] == [
         f"  vitrail evaluate {folder}",
         f"  vitrail predict {folder} IMAGES",
-        f"  vitrail summary {folder}",
+        f"  vitrail study {folder}",
+        f"  vitrail export {folder}",
+        f"  vitrail serve {folder}",
     ]
     assert "\x1b" not in answer.out + answer.err
     again = vitrail("evaluate", folder, "--json")
@@ -223,12 +225,12 @@ def test_training_goes_on_from_an_earlier_run(vitrail, run, pictures, tmp_path, 
 
 def test_the_demo_trains_on_the_digits_and_tells_what_to_do_next(vitrail, tmp_path, monkeypatch):
     quick = {"training": {"fast_dev_run": True}, "model": {"depth": 1, "dim": 16}}
-    monkeypatch.setattr("vitrail.training.preparing.read_recipe", lambda name: _merged(preparing.deep_merge, name, quick))
+    monkeypatch.setattr("vitrail.training.request.read_recipe", lambda name: _merged(deep_merge, name, quick))
     answer = vitrail("demo", "--out", tmp_path / "demo", "--seed", "3")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("test accuracy ")
     assert "report.html" in answer.err
-    assert answer.err.splitlines()[-3].startswith("  vitrail evaluate ")
+    assert answer.err.splitlines()[-5].startswith("  vitrail evaluate ")
     config = yaml.safe_load((tmp_path / "demo" / "config.yaml").read_text())
     assert (config["data"]["source"], config["training"]["seed"]) == ("digits", 3)
 
@@ -251,6 +253,7 @@ def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags
         out, err = training.communicate()
     assert training.returncode == code
     assert out == ""
+    assert "stopping after this step; a second time stops at once" in err.splitlines()
     said = ["error: interrupted; everything is saved", f"where: {folder}", f"what to do: python -m vitrail resume {folder}"]
     assert err.splitlines()[-3:] == said
     status = json.loads((folder / "status.json").read_text())
@@ -275,3 +278,14 @@ def test_resume_finishes_a_run(vitrail, pictures, tiny_flags, tmp_path):
     status = json.loads((folder / "status.json").read_text())
     assert (status["state"], status["resume"], status["epoch"]) == ("finished", None, 2)
     assert vitrail("evaluate", folder).code == 0
+
+
+def test_resuming_a_finished_run_says_so_and_evaluates_nothing(vitrail, run, monkeypatch):
+    before = {file: file.stat().st_mtime_ns for file in run.folder.rglob("*")}
+    answer = vitrail("resume", run.folder)
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == f"finished: nothing to resume; vitrail resume {run.folder} --epochs N goes on\n"
+    monkeypatch.setattr("vitrail.training.run.evaluate", lambda *_, **__: pytest.fail("it evaluates"))
+    again = api.resume(run.folder)
+    assert (again.folder, again.split, again.scores) == (run.folder, run.split, run.scores)
+    assert {file: file.stat().st_mtime_ns for file in run.folder.rglob("*")} == before

@@ -9,7 +9,7 @@ def test_shares_are_shown_in_per_cent_and_losses_as_they_are():
     accuracy, loss = METRICS["top1"], METRICS["loss"]
     assert (accuracy.factor, accuracy.label, accuracy.shown(0.98061)) == (100, "accuracy, %", "98.06 %")
     assert (loss.factor, loss.label, loss.shown(0.98061)) == (1, "loss", "0.9806")
-    assert described({"val_loss": 0.5, "val_top1": 0.25}, "val_") == "loss 0.500  accuracy 25.0 %"
+    assert described({"val_loss": 0.5, "val_top1": 0.25}, "val_") == "loss 0.500 top-1 25.0 %"
 
 
 @pytest.mark.parametrize(

@@ -118,3 +118,25 @@ def test_the_configuration_of_a_name_or_a_model_is_known(folder, run):
     assert config_of("ViT-Ti/16") == model_config("ViT-Ti/16") and config_of("vit_tiny_patch16_224").dim == 192
     assert config_of(folder) == open_model(folder).config and config_of(run) == open_model(run).config
     refused("ViT-Tii/16", "ViT-Ti/16", opening=config_of)
+
+
+@pytest.mark.parametrize("reference", ["runs/nosuch", "photos/nosuch"])
+def test_a_path_that_is_not_there_is_asked_of_no_hub(reference, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitrail.weights.locate.fetch", lambda found: pytest.fail(f"the hub was asked for {found}"))
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(ModelFileError, match=f"no model at '{reference}'") as error:
+        open_model(reference)
+    assert f"{reference}@main" in error.value.hint
+
+
+@pytest.mark.parametrize("reference", ["ann/flowers", "photos/flowers@main"])
+def test_what_can_only_be_an_id_is_asked_of_the_hub(reference, tmp_path, monkeypatch):
+    def asked(found):
+        raise LookupError(found)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitrail.weights.locate.fetch", asked)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(LookupError, match=reference):
+        open_model(reference)

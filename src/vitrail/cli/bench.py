@@ -46,6 +46,9 @@ def bench(
     json
         One JSON document: rows, and what is recommended.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import StageProgress

@@ -26,6 +26,11 @@ def compare(
     json
         One JSON document: runs and differences.
     """
+    from vitrail.files import path_of
+    from vitrail.training.run_files import require_run
+
+    for run in runs:
+        require_run(path_of(run))  # before torch is imported
     from vitrail import api
     from vitrail.study.comparison import document, text
 

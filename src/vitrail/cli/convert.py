@@ -42,6 +42,9 @@ def convert(
     trust_pickle
         Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail.files import path_of
     from vitrail.weights.convert import convert, read_labels
     from vitrail.weights.reference import from_pretrained

@@ -43,6 +43,9 @@ def evaluate(
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting

@@ -52,6 +52,9 @@ def export(
     json
         One JSON document: what is in export.json, and the folder.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_not_negative
     from vitrail.cli.progress import StageProgress

@@ -38,19 +38,17 @@ def models(
     """
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.cost import totals
     from vitrail.models.registry import NAMES, model_config
-    from vitrail.weights.reference import config_of
 
     require_positive(**{"--batch-size": batch_size})
-    configs = {name: config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
+    configs = {name: _config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
     sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
     wanted = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
     rows: list[dict[str, Any]] = []
     with counting("measuring" if measure else "counting", "models") as progress:
         progress.start(len(wanted))
         for name, config in wanted:
-            parameters, macs = totals(config)
+            parameters, macs = _totals(name, config)
             fields = {field: getattr(config, field, None) for field in FIELDS}
             rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
             if measure:
@@ -72,3 +70,28 @@ def models(
         widths = f"{dim:>6}{depth:>7}{heads:>7}{mlp_dim:>6}"
         last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
         result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")
+
+
+def _config_of(reference: str) -> Any:
+    """The configuration behind a MODEL; torch is imported only to open one."""
+    from vitrail.models.registry import model_config
+    from vitrail.weights.locate import is_name, require_possible
+
+    require_possible(reference, or_name=True)
+    if is_name(reference):
+        return model_config(reference)
+    from vitrail.weights.reference import config_of
+
+    return config_of(reference)
+
+
+def _totals(name: str, config: Any) -> tuple[int, int]:
+    """Parameters and multiply-adds, counted where they are not known."""
+    from vitrail.models.counted import TOTALS
+    from vitrail.models.registry import model_config
+
+    if name in TOTALS and config == model_config(name):
+        return TOTALS[name]
+    from vitrail.models.cost import totals
+
+    return totals(config)

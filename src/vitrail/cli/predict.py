@@ -43,6 +43,9 @@ def predict(
     json
         One JSON document: a list of images with their predictions, best first.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files

@@ -1,22 +1,33 @@
 """``vitrail resume``."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from vitrail.cli.console import note, program
 
 
 def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
     """Continue an interrupted run from its newest complete checkpoint.
 
     It ends with the weights that it would have had without the interruption. Settings that do not decide them may be
-    given anew by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60.
+    given anew by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60. Of a finished run nothing is
+    left to do, and nothing is done.
 
     Parameters
     ----------
     run
         The run folder.
     """
+    from vitrail.files import path_of
+    from vitrail.training.run_files import is_finished, require_run
+
+    require_run(path_of(run))  # before torch is imported
+    if not settings and is_finished(path_of(run)):
+        note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
+        return
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings, print_result

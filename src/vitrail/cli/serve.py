@@ -1,6 +1,7 @@
 """``vitrail serve``."""
 
 import signal
+import sys
 from typing import Literal
 
 from vitrail.cli.console import Whole, note
@@ -55,6 +56,9 @@ def serve(
     max_mebibytes
         The size of a request.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_at_most, require_not_negative, require_positive
     from vitrail.deploy.server.limits import Limits
@@ -78,4 +82,4 @@ def serve(
         on_start=lambda address: note(f"listening at {address}"),
     )
     if received == signal.SIGINT:
-        raise KeyboardInterrupt
+        sys.exit(128 + received)

@@ -43,6 +43,9 @@ def study(
     json
         One JSON document: what is in study.json, and the folder.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_positive
     from vitrail.cli.progress import StageProgress

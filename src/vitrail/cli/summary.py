@@ -19,6 +19,9 @@ def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, 
     json
         One JSON document: model, parameters, macs, layers.
     """
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model, or_name=True)  # before torch is imported
     from vitrail.models.cost import cost
     from vitrail.weights.reference import config_of
 

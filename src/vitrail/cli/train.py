@@ -103,6 +103,12 @@ def train(
 
 def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
     """Train with progress, then say how it went and what one would do next."""
+    from vitrail.files import path_of
+    from vitrail.training.configuration import nested
+    from vitrail.training.request import Request
+
+    # before torch is imported, which takes longer than most mistakes do to make
+    Request.read(recipe, path_of(config) if config else None, nested(settings)).require_possible(out)
     from vitrail import api
     from vitrail.cli.progress import TrainingProgress
 
@@ -118,7 +124,8 @@ def print_result(run: Any) -> None:
     result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
     use = ["predict", run.folder, "IMAGES"] if run.trained.labels else ["train", "--from", run.folder, "--data", "FOLDER"]
-    for words in (["evaluate", run.folder], use, ["summary", run.folder]):
+    more = [["export", run.folder], ["serve", run.folder]] if run.trained.labels else [["summary", run.folder]]
+    for words in (["evaluate", run.folder], use, ["study", run.folder], *more):
         note(f"  {program()} {shlex.join(map(str, words))}")
 
 

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-import torch
 from PIL import Image
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from vitrail.data.decode import Box, Reduced, Source, Whole, decode_reduced
 from vitrail.data.plan import Extent, Plan, Resize
 from vitrail.data.processors import read_processor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Side = Annotated[int, Field(gt=0, le=16_384)]
 Size = tuple[Side, Side]
@@ -187,13 +188,17 @@ class Preparation(Settings):
         top, left = (side // 2 if self.crop_rounding == "down" else round(side / 2) for side in spare)
         return top, left
 
-    def normalize(self, pixels: Tensor) -> Tensor:
+    def normalize(self, pixels: "Tensor") -> "Tensor":
         """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
+        import torch  # takes seconds, and settings are read without it
+
         mean, std = (torch.tensor(v, device=pixels.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return pixels.float().div_(255).sub_(mean).div_(std)
 
-    def __call__(self, source: Source) -> Tensor:
+    def __call__(self, source: Source) -> "Tensor":
         """One image, ready for a model: float32 (1, C, H, W)."""
+        import torch
+
         return self.normalize(torch.from_numpy(self.pixels(source))[None])
 
     def to_hugging_face(self) -> dict[str, Any]:

@@ -63,6 +63,13 @@ def is_named(source: str | Path) -> bool:
     return str(source) == "digits" or str(source).startswith(tuple(READERS))
 
 
+def require_there(source: str | Path) -> None:
+    """Refuse data that is on this machine and not where it is said to be; what is in it is for `read_data` to say."""
+    path = str(source).removeprefix("cifar10:")
+    if not is_named(path):
+        _existing(path)
+
+
 def read_data(source: str | Path) -> Contents:
     """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
     text = str(source)

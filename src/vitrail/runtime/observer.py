@@ -48,6 +48,9 @@ class Observer:
     def advance(self, images: int) -> None:
         """So many more of them are done."""
 
+    def kept(self, epoch: int) -> None:
+        """The model of this epoch, counted from 1, is the best so far, and is kept; its metrics follow."""
+
     def epoch(self, row: Row) -> None:
         """An epoch ended with these metrics."""
 

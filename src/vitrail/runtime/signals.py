@@ -1,9 +1,10 @@
 """Ctrl-C and SIGTERM, heard between two steps."""
 
+import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -31,17 +32,23 @@ class Signals:
     received: int = 0
     heard: float = 0.0
 
+    def __init__(self, on_first: Callable[[], None] | None = None):
+        self.on_first = on_first
+
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not self.received:
             self.received, self.heard = number, time.monotonic()
+            if self.on_first is not None:
+                with contextlib.suppress(RuntimeError, OSError):  # where the signal came in the middle of a line
+                    self.on_first()
         elif time.monotonic() - self.heard > ECHO:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def remembered_signals() -> Iterator[Signals]:
-    """Hear SIGINT and SIGTERM without stopping; only the main thread can."""
-    signals = Signals()
+def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[Signals]:
+    """Hear SIGINT and SIGTERM without stopping; only the main thread can. ``on_first`` is called at once by the first."""
+    signals = Signals(on_first)
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return

@@ -74,7 +74,7 @@ def rank(row: Mapping[str, float]) -> tuple[float, float]:
 
 
 def described(values: Mapping[str, float], prefix: str = "") -> str:
-    """The metrics among some values, which have the ``prefix`` of a split: ``loss 0.073  accuracy 98.1 %``."""
+    """The metrics among some values, which have the ``prefix`` of a split, in short: ``loss 0.073 top-1 98.1 %``."""
     names = ["loss", *(name for name in METRICS if name != "loss")]
     found = ((METRICS[name], values[prefix + name]) for name in names if prefix + name in values)
-    return "  ".join(f"{metric.title} {metric.shown(value, 1)}" for metric, value in found)
+    return " ".join(f"{metric.short} {metric.shown(value, 1)}" for metric, value in found)

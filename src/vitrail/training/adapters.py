@@ -15,7 +15,8 @@ from vitrail.files import whole_folder, write_json
 from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
 from vitrail.training.settings import LoraSettings
-from vitrail.weights.tensor_files import read_json, read_tensors, require_numbers, some, write_tensors
+from vitrail.weights.plain_files import read_json, some
+from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."

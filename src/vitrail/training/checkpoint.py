@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.files import recover_folder, room_for, whole_folder, write_json, write_text
-from vitrail.weights.tensor_files import read_json, read_tensors, write_tensors
+from vitrail.weights.plain_files import read_json
+from vitrail.weights.tensor_files import read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 

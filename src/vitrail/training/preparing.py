@@ -19,9 +19,10 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
 from vitrail.training.batch_size import largest_batch_size
-from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
-from vitrail.training.recipes import default_recipe, read_recipe
-from vitrail.training.run_folder import BAD_IMAGES, RunFolder
+from vitrail.training.configuration import Values
+from vitrail.training.request import Request
+from vitrail.training.run_files import BAD_IMAGES
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel
@@ -34,29 +35,11 @@ MOST_BAD = 0.01
 
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
     """The complete settings of a run, and the model it starts from, if it does."""
-    file = nested(read_yaml(config)) if config else {}
-    check_names(file, path=f"{config}: ")
-    check_names(settings)
-    own = deep_merge(file, settings)
-    data, model, reference = own.get("data", {}), file.get("model", {}), own.get("start")
-    if not isinstance(reference, str | None):
-        raise ConfigError(f"start cannot be {reference!r}", where="--from", hint="give a folder, a file of weights or a hub id")
-    if recipe is None and isinstance(model, dict) and "name" in model:
-        base: Values = {}  # a complete recipe of its own
-    else:
-        source = data.get("source") if isinstance(data, dict) else None
-        base = read_recipe(recipe or default_recipe(source, start=reference, task=_task_of(own)))
-    start = None if reference is None else open_model(reference)
-    if start is None:
-        return resolve(base, file, settings), None
-    return resolve(base, file, settings, start.model.config).changed(preparation=start.preparation), start
-
-
-def _task_of(values: Values) -> str | None:
-    """The name of the task in settings that are not checked yet."""
-    task = values.get("task")
-    name = task.get("name") if isinstance(task, dict) else task
-    return name if isinstance(name, str) else None
+    asked = Request.read(recipe, config, settings)
+    if asked.start is None:
+        return asked.settings(), None
+    start = open_model(asked.start)
+    return asked.settings(start.model.config).changed(preparation=start.preparation), start
 
 
 def complete(settings: RunSettings, source: ImageData, start: TrainedModel | None) -> RunSettings:

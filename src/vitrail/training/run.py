@@ -49,6 +49,8 @@ from vitrail.weights.folder import TrainedModel, fill
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.tensor_files import read_tensors
 
+STOPPING = "stopping after this step; a second time stops at once"
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -99,7 +101,7 @@ def begin_run(
         bad = check_images(source, resolved, observer, group)
         source = used(source, bad, resolved)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
-        with remembered_signals() as signals:
+        with remembered_signals(lambda: observer.note(STOPPING)) as signals:
             group.all_reduce_max(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
@@ -125,7 +127,7 @@ def resume_run(
     resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
     require_same_settings(begun, resolved)
     require_transform(resolved, transform)
-    with open_processes() as group, remembered_signals() as signals:
+    with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
         run.writes = group.first
         with run.at_work(signals, group):
             with group.together():
@@ -142,6 +144,13 @@ def resume_run(
             )  # fmt: skip
             trainer.restore(observer)
             return _finish(trainer, report, observer)
+
+
+def finished_run(folder: Path) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
+    """What a finished run came to: its folder, best model, the split it is reported on, and its scores; None of any other."""
+    run = RunFolder.open(folder)
+    found = run.standing
+    return (folder, load_model(folder / "best"), found["split"], found["scores"]) if found["state"] == "finished" else None
 
 
 def _trainer(

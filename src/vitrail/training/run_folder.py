@@ -25,10 +25,9 @@ from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.registry import task_row
 from vitrail.training.checkpoint import checkpoints, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
+from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, is_run, require_run, standing
 from vitrail.training.settings import RunSettings
-from vitrail.weights.tensor_files import read_json
-
-CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
+from vitrail.weights.plain_files import read_json
 
 
 class RunFolder:
@@ -134,8 +133,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run; raises `ModelFileError` where there is none."""
-        if not is_run(path):
-            raise ModelFileError(f"{str(path)!r} is no run folder", where=path, hint="give a folder that `vitrail train` wrote")
+        require_run(path)
         return cls(path)
 
     @property
@@ -180,8 +178,7 @@ class RunFolder:
     @property
     def standing(self) -> dict[str, Any]:
         """What stands in status.json."""
-        found: dict[str, Any] = read_json(self.path / STATUS)
-        return found
+        return standing(self.path)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -212,11 +209,6 @@ class RunFolder:
         if self.writes:
             with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
                 file.write(f"{now()}  {message}\n")
-
-
-def is_run(path: Path) -> bool:
-    """Whether a folder was written by a run."""
-    return os.path.isfile(path / CONFIG) and os.path.isfile(path / STATUS)
 
 
 def open_for(model: object, data: str | Path | None, *, labelled: bool = True) -> tuple[sources.ImageData, bool]:

@@ -15,7 +15,8 @@ from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
 from vitrail.training.configuration import check_names, deep_merge, fields_of, nested
 from vitrail.training.preparing import resolve_run
-from vitrail.training.run_folder import RunFolder, is_run
+from vitrail.training.run_files import is_run
+from vitrail.training.run_folder import RunFolder
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST = 1000

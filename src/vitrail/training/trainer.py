@@ -244,6 +244,7 @@ class Trainer(RunState):
         if self.best is None or rank(row) >= rank(self.best):
             self.best = row
             self._save_model("best", weights)
+            self.observer.kept(epoch + 1)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
         self.track(row)
         self.observer.epoch(row)

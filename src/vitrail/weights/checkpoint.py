@@ -12,18 +12,8 @@ from vitrail.models.configs.base import ModelConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.tensor_files import (
-    CARD,
-    CONFIG,
-    OPEN_CLIP_CONFIG,
-    PICKLES,
-    PREPROCESSOR,
-    PROCESSOR,
-    WEIGHTS,
-    read_json,
-    read_pickle,
-    read_tensors,
-)
+from vitrail.weights.plain_files import CARD, CONFIG, OPEN_CLIP_CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, read_json
+from vitrail.weights.tensor_files import read_pickle, read_tensors
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from vitrail.weights.hub import push
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.tensor_files import some, write_tensors
+from vitrail.weights.plain_files import some
+from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds, write
 
 FORMAT = "vitrail"

@@ -14,7 +14,7 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.tensor_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, some
+from vitrail.weights.plain_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, some
 
 USUAL = "model.safetensors"
 MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")

@@ -10,7 +10,7 @@ from vitrail.models.configs.base import ModelConfig
 from vitrail.settings import brief
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import IMAGENET
-from vitrail.weights.tensor_files import CONFIG, PREPROCESSOR
+from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
 
 TIMM_USUAL = {
     "crop_pct": 0.875,

@@ -1,19 +1,16 @@
 """MODEL, as commands and functions take it: a folder, a file of weights, a hub id, or a name."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import path_of
+from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig
-from vitrail.models.registry import ROWS, model_config, named
+from vitrail.models.registry import ROWS, model_config
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.hub import fetch, is_hub_id
+from vitrail.weights.locate import is_name, locate
 from vitrail.weights.pretrained import Changes, build
-from vitrail.weights.tensor_files import PICKLES, WEIGHTS, refuse_pickle
 
 
 def from_pretrained(
@@ -72,53 +69,10 @@ def load_model(folder: Path) -> TrainedModel:
     return build(Checkpoint.read(folder))[0]
 
 
-def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
-    """The folder or file of weights that a MODEL means.
-
-    Raises:
-        ModelFileError: there is none.
-    """
-    path = path_of(reference)
-    if os.path.isfile(path):
-        if trust_pickle and path.suffix.lower() in PICKLES:
-            return path
-        refuse_pickle(path)
-        if path.suffix.lower() not in WEIGHTS:
-            raise ModelFileError(f"{path.name} is no model", where=path, hint="give a folder, a .safetensors or an .npz file")
-        return path
-    if os.path.isdir(path):
-        return _best(path)
-    try:
-        named(str(reference))
-    except ConfigError as error:
-        if is_hub_id(str(reference)):
-            return fetch(str(reference))
-        hint = f"give a folder, a file of weights or a hub id such as org/name; {error.hint}"
-        raise ModelFileError(f"no model at {str(reference)!r}", where=path, hint=hint) from None
-    raise ModelFileError(
-        f"{str(reference)!r} is an architecture, which knows nothing until it is trained",
-        where=str(reference),
-        hint=f"vitrail train --model {reference} --data FOLDER",
-    )
-
-
 def config_of(reference: str | Path) -> ModelConfig:
     """The configuration behind a MODEL, which is a name or a trained model.
 
     Raises:
         ModelFileError: neither a name nor a model.
     """
-    try:
-        named(str(reference))
-    except ConfigError:
-        return open_model(reference).config
-    return open_model(reference).config if os.path.exists(path_of(reference)) else model_config(str(reference))
-
-
-def _best(folder: Path) -> Path:
-    """A run's best model; any other folder is itself the model's."""
-    if not (folder / "status.json").is_file():
-        return folder
-    if not (folder / "best").is_dir():
-        raise ModelFileError("the run has kept no model yet", where=folder / "best", hint=f"vitrail resume {folder}")
-    return folder / "best"
+    return model_config(str(reference)) if is_name(reference) else open_model(reference).config

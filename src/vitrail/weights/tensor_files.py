@@ -1,9 +1,8 @@
 """Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
 
-import json
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
+from vitrail.weights.plain_files import refuse_pickle, some
 
-CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
-OPEN_CLIP_CONFIG = "open_clip_config.json"
-"""What stands in a model folder beside its weights."""
-WEIGHTS = (".safetensors", ".npz")
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -83,16 +78,6 @@ def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
     return [own, *(found for value in content.values() for found in _dictionaries(value, depth + 1))]
 
 
-def refuse_pickle(file: Path) -> None:
-    """Pickles can run code when they are loaded, so none is."""
-    if file.suffix.lower() in PICKLES:
-        raise ModelFileError(
-            f"{file.name} is a pickle, which can run code when loaded",
-            where=file,
-            hint=f"give a .safetensors file; if you trust it: vitrail convert {file} {file.stem} --trust-pickle",
-        )
-
-
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
     problems = [f"{k} has the type {t.dtype}" for k, t in tensors.items() if t.dtype not in TYPES and t.numel() > 1]
@@ -106,25 +91,7 @@ def _finite(tensor: Tensor) -> bool:
     return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 
-def some(names: Sequence[str], most: int = 8) -> str:
-    """The first of some names, and how many more there are."""
-    return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")
-
-
 def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file."""
     save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt"})
     file.chmod(0o644)  # safetensors keeps its files to their owner
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file of a model folder."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file.name} is damaged: {error}", where=file, hint="write the folder again") from None
-    if not isinstance(values, dict):
-        raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")
-    return values

@@ -12,7 +12,7 @@ from vitrail.models.empty import empty_model
 from vitrail.models.registry import build
 from vitrail.parts import Interpolation, last_layer
 from vitrail.parts.interpolation import ANTIALIASED
-from vitrail.weights.tensor_files import some
+from vitrail.weights.plain_files import some
 
 
 def adapt(

@@ -16,7 +16,7 @@ from vitrail.models.registry import architecture_of
 from vitrail.weights.description import describe, described
 from vitrail.weights.keys import Part, Shape
 from vitrail.weights.layout import Layout, Match, Size
-from vitrail.weights.tensor_files import some
+from vitrail.weights.plain_files import some
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from vitrail.weights.description import described
 from vitrail.weights.folder import FORMAT, PROBLEMS, distinct
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
 from vitrail.weights.preparation import from_processor
-from vitrail.weights.tensor_files import CONFIG, PREPROCESSOR
 from vitrail.weights.translate import guesses, recognise
 
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}

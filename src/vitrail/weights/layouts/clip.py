@@ -13,7 +13,7 @@ from vitrail.weights.description import described
 from vitrail.weights.keys import Key, Transposed, weight_and_bias, words
 from vitrail.weights.layouts.vit_keys import not_plain_or_no_bias
 from vitrail.weights.layouts.vit_reading import ViTLayout
-from vitrail.weights.tensor_files import OPEN_CLIP_CONFIG
+from vitrail.weights.plain_files import OPEN_CLIP_CONFIG
 
 BLOCK = "transformer.resblocks.{i}"
 

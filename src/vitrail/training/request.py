@@ -1,0 +1,81 @@
+"""What a person asks of a run, and whether it can be at all. Imports no torch, so that a mistake is told at once."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vitrail.data.sources import require_there
+from vitrail.errors import ConfigError
+from vitrail.files import path_of
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import USUAL, model_config
+from vitrail.runtime.output import require_free
+from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
+from vitrail.training.recipes import default_recipe, read_recipe
+from vitrail.training.settings import RunSettings
+from vitrail.weights.locate import locate, require_possible
+
+
+@dataclass(frozen=True)
+class Request:
+    """Settings in three layers, the upper over the lower, and the model to start from."""
+
+    recipe: Values
+    file: Values
+    flags: Values
+    start: str | None
+
+    @classmethod
+    def read(cls, recipe: str | None, config: Path | None, settings: Values) -> Self:
+        """Look up the recipe, or the one that is meant where none is named, and read the file; raises `ConfigError`."""
+        file = nested(read_yaml(config)) if config else {}
+        check_names(file, path=f"{config}: ")
+        check_names(settings)
+        own = deep_merge(file, settings)
+        data, model, start = own.get("data", {}), file.get("model", {}), own.get("start")
+        if not isinstance(start, str | None):
+            raise ConfigError(f"start cannot be {start!r}", where="--from", hint="give a folder, a file of weights or a hub id")
+        if recipe is None and isinstance(model, dict) and "name" in model:
+            return cls({}, file, settings, start)  # the file is a complete recipe of its own
+        source = data.get("source") if isinstance(data, dict) else None
+        base = read_recipe(recipe or default_recipe(source, start=start, task=_task_of(own)))
+        return cls(base, file, settings, start)
+
+    def settings(self, start: ModelConfig | None = None) -> RunSettings:
+        """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
+        return resolve(self.recipe, self.file, self.flags, start)
+
+    def require_possible(self, out: str | Path | None) -> None:
+        """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
+
+        Raises:
+            VitrailError: as the run itself would.
+        """
+        settings = self.settings() if self.start is None else self._with_any_model()
+        if out is not None:
+            require_free(path_of(out))
+        for reference in (self.start, settings.distillation.teacher):
+            if reference is not None:
+                _require_model(reference)
+        require_there(settings.data.source)
+
+    def _with_any_model(self) -> RunSettings:
+        """The settings with some model in place of the one to start from, which only opening it tells."""
+        layers = (self.recipe, self.file, self.flags)
+        recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
+        return resolve(recipe, file, flags, model_config(USUAL))
+
+
+def _require_model(reference: str) -> None:
+    if os.path.exists(path_of(reference)):
+        locate(reference)
+    else:
+        require_possible(reference)
+
+
+def _task_of(values: Values) -> str | None:
+    """The name of the task in settings that are not checked yet."""
+    task = values.get("task")
+    name = task.get("name") if isinstance(task, dict) else task
+    return name if isinstance(name, str) else None

@@ -1,0 +1,87 @@
+"""Where the model behind a MODEL lies. Imports no torch."""
+
+import os
+from pathlib import Path
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import path_of
+from vitrail.models.registry import named
+from vitrail.weights.hub import fetch, is_hub_id
+from vitrail.weights.plain_files import PICKLES, WEIGHTS, refuse_pickle
+
+OWN_FOLDER = "runs"
+"""Holds runs unless they are told otherwise, and is nobody's name on the hub."""
+
+
+def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
+    """The folder or file of weights that a MODEL means.
+
+    Raises:
+        ModelFileError: there is none.
+    """
+    path = path_of(reference)
+    if os.path.isfile(path):
+        if trust_pickle and path.suffix.lower() in PICKLES:
+            return path
+        refuse_pickle(path)
+        if path.suffix.lower() not in WEIGHTS:
+            raise ModelFileError(f"{path.name} is no model", where=path, hint="give a folder, a .safetensors or an .npz file")
+        return path
+    if os.path.isdir(path):
+        return _best(path)
+    require_possible(reference)
+    return fetch(str(reference))
+
+
+def is_name(reference: str | Path) -> bool:
+    """Whether a MODEL is the name of an architecture, and no folder of that name."""
+    try:
+        named(str(reference))
+    except ConfigError:
+        return False
+    return not os.path.exists(path_of(reference))
+
+
+def require_possible(reference: str | Path, *, or_name: bool = False) -> None:
+    """Refuse a MODEL that is neither here nor, by the look of it, on the hub; no connection is made.
+
+    Args:
+        reference: the MODEL.
+        or_name: whether the name of an architecture will do.
+
+    Raises:
+        ModelFileError: there is none.
+    """
+    path, text = path_of(reference), str(reference)
+    if os.path.exists(path) or (or_name and is_name(reference)):
+        return
+    try:
+        named(text)
+    except ConfigError as error:
+        if not is_hub_id(text):
+            hint = f"give a folder, a file of weights or a hub id such as org/name; {error.hint}"
+            raise ModelFileError(f"no model at {text!r}", where=path, hint=hint) from None
+        if _is_meant_here(text):
+            hint = f"check the path; if a model of the hub is meant, name its revision: {text}@main"
+            raise ModelFileError(f"no model at {text!r}", where=path, hint=hint) from None
+        return
+    raise ModelFileError(
+        f"{text!r} is an architecture, which knows nothing until it is trained",
+        where=text,
+        hint=f"vitrail train --model {reference} --data FOLDER",
+    )
+
+
+def _is_meant_here(hub_id: str) -> bool:
+    """Whether a path of this machine is more likely meant than a model of the hub, which would be asked for nothing."""
+    first = hub_id.partition("/")[0]
+    return "@" not in hub_id and (first == OWN_FOLDER or os.path.isdir(first))
+
+
+def _best(folder: Path) -> Path:
+    """A run's best model; any other folder is itself the model's."""
+    if not (folder / "status.json").is_file():
+        return folder
+    if not (folder / "best").is_dir():
+        raise ModelFileError("the run has kept no model yet", where=folder / "best", hint=f"vitrail resume {folder}")
+    return folder / "best"

@@ -1,0 +1,42 @@
+"""The files of a model that hold no tensors, and which files are never opened. Imports no torch."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import ModelFileError
+
+CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+"""What stands in a model folder beside its weights."""
+WEIGHTS = (".safetensors", ".npz")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+
+
+def refuse_pickle(file: Path) -> None:
+    """Pickles can run code when they are loaded, so none is."""
+    if file.suffix.lower() in PICKLES:
+        raise ModelFileError(
+            f"{file.name} is a pickle, which can run code when loaded",
+            where=file,
+            hint=f"give a .safetensors file; if you trust it: vitrail convert {file} {file.stem} --trust-pickle",
+        )
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file of a model folder."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{file.name} is damaged: {error}", where=file, hint="write the folder again") from None
+    if not isinstance(values, dict):
+        raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")
+    return values
+
+
+def some(names: Sequence[str], most: int = 8) -> str:
+    """The first of some names, and how many more there are."""
+    return "; ".join(names[:most]) + (f"; and {len(names) - most} more" if len(names) > most else "")
