@@ -24,6 +24,8 @@ def train(
     epochs: Whole | None = None,
     batch_size: Annotated[str | None, Parameter(name=["--batch-size", "--batch"])] = None,
     lr: float | None = None,
+    time_limit: str | None = None,
+    patience: Whole | None = None,
     seed: Whole | None = None,
     image_size: str | None = None,
     precision: str | None = None,
@@ -67,6 +69,10 @@ def train(
         Images per step, all processes together; auto finds the largest number that fits into memory, by trying.
     lr
         Learning rate at the top of the schedule.
+    time_limit
+        Longest time, such as 90s, 10m or 1h30m: the schedule is fitted to it.
+    patience
+        Epochs without a better one after which training ends. Default: none.
     seed
         Fixes weights, order and augmentation.
     image_size
@@ -93,6 +99,7 @@ def train(
     flags = {
         "data": data, "task": task, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
         "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
+        "time_limit": time_limit, "patience": patience,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
         "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
         "parallel": parallel, "bad_images": bad_images, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,

@@ -26,6 +26,7 @@ from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.metrics import main_metric, metric_of, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
+from vitrail.tasks.task import Task
 from vitrail.training.features import FeatureFile, read_features, reader
 from vitrail.training.resuming import fingerprint
 from vitrail.training.run_folder import RunFolder
@@ -46,6 +47,8 @@ class Probed:
     """On the validation images, by the kind of the head."""
     kept: str
     """The kind of the head that the model has now."""
+    seconds: float
+    """That all of it took."""
 
     @property
     def line(self) -> str:
@@ -70,6 +73,12 @@ def linear_layer(model: Model) -> tuple[str, nn.Linear] | None:
     if len(layers) == 1 and isinstance(layers[0], nn.Linear) and layers[0].bias is not None:
         return name, layers[0]
     return None
+
+
+def is_probed(settings: RunSettings, task: Task) -> bool:
+    """Whether a run begins with a probe."""
+    possible = isinstance(task, Classification) and linear_layer(task.model) is not None
+    return settings.start is not None and settings.training.probe and possible
 
 
 class Probe:
@@ -134,7 +143,7 @@ class Probe:
         row = self._row(on_train, scores[kept], seconds, len(train) * len(views))
         if self.folder.writes:
             shutil.rmtree(self.folder.path / FEATURES, ignore_errors=True)
-        return Probed(row, scores, kept)
+        return Probed(row, scores, kept, time.perf_counter() - begun)
 
     @property
     def classes(self) -> int:

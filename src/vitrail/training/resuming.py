@@ -32,6 +32,12 @@ def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
         )
 
 
+def extended(settings: RunSettings, at: tuple[int, int], epochs: int) -> RunSettings:
+    """The settings of a finished run that goes on from an epoch and a step to so many epochs, by a schedule for the new ones."""
+    training = settings.training.changed(epochs=epochs, min_steps=0)
+    return settings.changed(training=training, schedule=settings.schedule.changed(extended_at=at))
+
+
 def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():

@@ -12,6 +12,7 @@ from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
+from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
@@ -39,8 +40,8 @@ from vitrail.training.preparing import (
     used,
     with_batch_size,
 )
-from vitrail.training.probe import Probe, linear_layer
-from vitrail.training.resuming import require_same_settings
+from vitrail.training.probe import Probe, is_probed
+from vitrail.training.resuming import extended, require_same_settings
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
@@ -125,6 +126,10 @@ def resume_run(
     begun, observer = run.settings, observer or Observer()
     check_names(settings)
     resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
+    extends = resolved.training.epochs != begun.training.epochs
+    if extends:
+        begun = _extended(run, begun, resolved.training.epochs)
+        resolved = extended(resolved, begun.schedule.extended_at, begun.training.epochs)
     require_same_settings(begun, resolved)
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
@@ -132,6 +137,8 @@ def resume_run(
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
+                if extends:
+                    run.extend(resolved)
                 source = open_source(resolved, assignment=run.assignment)
                 require_classes(resolved, source)
                 source = used(source, run.bad_images, resolved)
@@ -144,6 +151,21 @@ def resume_run(
             )  # fmt: skip
             trainer.restore(observer)
             return _finish(trainer, report, observer)
+
+
+def _extended(run: RunFolder, begun: RunSettings, epochs: int) -> RunSettings:
+    """The settings that a finished run goes on with; raises `ConfigError` where it cannot."""
+    found = run.standing
+    if found["state"] != "finished":
+        what = "the run is not finished, and keeps its number of epochs until it is"
+        raise ConfigError(what, where="--epochs", hint=f"{run.resume_command} first, then once more with --epochs")
+    if epochs <= found["epoch"]:
+        hint = f"give more than {found['epoch']}"
+        raise ConfigError(f"the run has {found['epoch']} epochs already", where="--epochs", hint=hint)
+    if begun.training.probe and begun.training.tune == "head" and not found["step"]:
+        hint = f"vitrail train --from {run.path} --data {begun.data.source}"
+        raise ConfigError("a probe has no epochs", where="--epochs", hint=hint)
+    return extended(begun, (found["epoch"], found["step"]), epochs)
 
 
 def finished_run(folder: Path) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
@@ -166,16 +188,16 @@ def _trainer(
     """What trains the model, which a probe may have given its first head."""
     torch.manual_seed(settings.training.seed)
     model, preparation = start_model(settings, start, source.classes), preparation_of(settings)
-    row = None
-    if start is not None and settings.training.probe and linear_layer(model):
+    probed = None
+    if start is not None and settings.training.probe:
         task = create_task(settings, model, preparation, source, teacher)
-        if isinstance(task, Classification):
+        if is_probed(settings, task):
+            assert isinstance(task, Classification)
             probe = Probe(settings, model, preparation, source, task, run, group=others["group"], signals=others["signals"])
             probed = probe.run(observer)
-            row = probed.row
             run.log(probed.line)
             observer.note(probed.line)
-    return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=row, **others)
+    return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
 
 
 def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:

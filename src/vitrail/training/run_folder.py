@@ -120,6 +120,14 @@ class RunFolder:
                 recover_folder(self.path / name)
             recover_checkpoints(self.path)
 
+    def extend(self, settings: RunSettings) -> None:
+        """Take up the settings by which a finished run goes on."""
+        if self.writes:
+            found = {name: value for name, value in self.standing.items() if name in ("epoch", "step", "best")}
+            self.write_status("running", **found)
+            write_text(self.path / CONFIG, to_yaml(settings))
+            self.log(f"extended to {settings.training.epochs} epochs")
+
     def remove(self) -> None:
         """Undo `create`: everything in the folder, and the folders that it made; nothing where it made none."""
         if self.made is None:

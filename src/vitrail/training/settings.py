@@ -1,5 +1,6 @@
 """All settings of a training run."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -137,8 +138,18 @@ class ScheduleSettings(Settings):
     """Where linear and cosine end, as a share of ``lr``."""
     patch_dropout: Literal["constant", "falling"] = "constant"
     """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
+    extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
+    """Epoch and step at which a finished run was extended: the schedule of the others begins there."""
     first_image_size: Size | None = None
     """Height and width that images are shrunk to at first; they grow to the model's own, which the last fifth of the run has."""
+
+
+def _seconds(value: Any) -> Any:
+    """``1h30m`` as 5400 seconds; what is no such text stays as it is."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value) if isinstance(value, str) and value else None
+    return (
+        value if found is None else sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True))
+    )
 
 
 class TrainingSettings(Settings):
@@ -157,6 +168,8 @@ class TrainingSettings(Settings):
     goes on from there. With ``tune: head`` it ends there. Has no effect on a model whose head is not one linear layer."""
     views: Positive = 1
     """Versions of each training image that the probe learns from: as it is, and others augmented."""
+    time_limit: Annotated[float, BeforeValidator(_seconds), Field(gt=0)] | None = None
+    """Longest time of a run, such as 90s, 10m or 1h30m: the schedule is fitted to it, and the last epoch may be a part of one."""
     patience: Annotated[int, Field(ge=0)] = 0
     """Epochs without a better one after which a run ends; 0 for none."""
     accumulate: Positive = 1

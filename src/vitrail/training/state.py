@@ -13,8 +13,9 @@ from vitrail.errors import ModelFileError
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint
+from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
-from vitrail.training.resuming import fingerprint, require_same_data, require_same_settings
+from vitrail.training.resuming import extended, fingerprint, require_same_data, require_same_settings
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 
@@ -30,12 +31,18 @@ class RunState:
         self.rows: list[Row] = []
         self.best: Row | None = None
         self.not_finite = 0
+        self.clock = Clock(settings.training.time_limit)
         self.saved: tuple[int, int] | None = None
 
     @property
     def epoch(self) -> int:
         """Epochs that are over; a probe counts as none."""
         return self.rows[-1]["epoch"] if self.rows else 0
+
+    @property
+    def made(self) -> int:
+        """Steps that are made of the epoch at hand."""
+        return self.done - (self.rows[-1]["step"] if self.rows else 0)
 
     def no_sums(self) -> Sums:
         """The sums at the beginning of an epoch."""
@@ -51,6 +58,7 @@ class RunState:
             "rows": self.rows,
             "best": self.best,
             "not_finite": self.not_finite,
+            "spent": self.clock.spent,
             "scaler": self.learner.scaler.state_dict(),
             "data": fingerprint(self.data),
             "settings": self.settings.model_dump(mode="json"),
@@ -92,7 +100,11 @@ class RunState:
 
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> None:
         try:
-            require_same_settings(RunSettings.read(state["settings"]), self.settings)
+            begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
+            extends = begun.schedule.extended_at != at == (state["rows"][-1]["epoch"] if state["rows"] else 0, state["done"])
+            if extends:
+                begun = extended(begun, at, self.settings.training.epochs)
+            require_same_settings(begun, self.settings)
             require_same_data(state["data"], self.data)
             self.learner.load(tensors, state["scaler"])
             self.done, self.not_finite = state["done"], state["not_finite"]
@@ -105,7 +117,8 @@ class RunState:
                 where=folder,
                 hint="bring the run back as it was, or train anew",
             ) from None
-        self.saved = (self.done, len(self.rows))
+        self.clock = Clock(self.settings.training.time_limit, 0.0 if extends else state.get("spent", 0.0))
+        self.saved = None if extends else (self.done, len(self.rows))
         self.folder.write_rows(self.rows)
 
     def _random_states(self) -> Tensors:

@@ -26,7 +26,9 @@ from vitrail.tasks.metrics import metric_of, rank
 from vitrail.tasks.task import Metrics
 from vitrail.training import best_model, parallel
 from vitrail.training.checkpoint import Tensors, save_checkpoint
+from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
+from vitrail.training.probe import Probed, is_probed
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
@@ -55,7 +57,7 @@ class Trainer(RunState):
         *,
         transform: Transform | None = None,
         teacher: TrainedModel | None = None,
-        probed: Row | None = None,
+        probed: Probed | None = None,
         group: Processes = ALONE,
         signals: Signals | None = None,
     ):
@@ -71,12 +73,15 @@ class Trainer(RunState):
         self.val_loader = self.loader(ImageDataset(self.validation, preparation, targets=task.targets()))
         self.probed = probed
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
-        if probed and t.tune == "head":
+        if t.tune == "head" and is_probed(settings, task):
             self.epochs = 0
-        self.total = self.epochs * self.steps
-        warmup = warmup_steps(settings.schedule, epoch=self.steps, total=self.total)
-        learner = Learner(settings, task, total=self.total, warmup=warmup, group=group)
+        self.first_epoch, self.first_step = settings.schedule.extended_at
+        total = (self.epochs - self.first_epoch) * self.steps
+        self.total = self.first_step + total
+        warmup = warmup_steps(settings.schedule, epoch=self.steps, total=total)
+        learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
+        self.clock, self.share = Clock(t.time_limit, probed.seconds if probed else 0.0), 0.0
         self.saved_at, self.saving = time.monotonic(), 0.0
         self.observer = Observer()
         if group.rank:
@@ -121,8 +126,8 @@ class Trainer(RunState):
         try:
             with kept_memory():
                 if self.probed and not self.rows:
-                    self._keep_probe(self.probed)
-                while self.epoch < self.epochs and not self.gave_up:
+                    self._keep_probe(self.probed.row)
+                while self.made or not self.is_over:
                     self._epoch(self.epoch)
         finally:
             self.train_loader.close()
@@ -134,10 +139,22 @@ class Trainer(RunState):
         self.folder.write_status("finished", **self._progress(), **found)
 
     @property
-    def gave_up(self) -> bool:
-        """Whether no epoch has been better for as many as ``training.patience``."""
-        patience = self.settings.training.patience
-        return bool(patience and self.best and self.epoch - self.best["epoch"] >= patience)
+    def is_over(self) -> bool:
+        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up."""
+        patience, best = self.settings.training.patience, self.best["epoch"] if self.best else 0
+        gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
+        return bool(self.epoch >= self.epochs or gave_up or self.share >= 1)
+
+    def position(self, step: int) -> int:
+        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock."""
+        by_clock = int(self.share * self.learner.total)
+        return min(max(step - self.first_step, by_clock), max(0, self.learner.total - 1))
+
+    def _share(self) -> float:
+        """Of the time limit. Evaluating an image takes about a third of learning from it."""
+        rate = self.sums.means["images_per_second"]
+        images = len(self.validation) + len(self.data.split(self.data.evaluation_split))
+        return self.clock.share(images / (3 * rate) if rate else 0.0)
 
     def _keep_probe(self, row: Row) -> None:
         """The head that the probe has fitted is the first model of the run."""
@@ -159,14 +176,13 @@ class Trainer(RunState):
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
-        if any(self.group.all_reduce_max(cheap, self._is_due(), self.epoch == self.epochs or self.gave_up)):
+        if any(self.group.all_reduce_max(cheap, self._is_due(), self.is_over)):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """What is left of an epoch; between two batches is the time to save and to stop."""
-        made = self.done - epoch * self.steps
-        batches = self.train_loader.epoch(epoch, skip=made)
-        for _ in range(made, self.steps):
+        batches = self.train_loader.epoch(epoch, skip=self.made)
+        while self.made < self.steps and (self.share < 1 or not self.made):
             batch, failure = None, None
             try:
                 batch = next(batches)
@@ -178,7 +194,10 @@ class Trainer(RunState):
 
     def _pause(self, failure: VitrailError | None = None) -> None:
         """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
-        number, failed, due = self.group.all_reduce_max(self.signals.received, failure is not None, self._is_due())
+        number, failed, due, share = self.group.all_reduce_max(
+            self.signals.received, failure is not None, self._is_due(), int(1e6 * self._share())
+        )
+        self.share = max(self.share, share / 1e6)
         if (failed and self.done) or number or due:
             self.save()
         if failed:
@@ -194,9 +213,8 @@ class Trainer(RunState):
 
     def _step(self, batch: Batch) -> None:
         """Learn from this process's part of the next batch."""
-        number = self.done % self.steps
-        size, own = self.train_loader.size(number), len(self.train_loader.places(number))
-        step = self.learner.step(batch, done=self.done, size=size, own=own)
+        size, own = self.train_loader.size(self.made), len(self.train_loader.places(self.made))
+        step = self.learner.step(batch, done=self.position(self.done), size=size, own=own)
         if step.failure is None:
             self.not_finite = 0
         else:
@@ -269,7 +287,7 @@ class Trainer(RunState):
 
     def _learning_rate(self) -> float:
         """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
-        return self.settings.optimizer.lr * self.learner.rate(self.done - 1)
+        return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
 
     def _save_model(self, name: str, weights: Tensors | None = None) -> None:
         """A complete model folder; every process takes part, the first one writes."""

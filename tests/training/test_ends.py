@@ -1,0 +1,170 @@
+"""When a run ends: by patience, by the clock, and later than was planned."""
+
+import json
+
+import pytest
+
+from vitrail import api
+from vitrail.errors import ConfigError
+from vitrail.runtime.observer import Observer
+from vitrail.training import clock as clocks
+from vitrail.training.checkpoint import checkpoints
+from vitrail.training.clock import Clock
+from vitrail.training.run import resume_run
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import TrainingSettings
+
+NOTHING_MOVES = {"optimizer.lr": 1e-12, "schedule.warmup_epochs": 0}
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+# patience
+
+
+def test_a_run_ends_after_so_many_epochs_without_a_better_one(make_trainer, monkeypatch):
+    trainer = make_trainer(**{"training.epochs": 9, "training.patience": 2})
+    losses = iter([0.9, 0.5, 0.6, 0.7, 0.1])
+    monkeypatch.setattr(trainer, "_validation", lambda: Scores(next(losses)))
+    trainer.run()
+    assert [row["val_loss"] for row in trainer.rows] == [0.9, 0.5, 0.6, 0.7]
+    assert trainer.best["epoch"] == 2 and checkpoints(trainer.folder.path)[0].name == f"step-{trainer.done:09d}"
+
+
+class Scores:
+    def __init__(self, loss):
+        self.loss = loss
+
+    def scores(self):
+        return {"loss": self.loss, "top1": -self.loss, "images": 1}
+
+
+def test_without_patience_every_epoch_is_made(make_trainer):
+    trainer = make_trainer.finished("run", **{"training.epochs": 4, **NOTHING_MOVES})
+    assert trainer.epoch == 4
+
+
+# the clock
+
+
+class Ticking:
+    """A clock by which every look takes a second."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 0.25
+        return self.now
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h", 7200), (45, 45), ("1m5s", 65)])
+def test_times_are_written_as_people_write_them(text, seconds):
+    assert TrainingSettings.read({"time_limit": text}).time_limit == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10 m", "0s", -3, "h"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ConfigError, match="time_limit"):
+        TrainingSettings.read({"time_limit": text})
+
+
+def test_a_clock_counts_what_went_before_and_holds_a_reserve(monkeypatch):
+    monkeypatch.setattr(clocks, "time", Ticking())
+    assert Clock(None).share(0) == 0
+    assert Clock(10, spent=4.75).share(reserve=0) == 0.5
+    assert Clock(10, spent=2.25).share(reserve=5) == 0.5
+    assert Clock(10, spent=99).share(reserve=0) == Clock(10).share(reserve=10) == 1
+
+
+def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypatch):
+    """However many epochs there were to be."""
+    monkeypatch.setattr(clocks, "time", Ticking())
+    limit = {"training.epochs": 1000, "training.time_limit": 20, "schedule.warmup_epochs": 0, "schedule.final": 0.0}
+    trainer = make_trainer.finished("run", **limit)
+    assert 2 <= trainer.epoch < 100
+    rates = [row["lr"] for row in trainer.rows]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.5 * trainer.settings.optimizer.lr and rates[-1] < 0.05 * trainer.settings.optimizer.lr
+    assert checkpoints(trainer.folder.path)[0].name == f"step-{trainer.done:09d}"
+    assert (trainer.folder.path / "last" / "model.safetensors").exists()
+
+
+def test_an_epoch_may_be_cut_short_but_never_to_nothing(make_trainer, monkeypatch):
+    monkeypatch.setattr(clocks, "time", Ticking())
+    trainer = make_trainer.finished("run", **{"training.epochs": 3, "training.time_limit": 0.1})
+    assert (trainer.epoch, trainer.done) == (1, 1) and trainer.rows[0]["step"] == 1
+
+
+def test_a_resumed_run_has_the_rest_of_its_time(make_trainer, monkeypatch):
+    limit = {"training.epochs": 1000, "training.time_limit": 20, "training.checkpoint_every_steps": 1}
+    monkeypatch.setattr(clocks, "time", Ticking())
+    trainer = make_trainer("run", **limit)
+
+    class Stop(Observer):
+        def step(self, epoch, sums):
+            if trainer.done == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run(Stop())
+    again = make_trainer.reopen(trainer)
+    again.restore()
+    assert again.clock.before > 1
+    again.run()
+    alone = make_trainer.finished("alone", **limit)
+    assert abs(again.done - alone.done) <= 4
+
+
+# later than was planned
+
+
+def test_a_finished_run_goes_on_by_a_schedule_of_its_own(pictures, tiny, tmp_path):
+    settings = {**tiny, "optimizer.lr": 0.01, "training.epochs": 3, "schedule.warmup_epochs": 0}
+    run = api.train(pictures, tmp_path / "run", **settings)
+    first = rows_of(run.folder)
+    api.resume(run.folder, epochs=7)
+    rows = rows_of(run.folder)
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6, 7] and rows[:3] == first
+    rates = [row["lr"] for row in rows]
+    assert rates[3] > rates[2] and rates[3:] == sorted(rates[3:], reverse=True) and rates[6] < 0.1 * rates[3]
+    status = RunFolder(run.folder).standing
+    assert (status["state"], status["epoch"], status["step"]) == ("finished", 7, rows[-1]["step"])
+    assert RunFolder(run.folder).settings.schedule.extended_at == (3, first[-1]["step"])
+    again = api.resume(run.folder, epochs=8)
+    assert rows_of(again.folder)[-1]["epoch"] == 8
+
+
+class Stop(Observer):
+    def __init__(self, steps):
+        self.left = steps
+
+    def step(self, epoch, sums):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4])
+def test_an_extension_that_is_interrupted_resumes_to_the_same_weights(steps, pictures, tiny, tmp_path):
+    settings = {**tiny, "training.epochs": 1, "training.checkpoint_every_steps": 1, "model.dropout": 0.1}
+    whole, broken = (api.train(pictures, tmp_path / name, **settings) for name in ("whole", "broken"))
+    api.resume(whole.folder, epochs=3)
+    with pytest.raises(KeyboardInterrupt):
+        resume_run(broken.folder, lambda finished: None, {"training": {"epochs": 3}}, observer=Stop(steps), transform=None)
+    api.resume(broken.folder)
+    one, other = ((folder / "last/model.safetensors").read_bytes() for folder in (whole.folder, broken.folder))
+    assert one == other
+
+
+def test_a_run_cannot_be_extended_to_what_it_has_nor_before_it_is_finished(pictures, tiny, tmp_path):
+    run = api.train(pictures, tmp_path / "run", **{**tiny, "training.epochs": 2})
+    with pytest.raises(ConfigError, match="has 2 epochs already"):
+        api.resume(run.folder, epochs=1)
+    status = json.loads((run.folder / "status.json").read_text())
+    (run.folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    with pytest.raises(ConfigError, match="not finished") as error:
+        api.resume(run.folder, epochs=5)
+    assert "first, then once more" in error.value.hint
