@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,20 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
 
 SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
-TWENTY_STEPS = {"training.epochs": 7, "training.batch_size": 8}
+TWENTY_STEPS = {"training.epochs": 4, "training.batch_size": 4}
+"""Many steps in few epochs, each of which ends with a validation and two model folders."""
 CASES: dict[str, dict[str, Any]] = {
     "as it is": {},
     "average": {"training.ema": 0.9},
     "accumulated": {"training.accumulate": 3},
-    "a last batch of one image": {"training.batch_size": 7},
-    "mixed": {"augmentation.mixup": 0.4, "augmentation.cutmix": 1.0, "augmentation.repeats": 2},
+    "a last batch of one image": {"training.epochs": 3, "training.batch_size": 3},
+    "mixed": {
+        "training.epochs": 7,
+        "training.batch_size": 8,
+        "augmentation.mixup": 0.4,
+        "augmentation.cutmix": 1.0,
+        "augmentation.repeats": 2,
+    },
     "balanced": {"data.balance": "loss"},
     "low rank": {"training.tune": "lora"},
     "head alone": {"training.tune": "head"},
@@ -38,6 +46,8 @@ CASES: dict[str, dict[str, Any]] = {
     "growing images": {"schedule.first_image_size": 4},
     "a frozen part": {"optimizer.layers": {"embedding": {"lr": 0}}},
 }
+READ_ALIKE = ("mixed", "balanced", "workers")
+"""Cases of what each process reads, which is the same whichever way they share the parameters."""
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
 """The gradient of the keys' bias is 0, a softmax being what it is, and Adam makes whole steps of what rounding leaves of it."""
 BATCH_NORM = {"model.embedding": "pooled-stem", "training.batch_size": 5, "training.ema": 0.9}
@@ -54,6 +64,11 @@ class Stopping(Observer):
     def step(self, epoch: int, sums: Any) -> None:
         if self.trainer.done == 5 and self.trainer.group.rank == self.rank:
             self.trainer.signals.received = 15
+
+
+def cases(kind: str) -> list[str]:
+    """The cases that are tried with a way to share the parameters."""
+    return [name for name in CASES if kind == "ddp" or name not in READ_ALIKE]
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
@@ -91,16 +106,18 @@ def trained_alone(folder: Path, settings: dict[str, Any]) -> Trainer:
 
 def beside_one(folder: Path, group: Processes, settings: dict[str, Any]) -> dict[str, float]:
     """Largest difference of a parameter and of a metric after twenty steps."""
-    alone = trained_alone(folder / f"alone-{group.rank}", settings)
-    expected = weights(alone)
     together = make(folder / "together", group, **settings)
     together.run()
+    found = weights(together)
+    if not group.first:
+        return {}
+    alone = trained_alone(folder / "alone", settings)
     metrics = max(abs(a[k] - b[k]) for a, b in zip(rows(alone), rows(together), strict=True) for k in a)
-    return {"weights": difference(expected, weights(together)), "metrics": metrics, "steps": together.done}
+    return {"weights": difference(weights(alone), found), "metrics": metrics, "steps": together.done}
 
 
 def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]:
-    """How far the processes are from each other, and from one alone, after seven epochs of batches of five images.
+    """How far the processes are from each other, and from one alone, after four epochs of batches of five images.
 
     One process has two images of every batch. One alone is comparable where nothing learns: then the first BatchNorm sees the
     same in both.
@@ -114,11 +131,11 @@ def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]
     state["logits"] = trainer.learner.evaluated.answer({"images": images})["logits"].detach()
     states = group.all_gather(state)
 
-    means = []
-    for place, processes in (("still", group), (f"alone-{group.rank}", ALONE)):
-        still = make(folder / place, processes, **settings, **{"optimizer.lr": 1e-30})
-        still.run()
-        means.append(weights(still)["embedding.first.1.running_mean"])
+    unmoved = {**settings, "training.epochs": 2, "optimizer.lr": 1e-30}
+    still = make(folder / "still", group, **unmoved)
+    still.run()
+    alone = trained_alone(folder / f"alone-{group.rank}", unmoved)
+    means = [weights(each)["embedding.first.1.running_mean"] for each in (still, alone)]
     batches = weights(trainer)["embedding.first.1.num_batches_tracked"].item()
     return {
         "processes": difference(*states),
@@ -128,8 +145,8 @@ def with_batch_norm(folder: Path, group: Processes, kind: str) -> dict[str, Any]
     }
 
 
-def interrupted(folder: Path, group: Processes, kind: str, count: int) -> dict[str, Any]:
-    """A run whose second process gets a signal, resumed by as many processes, beside one that went on."""
+def interrupted(folder: Path, group: Processes, kind: str) -> dict[int, Any]:
+    """A run whose second process gets a signal, resumed by two processes and by one, beside one that went on."""
     settings = {**RANDOM, "training.parallel": kind}
     unbroken = make(folder / "unbroken", group, **settings)
     unbroken.run()
@@ -139,14 +156,21 @@ def interrupted(folder: Path, group: Processes, kind: str, count: int) -> dict[s
     except InterruptedRunError as error:
         code = error.exit_code
     expected = weights(unbroken)
-    if count == 1 and not group.first:
-        return {}
-    resumed = make(folder / "broken", group if count == 2 else ALONE, new=False, **settings)
-    resumed.restore()
-    at = resumed.done
-    resumed.run()
-    kept = [p.name for p in checkpoints(folder / "broken")]
-    return {"code": code, "at": at, "weights": difference(expected, weights(resumed)), "done": resumed.done, "kept": kept}
+    if group.first:
+        shutil.copytree(folder / "broken", folder / "copy")
+    together = resumed(folder / "broken", group, expected, settings)
+    alone = resumed(folder / "copy", ALONE, expected, settings) if group.first else {}
+    return {2: {"code": code, **together}, 1: alone}
+
+
+def resumed(folder: Path, group: Processes, expected: dict[str, torch.Tensor], settings: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of a run that goes on."""
+    trainer = make(folder, group, new=False, **settings)
+    trainer.restore()
+    at = trainer.done
+    trainer.run()
+    kept = [path.name for path in checkpoints(folder)]
+    return {"at": at, "weights": difference(expected, weights(trainer)), "done": trainer.done, "kept": kept}
 
 
 def unreadable(folder: Path, group: Processes) -> str:
@@ -173,16 +197,16 @@ def main(folder: Path) -> None:
     results: dict[str, Any] = {}
     with open_processes() as group:
         for kind in ("ddp", "fsdp"):
-            for name, changes in CASES.items():
-                settings = {**SGD, **TWENTY_STEPS, **changes, "training.parallel": kind}
+            for name in cases(kind):
+                settings = {**SGD, **TWENTY_STEPS, **CASES[name], "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
             for name in ("adamw", "muon"):
                 settings = {**TWENTY_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
             results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
+            found = interrupted(folder / f"{kind} interrupted", group, kind)
             for count in (2, 1):
-                results[f"{kind} resumed by {count}"] = interrupted(folder / f"{kind} {count}", group, kind, count)
-                group.all_reduce_max(0)
+                results[f"{kind} resumed by {count}"] = found[count]
         said = group.all_gather(unreadable(folder, group))
     if group.first:
         (folder / "results.json").write_text(json.dumps({**results, "unreadable": said}))

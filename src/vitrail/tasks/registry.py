@@ -18,8 +18,6 @@ class TaskRow:
 
     name: str
     """The value of ``--task``, and of ``task.name`` in a run's settings."""
-    about: str
-    """What is learned, for people."""
     kinds: Mapping[str, str]
     """The classes of `vitrail.tasks` that may learn it, each with its file."""
     settings: type[TaskSettings] = TaskSettings
@@ -34,23 +32,19 @@ class TaskRow:
 ROWS = (
     TaskRow(
         "classification",
-        "the class of an image, or all classes that it shows; also from a teacher",
         {"Classification": "classification", "MultiLabel": "multi_label", "Distillation": "distillation"},
         kind_of=lambda several, teacher: "Distillation" if teacher else "MultiLabel" if several else "Classification",
     ),
     TaskRow(
         "mae",
-        "the pixels of patches that the model does not see (masked autoencoding); needs no labels",
         {"Reconstruction": "reconstruction"},
         ReconstructionSettings,
         recipe="mae",
         labelled=False,
     ),
 )
-"""The first is meant where nobody names one."""
 
 TASKS = {row.name: row for row in ROWS}
-DEFAULT = ROWS[0].name
 
 _class_of = lazily("vitrail.tasks", {kind: module for row in ROWS for kind, module in row.kinds.items()})
 

@@ -13,7 +13,6 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, Size
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
-from vitrail.tasks.registry import DEFAULT as TASK
 from vitrail.tasks.registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
 
@@ -56,7 +55,7 @@ def _task(values: Any) -> Any:
     values = {"name": values} if isinstance(values, str) else values
     if not isinstance(values, Mapping):
         return values
-    row = task_row(str(values.get("name", TASK)))
+    row = task_row(str(values.get("name", TaskSettings().name)))
     for field in values.keys() - row.settings.model_fields.keys():
         if other := next((other.name for other in TASKS.values() if field in other.settings.model_fields), None):
             raise ConfigError(f"{field} is a setting of another task", where=f"task.{field}", hint=f"add --task {other}")
