@@ -255,3 +255,8 @@ def test_resuming_a_run_whose_images_changed_keeps_the_old_deal(pictures, tiny, 
 )
 def test_of_a_whole_path_the_last_name_is_told(source, name):
     assert name_of(source) == name
+
+
+def test_rows_of_an_earlier_version_may_have_other_columns(tmp_path):
+    RunFolder(tmp_path).write_rows([{"epoch": 1, "val_top1": 0.5}, {"epoch": 2, "val_f1": 0.25}])
+    assert (tmp_path / "metrics.csv").read_text().splitlines() == ["epoch,val_top1,val_f1", "1,0.5,", "2,,0.25"]

@@ -13,7 +13,7 @@ from vitrail.models.base import Model
 from vitrail.models.inference import for_inference, sharing_copy
 from vitrail.runtime.device import Precision
 from vitrail.runtime.processes import Processes
-from vitrail.weights.tensor_files import read_json
+from vitrail.weights.plain_files import read_json
 
 EVERY = 50
 """Batches after which what is computed is on the disk."""

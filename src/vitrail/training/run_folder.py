@@ -170,7 +170,8 @@ class RunFolder:
             return
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         table = io.StringIO()
-        writer = csv.DictWriter(table, rows[0] if rows else [], lineterminator="\n")
+        columns = dict.fromkeys(name for row in rows for name in row)  # an earlier version began the run with others
+        writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.path / "metrics.csv", table.getvalue())
