@@ -55,6 +55,17 @@ def test_a_finished_run_says_so_and_has_nothing_to_resume(run):
     assert status["best"] in RunFolder(run.folder).rows
 
 
+def test_a_finished_run_keeps_its_newest_checkpoint_alone_says_so_and_can_be_reported_on_again(run, tmp_path):
+    (newest,) = (run.folder / "checkpoints").iterdir()
+    assert newest.name == "step-000000016"
+    said = (run.folder / "train.log").read_text().splitlines()[-1]
+    assert "all checkpoints but the newest are removed" in said and not said.endswith(" 0.0 MB")
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    status = json.loads((copy / "status.json").read_text())
+    (copy / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    assert api.resume(copy).scores == run.scores
+
+
 def test_the_environment_names_versions_machine_and_command(run):
     environment = json.loads((run.folder / "env.json").read_text())
     assert environment["packages"]["torch"]
