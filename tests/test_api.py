@@ -35,7 +35,7 @@ def test_every_public_name_is_there():
 def test_a_run_tells_where_it_is_and_what_it_reached(run):
     assert run.folder.is_dir()
     assert run.split == "test"
-    assert run.scores.keys() == {"top1", "top5", "loss", "images"}
+    assert run.scores.keys() == {"top1", "loss", "images"}
     assert run.trained.labels == ["blue", "green", "red"]
 
 

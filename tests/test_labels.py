@@ -46,10 +46,11 @@ def run(several, tmp_path_factory):
 
 
 def test_several_labels_an_image_are_learned_and_measured_by_mean_average_precision(run):
-    assert run.scores.keys() == {"top1", "top5", "loss", "images", "map"}
+    assert run.scores.keys() == {"top1", "loss", "images", "map", "f1"}
     assert run.scores["map"] > 0.99
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    assert all(0 <= row["val_map"] <= 1 for row in rows)
+    assert all(0 <= row["val_map"] <= 1 and 0 <= row["val_f1"] <= 1 for row in rows)
+    assert not any("top1" in name for name in rows[0])  # an accuracy says nothing of several labels
     status = json.loads((run.folder / "status.json").read_text())
     assert status["best"]["val_map"] == max(row["val_map"] for row in rows)
 
@@ -171,8 +172,15 @@ def test_a_transform_that_normalises_is_refused_and_leaves_nothing(pictures, tmp
     assert not (tmp_path / "run").exists()
 
 
+def report_again(folder):
+    """A run whose report is yet to be written, as if it had been stopped there."""
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+
+
 def test_a_run_with_a_transform_is_not_resumed_without_it(pictures, tmp_path):
     run = vitrail.train(pictures, tmp_path / "run", **TINY, transform=darker)
+    report_again(run.folder)
     with pytest.raises(ConfigError, match="darker"):
         vitrail.resume(run.folder)
     again = vitrail.resume(run.folder, transform=darker)
@@ -204,6 +212,7 @@ def test_a_run_is_not_resumed_on_data_with_other_classes(pictures, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(pictures, data)
     run = vitrail.train(data, tmp_path / "run", **{**TINY, "epochs": 1})
+    report_again(run.folder)
     (data / "red").rename(data / "amber")  # as many classes, in another order
     with pytest.raises(DataError, match="not those that the run was started with"):
         vitrail.resume(run.folder)

@@ -35,11 +35,11 @@ def renamed(pictures, folder, names):
 
 def test_evaluate_answers_in_the_promised_shape(vitrail, run):
     scores = parsed(vitrail("evaluate", run.folder, "--json"))
-    assert scores.keys() >= {"top1", "top5", "loss", "images"}
-    assert all(isinstance(scores[key], NUMBER) for key in ("top1", "top5", "loss", "images"))
+    assert scores.keys() == {"top1", "loss", "images", "split"}  # of so few classes, one of the five surest is always true
+    assert all(isinstance(scores[key], NUMBER) for key in ("top1", "loss", "images"))
     assert scores["split"] == "test"
     assert isinstance(scores["images"], int)
-    assert 0 <= scores["top1"] <= scores["top5"] <= 1
+    assert 0 <= scores["top1"] <= 1
 
 
 def test_evaluate_of_a_run_repeats_the_score_of_its_training(vitrail, run):

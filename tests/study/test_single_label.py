@@ -12,7 +12,8 @@ from vitrail.study.reports.single_label import SHEET, SingleLabel, least_sure_hi
 def predictions(labels, probabilities: np.ndarray, split: str = "test") -> Predictions:
     items = [Item(f"{i}", np.zeros((4, 4), dtype=np.uint8), label) for i, label in enumerate(labels)]
     top1 = float((probabilities.argmax(axis=1) == labels).mean())
-    scores = {"top1": top1, "top5": 1.0, "loss": 0.5, "images": len(items)}
+    scores = {"top1": top1, "loss": 0.5, "images": len(items)}
+    scores |= {"top5": 1.0} if probabilities.shape[1] > 5 else {}
     classes = [f"class {i}" for i in range(probabilities.shape[1])]
     return Predictions(classes, split, items, Preparation.standard((4, 4), 1), probabilities, scores)
 

@@ -55,6 +55,17 @@ def test_a_finished_run_says_so_and_has_nothing_to_resume(run):
     assert status["best"] in RunFolder(run.folder).rows
 
 
+def test_a_finished_run_keeps_its_newest_checkpoint_alone_says_so_and_can_be_reported_on_again(run, tmp_path):
+    (newest,) = (run.folder / "checkpoints").iterdir()
+    assert newest.name == "step-000000016"
+    said = (run.folder / "train.log").read_text().splitlines()[-1]
+    assert "all checkpoints but the newest are removed" in said and not said.endswith(" 0.0 MB")
+    copy = shutil.copytree(run.folder, tmp_path / "copy")
+    status = json.loads((copy / "status.json").read_text())
+    (copy / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    assert api.resume(copy).scores == run.scores
+
+
 def test_the_environment_names_versions_machine_and_command(run):
     environment = json.loads((run.folder / "env.json").read_text())
     assert environment["packages"]["torch"]
@@ -255,3 +266,8 @@ def test_resuming_a_run_whose_images_changed_keeps_the_old_deal(pictures, tiny, 
 )
 def test_of_a_whole_path_the_last_name_is_told(source, name):
     assert name_of(source) == name
+
+
+def test_rows_of_an_earlier_version_may_have_other_columns(tmp_path):
+    RunFolder(tmp_path).write_rows([{"epoch": 1, "val_top1": 0.5}, {"epoch": 2, "val_f1": 0.25}])
+    assert (tmp_path / "metrics.csv").read_text().splitlines() == ["epoch,val_top1,val_f1", "1,0.5,", "2,,0.25"]

@@ -1,7 +1,7 @@
 """The class of an image."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ class Classification(Task):
     """
 
     name = "classification"
-    counts = ("top1",)
+    counts: ClassVar[tuple[str, ...]] = ("top1",)
     multi_label = False
 
     def __init__(
@@ -117,7 +117,7 @@ class LabelMetrics(Means):
         """Whether the class is the surest, whether it is among the five surest, and the cross-entropy: (B,) each."""
         logits, labels = answers["logits"], batch["labels"]
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
-        return {"top1": best[:, 0], "top5": best.any(dim=1), "loss": F.cross_entropy(logits, labels, reduction="none")}
+        return {**surest(best, logits.shape[1]), "loss": F.cross_entropy(logits, labels, reduction="none")}
 
     @property
     def score(self) -> float:
@@ -144,6 +144,14 @@ class LabelMetrics(Means):
     def certainty(self) -> float:
         """The mean probability of the true classes, of the logits that were kept."""
         return self.probabilities.gather(1, self.labels[:, None]).mean().item()
+
+
+def surest(true: Tensor, classes: int) -> dict[str, Tensor]:
+    """``top1`` and ``top5`` of each image, (B,), by whether its five surest classes are true, (B, up to 5), the surest first.
+
+    Of no more than five classes one of the five surest is always true, which says nothing and is left out.
+    """
+    return {"top1": true[:, 0], **({"top5": true.any(dim=1)} if classes > 5 else {})}
 
 
 def class_weights(counts: Sequence[int], images: int, *, multi_label: bool = False) -> Tensor:

@@ -21,6 +21,8 @@ class Metric:
     higher_is_better: bool = True
     every_epoch: bool = True
     """Whether an epoch's row has it."""
+    unless: str = ""
+    """The metric beside which an epoch's row does without this one."""
 
     @property
     def factor(self) -> int:
@@ -41,7 +43,8 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("map", "mean average precision", "mAP"),
-        Metric("top1", "accuracy", "top-1", counts_images=True),
+        Metric("f1", "mean F1", "F1"),
+        Metric("top1", "accuracy", "top-1", counts_images=True, unless="map"),
         Metric("top5", "top-5 accuracy", "top-5", counts_images=True, every_epoch=False),
         Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
     )
@@ -54,6 +57,12 @@ def metric_of(name: str) -> Metric:
     bare = name.removeprefix("train_").removeprefix("val_")
     title = bare.replace("_", " ")
     return METRICS.get(bare, Metric(bare, title, title, is_share=False))
+
+
+def of_epoch(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores of a model that stand in an epoch's row."""
+    told = {name: metric_of(name) for name in scores if name != "images"}
+    return {name: scores[name] for name, metric in told.items() if metric.every_epoch and metric.unless not in scores}
 
 
 def metrics_in(scores: Mapping[str, object]) -> list[Metric]:

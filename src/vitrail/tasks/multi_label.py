@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.tasks.classification import Classification, LabelMetrics
+from vitrail.data.dataset import Batch
+from vitrail.tasks.classification import Classification, LabelMetrics, surest
 from vitrail.tasks.task import Answers
 
 
@@ -17,8 +19,12 @@ class MultiLabel(Classification):
     A class's weight multiplies what its positive images cost.
     """
 
+    counts: ClassVar[tuple[str, ...]] = ()
     multi_label = True
     report_needs_validation = True
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        return {"loss": self.loss(self.network(self.images(batch)).float(), batch["labels"])}
 
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
         """Logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
@@ -27,16 +33,12 @@ class MultiLabel(Classification):
         weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, smooth, pos_weight=weights)
 
-    def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Images whose surest class is one of theirs."""
-        return (labels.gather(1, logits.argmax(dim=1)[:, None]) >= 0.5).sum()
-
     def metrics(self, *, keep: bool = False) -> "MultiLabelMetrics":
         return MultiLabelMetrics()
 
 
 class MultiLabelMetrics(LabelMetrics):
-    """Accuracy, loss and mean average precision of ``logits`` against ``labels``, float32 (B, classes) of zeros and ones.
+    """Accuracy, loss, average precision and F1 of ``logits`` against ``labels``, float32 (B, classes) of zeros and ones.
 
     Average precision ranks all images, so it keeps the logits of every one: 8 bytes for each image and class.
     """
@@ -50,12 +52,20 @@ class MultiLabelMetrics(LabelMetrics):
         An image without labels counts as wrong.
         """
         logits, labels = answers["logits"], batch["labels"]
-        hits = labels.gather(1, logits.topk(min(5, logits.shape[1]), dim=1).indices) > 0
+        best = labels.gather(1, logits.topk(min(5, logits.shape[1]), dim=1).indices) > 0
         loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=1)
-        return {"top1": hits[:, 0], "top5": hits.any(dim=1), "loss": loss}
+        return {**surest(best, logits.shape[1]), "loss": loss}
 
     def scores(self) -> dict[str, float | int]:
-        return {**super().scores(), "map": self.mean_average_precision}
+        return {**super().scores(), "map": self.mean_average_precision, "f1": self.mean_f1}
+
+    @property
+    def mean_f1(self) -> float:
+        """F1 of saying what is more likely than not, averaged over the classes that any image shows; 0 where none does."""
+        true, said = self.labels > 0, self.logits > 0
+        shown = true.any(dim=0)
+        agreed, both = (true & said).sum(dim=0)[shown], (true.sum(dim=0) + said.sum(dim=0))[shown]
+        return (2 * agreed / both).mean().item() if shown.any() else 0.0
 
     @property
     def mean_average_precision(self) -> float:

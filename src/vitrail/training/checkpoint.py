@@ -76,6 +76,15 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"), reverse=True)
 
 
+def keep_newest(run: Path) -> int:
+    """Let go of all checkpoints of a run folder but the newest; gives the number of bytes that this frees."""
+    older = checkpoints(run)[1:]
+    size = sum(file.stat().st_size for folder in older for file in folder.iterdir())
+    for folder in older:
+        shutil.rmtree(folder, ignore_errors=True)
+    return size
+
+
 def recover_checkpoints(run: Path) -> None:
     """Clear away what a run that was killed had half written."""
     folder = run / "checkpoints"

@@ -243,6 +243,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     if group.first:
         report(finished)
     trainer.finish(split=split, scores=metrics.scores())
+    trainer.folder.keep_newest_checkpoint()
     (number,) = group.all_reduce_max(trainer.signals.received)
     if number:
         what = "finished before it could be stopped"

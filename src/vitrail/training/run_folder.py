@@ -23,7 +23,7 @@ from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.registry import task_row
-from vitrail.training.checkpoint import checkpoints, recover_checkpoints
+from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
 from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, is_run, require_run, standing
 from vitrail.training.settings import RunSettings
@@ -178,10 +178,16 @@ class RunFolder:
             return
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         table = io.StringIO()
-        writer = csv.DictWriter(table, rows[0] if rows else [], lineterminator="\n")
+        columns = dict.fromkeys(name for row in rows for name in row)  # an earlier version began the run with others
+        writer = csv.DictWriter(table, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.path / "metrics.csv", table.getvalue())
+
+    def keep_newest_checkpoint(self) -> None:
+        """Let go of the others, which a finished run has no use for, and say so in train.log."""
+        if self.writes and (freed := keep_newest(self.path)):
+            self.log(f"finished: all checkpoints but the newest are removed, {freed / 1e6:,.1f} MB")
 
     @property
     def standing(self) -> dict[str, Any]:

@@ -139,11 +139,10 @@ class RunState:
 
 
 def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
-    """The sums of the epoch; checkpoints of earlier versions have one count, "correct", which is the task's first."""
-    if "correct" in kept:
-        kept = {**kept, "counts": {counts[0]: kept["correct"]}}
-        del kept["correct"]
-    return Sums(**kept)
+    """The sums of the epoch; checkpoints of earlier versions have one count, "correct", or others than the task now has."""
+    found = dict.fromkeys(counts, kept["correct"]) if "correct" in kept else kept["counts"]
+    others = {name: value for name, value in kept.items() if name not in ("correct", "counts")}
+    return Sums(**others, counts={name: found[name] for name in counts})
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:

@@ -22,7 +22,7 @@ from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.metrics import metric_of, rank
+from vitrail.tasks.metrics import of_epoch, rank
 from vitrail.tasks.task import Metrics
 from vitrail.training import best_model, parallel
 from vitrail.training.checkpoint import Tensors, save_checkpoint
@@ -253,7 +253,7 @@ class Trainer(RunState):
         self._require_finite(weights, "weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
-        row |= {f"val_{name}": value for name, value in scores.items() if name != "images" and metric_of(name).every_epoch}
+        row |= {f"val_{name}": value for name, value in of_epoch(scores).items()}
         row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
         self.rows.append(row)
         self.sums = self.no_sums()

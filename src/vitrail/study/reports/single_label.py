@@ -41,7 +41,7 @@ class SingleLabel:
         scores = self.predictions.scores
         low, high = wilson_interval(int(self.correct.sum()), len(self.correct))
         what = f"top-1 accuracy on {self.predictions.images}; 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
-        if len(self.predictions.classes) > 5:
+        if "top5" in scores:
             what += f"; top-5 {100 * scores['top5']:.2f} %"
         yield f"{100 * scores['top1']:.2f} %", what
         yield f"{scores['loss']:.3f}", "cross-entropy"
