@@ -8,6 +8,8 @@ from pathlib import Path
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
 from vitrail.errors import DataError
 
+TABLE = "labels.csv"
+"""The table that a folder without folders for classes may hold."""
 SEPARATOR = ";"
 """Stands between the labels of an image that has several."""
 
