@@ -110,7 +110,13 @@ class Named:
 
 
 def with_indices(
-    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, issues: list[Issue]
+    source: str,
+    found: list[Named],
+    *,
+    classes: list[str] | None = None,
+    multi_label: bool = False,
+    issues: list[Issue],
+    notes: tuple[str, ...] = (),
 ) -> Contents:
     """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
     if classes is None:
@@ -120,7 +126,7 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, issues)
+    return Contents(source, classes, splits, multi_label, issues, notes=notes)
 
 
 @dataclass(frozen=True)

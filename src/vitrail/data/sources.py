@@ -17,8 +17,8 @@ from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import Assignment, with_splits
-from vitrail.data.table import TABLE, read_table
-from vitrail.data.tree import images_below
+from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
+from vitrail.data.tree import folders_of, images_below
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
@@ -80,9 +80,11 @@ def read_data(source: str | Path) -> Contents:
 def _read_path(path: Path) -> Contents:
     """A folder or a table."""
     if path.is_dir():
-        table = path / TABLE
-        return read_table(table) if table.is_file() and not has_class_folders(path) else read_folder(path)
-    if path.suffix.lower() != ".csv":
+        table = table_of(path)
+        if table is None or has_class_folders(path) or (folders_of(path) and not labels_in(path)):
+            return read_folder(path)  # a table of other things may lie beside folders
+        return read_table(table)
+    if path.suffix.lower() not in ENDINGS:
         raise DataError(
             f"{path} is a file", where="--data", hint=f"give the folder that holds the images, or a table such as {TABLE}"
         )

@@ -10,7 +10,7 @@ from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_data
 from vitrail.data.splits import Assignment, with_splits
-from vitrail.data.table import TABLE
+from vitrail.data.table import TABLE, labels_in
 from vitrail.data.tree import files_below, images_below, is_image
 from vitrail.errors import DataError
 from vitrail.files import path_of
@@ -20,7 +20,7 @@ def unlabelled_items(data: str | Path, count: int, multi_label: bool = False) ->
     """``count`` images without labels, evenly out of a file or a folder of them; none where the data is of another kind."""
     path = path_of(data)
     if path.is_dir():
-        files = [] if (path / TABLE).is_file() or has_class_folders(path) else images_below(path)
+        files = [] if has_class_folders(path) or labels_in(path) else images_below(path)
     else:
         files = [path] if path.is_file() and is_image(path) else []
     return [unlabelled(files[i].name, files[i], multi_label) for i in spread(len(files), count)]
