@@ -16,7 +16,7 @@ from vitrail.files import path_of, whole_folder, write_json
 from vitrail.models.cost import cost
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
-from vitrail.runtime.observer import Observer
+from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.output import free_folder, name_of, require_free
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.attention import look_of
@@ -128,6 +128,7 @@ def evaluate(
     keep: bool = False,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
+    on_note: Note = lambda text: None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
     """Evaluate a model on images: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
@@ -136,11 +137,11 @@ def evaluate(
         model: a run folder, a model folder, an exported or a loaded model.
         data: any source of `open_data`; a run's own data by default.
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
-        batch_size: images per batch.
-        workers: processes that prepare images.
+        batch_size, workers: images per batch; processes that prepare images.
         precision, engine: as in `open_predictor`.
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start, on_batch: called with the number of images, and with the size of every finished batch.
+        on_start, on_batch: called with the number of images; with the size of every finished batch.
+        on_note: called with what one should know of how the data was read.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     run = unlabelled_run(model)
@@ -149,7 +150,7 @@ def evaluate(
             where = "--precision" if precision else "--engine"
             raise ConfigError("a model without labels is evaluated in Python, in fp32", where=where, hint="leave it out")
         predictor = None if run else open_predictor(model, precision, engine=engine)
-        source, own_splits = open_for(model, data, labelled=run is None)
+        source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
         chosen = split or (source.evaluation_split if own_splits else "all")
         items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
     if on_start:
@@ -223,7 +224,7 @@ def study_model(
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "studies", name), observer or Observer()
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    where, subjects = subjects_of(trained, data, lambda: open_any(model, data), split, images)
+    where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
     trained.model.to(pick_device()).eval()

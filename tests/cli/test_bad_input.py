@@ -61,6 +61,16 @@ WRONG_DATA = {
     "empty folder": "train --data empty --out run",
     "one class": "train --data alone --out run",
     "one class, run folder by default": "train --data alone",
+    "a folder one level too deep": "train --data deep --out run",
+    "a folder one level too deep to evaluate on": "evaluate trained --data deep",
+    "a folder one level too deep to check": "data check deep",
+    "a folder one level too deep to show": "data show deep",
+    "the same classes under several parents to study": "study trained --data batches",
+    "the same classes under several parents": "train --data batches --out run",
+    "the same classes under several parents to evaluate on": "evaluate trained --data batches",
+    "the same classes under several parents to check": "data check batches",
+    "classes that differ by case": "train --data cases --out run",
+    "classes that differ by case to evaluate on": "evaluate trained --data cases",
     "text named .jpg": f"train --data mixed --out run {TINY}",
     "text named .jpg, run folder by default": f"train --data mixed {TINY}",
     "text named .jpg, with a worker": f"train --data mixed --out run --data.workers 1 {TINY}",
@@ -113,6 +123,11 @@ def furnished(pictures, run, tmp_path_factory):
     (room / "kept" / "work.txt").write_text("of years")
     (room / "empty").mkdir()
     shutil.copytree(pictures / "red", room / "alone" / "red")
+    shutil.copytree(pictures, room / "deep" / "photos")
+    for batch in ("batch1", "batch2"):
+        shutil.copytree(pictures, room / "batches" / batch)
+    for name in ("Red", "red", "green"):
+        shutil.copytree(pictures / name.lower(), room / "cases" / name)
     for name, bad in {"mixed": "train", "mixed-val": "val", "mixed-test": "test"}.items():
         for split in ("train", "val", "test"):
             shutil.copytree(pictures, room / name / split)
@@ -194,6 +209,9 @@ SAYS = {
     "configuration that would run code": ["code.yaml"],
     "missing folder": ["'nowhere'"],
     "one class": ["'red'", "two or more"],
+    "a folder one level too deep": ["did you mean --data deep/photos?"],
+    "the same classes under several parents": ["'batch1' and 'batch2'", "'blue', 'green' and 'red'", "batches/classes.txt"],
+    "classes that differ by case": ["'Red' and 'red'"],
     "text named .jpg": ["text.jpg"],
     "text named .jpg, with a worker": ["text.jpg"],
     "text named .jpg among the test images": ["text.jpg"],

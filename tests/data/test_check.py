@@ -64,7 +64,7 @@ def plant(root: Path) -> set[tuple[str, str]]:
         "cut.png": whole[: len(whole) // 2],
         "cut.jpg": jpeg[: len(jpeg) // 2],
         "changed.png": whole[:3000] + bytes(64) + whole[3064:],
-        "tiff.bmp": encoded(noise, "TIFF"),
+        "ico.bmp": encoded(noise, "ICO"),
         "giant.png": giant(),
     }
     for number, (name, content) in enumerate(damaged.items()):

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import time
 import warnings
 import zlib
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from vitrail.data.decode import FORMATS, Whole, check_head, decode, decode_reduced, decode_with_mode
+from vitrail.data.decode import FORMATS, SERVED, SUFFIXES, Whole, check_head, decode, decode_reduced, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -93,13 +94,15 @@ def test_a_picture_in_memory_shows_its_colour(mode):
     + [("BMP", m) for m in ("1", "L", "P", "RGB")]
     + [("GIF", m) for m in ("1", "L", "P")]
     + [("WEBP", m) for m in ("RGB", "RGBA")]
-    + [("JPEG", m) for m in ("L", "RGB", "CMYK", "YCbCr")],
+    + [("JPEG", m) for m in ("L", "RGB", "CMYK", "YCbCr")]
+    + [("TIFF", m) for m in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "F", "I;16", "CMYK", "YCbCr")]
+    + [("AVIF", m) for m in ("RGB", "RGBA")],
 )
 def test_a_file_shows_its_colour(format, mode, tmp_path):
     file = tmp_path / f"picture.{format.lower()}"
     solid(mode, (32, 16)).save(file, format, **({"lossless": True} if format == "WEBP" else {}))
     _, colour, grey = SOLID[mode]
-    near = 2 if format == "JPEG" else 0
+    near = {"JPEG": 2, "AVIF": 2}.get(format, 0)
     for source in (file, file.read_bytes()):
         assert_solid(decode(source), "RGB", colour, near)
         assert_solid(decode(source, channels=1), "L", grey, near)
@@ -107,9 +110,20 @@ def test_a_file_shows_its_colour(format, mode, tmp_path):
 
 def test_an_animation_shows_its_first_frame():
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, "blue", "lime")]
-    for format, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+    for format, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {}), ("AVIF", {})):
         file = encoded(frames[0], format, save_all=True, append_images=frames[1:], **options)
-        assert_solid(decode(file), "RGB", RED)
+        assert_solid(decode(file), "RGB", RED, 1 if format == "AVIF" else 0)
+
+
+def test_a_tiff_of_several_pages_shows_the_first():
+    pages = [Image.new("RGB", (6, 6), RED), Image.new("L", (40, 40)), Image.new("RGB", (3, 3), "lime")]
+    assert_solid(decode(encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])), "RGB", RED)
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits"])
+def test_a_compressed_tiff_reads_like_a_plain_one(compression):
+    picture = noise((40, 24))
+    assert decode(encoded(picture, "TIFF", compression=compression)).tobytes() == picture.tobytes()
 
 
 def test_a_jpeg_of_several_pictures_shows_the_first():
@@ -191,7 +205,8 @@ def test_every_exif_orientation_gives_the_same_upright_picture(orientation):
     stored = Image.fromarray(np.ascontiguousarray(as_stored(upright, orientation)))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    for format, options, near in (("PNG", {}, 0), ("WEBP", {"lossless": True}, 0), ("JPEG", {"quality": 100}, 4)):
+    exact = (("PNG", {}, 0), ("WEBP", {"lossless": True}, 0), ("TIFF", {}, 0), ("TIFF", {"compression": "tiff_lzw"}, 0))
+    for format, options, near in (*exact, ("JPEG", {"quality": 100}, 4), ("AVIF", {"quality": 100, "subsampling": "4:4:4"}, 4)):
         decoded = np.asarray(decode(encoded(stored, format, exif=exif, **options)))
         assert decoded.shape == upright.shape
         assert np.abs(decoded[8::16, 8::16].astype(int) - blocks).max() <= near
@@ -226,7 +241,10 @@ def test_what_is_no_picture_is_refused_by_name(tmp_path):
     contents = {
         "text.jpg": b"not a picture at all",
         "empty.png": b"",
-        "tiff.jpg": encoded(picture, "TIFF"),
+        "ico.tif": encoded(picture, "ICO"),
+        "icns.avif": encoded(Image.new("RGB", (16, 16)), "ICNS"),
+        "film.heic": b"\0\0\0\x18ftypqt  " + bytes(40),
+        "jpeg2000.jpg": encoded(picture, "JPEG2000"),
         "pdf.jpg": encoded(picture, "PDF"),
         "eps.jpg": encoded(picture, "EPS"),
         "ppm.png": encoded(picture, "PPM"),
@@ -340,6 +358,25 @@ def test_a_giant_is_refused_by_its_header_before_a_pixel_is_decoded(side, monkey
     assert time.perf_counter() - start < 1
 
 
+def test_a_giant_tiff_or_avif_is_refused_by_its_header_before_a_pixel_is_decoded(monkeypatch):
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded a giant"))
+    tiff, avif = encoded(noise((300, 300)), "TIFF"), encoded(noise((300, 300)), "AVIF")
+    for tag in (256, 257):  # width and height
+        tiff = tiff.replace(struct.pack("<HHII", tag, 4, 1, 300), struct.pack("<HHII", tag, 4, 1, 60_000))
+    place = avif.index(b"ispe") + 8
+    for side in (12_000, 2**31 - 1):  # what libavif itself opens, and what it does not
+        large = avif[:place] + struct.pack(">II", side, side) + avif[place + 8 :]
+        for content in (tiff, large):
+            start = time.perf_counter()
+            with pytest.raises(DataError):
+                check_head(content)
+            with pytest.raises(DataError):
+                decode(content)
+            assert time.perf_counter() - start < 1
+    with pytest.raises(DataError, match="limit"):
+        decode(tiff)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("format", FORMATS)
 def test_damaged_bytes_give_a_picture_or_a_data_error(format):
@@ -412,6 +449,78 @@ def test_a_box_of_the_whole_picture_lies_in_a_smaller_one_by_hand():
     whole = Whole((403, 301), (0.625, 0.0, 51.0, 37.625))  # an eighth, mirrored
     for box, inside in [((0, 0, 403, 301), whole.box), ((8, 16, 24, 40), (1.625, 2, 3.625, 5)), ((3, 0, 11, 8), (1, 0, 2, 1))]:
         assert whole.inside(box) == inside and whole.outside(inside) == box
+
+
+# what only files of one's own may be
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_server_opens_five_formats_alone(format):
+    content = encoded(noise(), format)
+    if format in SERVED:
+        check_head(content, formats=SERVED)
+    else:
+        with pytest.raises(DataError, match="known format") as error:
+            check_head(content, formats=SERVED)
+        assert format not in error.value.hint
+
+
+@pytest.fixture
+def heic():
+    """Files in HEIC, made by the library of the extra."""
+    library = pytest.importorskip("pillow_heif")
+    library.register_heif_opener()
+    return lambda image, **options: encoded(image, "HEIF", **options)
+
+
+def test_heic_without_its_extra_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (tmp_path / "phone.heic").write_bytes(b"\0\0\0\x1cftypheic" + bytes(40))
+    for look in (decode, check_head):
+        with pytest.raises(DataError, match=r"vitrail\[heic\]") as error:
+            look(tmp_path / "phone.heic")
+        assert error.value.exit_code == 3 and "phone.heic" in str(error.value)
+    with pytest.raises(DataError, match="known format"):  # a server never comes so far
+        check_head(tmp_path / "phone.heic", formats=SERVED)
+
+
+def test_nothing_of_heic_is_imported_for_other_pictures(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    for format in FORMATS:
+        decode(encoded(noise(), format))
+
+
+def test_a_heic_shows_its_colour_upright(heic):
+    assert_solid(decode(heic(Image.new("RGB", (32, 16), RED))), "RGB", RED, 3)
+    assert_solid(decode(heic(Image.new("RGBA", (32, 16), (0, 0, 0, 0)))), "RGB", 255, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = decode_reduced(heic(Image.new("RGB", (64, 48), RED), exif=exif.tobytes()), least=None)
+    assert turned.image.size == turned.whole.size == (48, 64)
+
+
+def test_a_damaged_or_giant_heic_is_refused_or_read(heic, monkeypatch):
+    whole, random = heic(noise((64, 48))), np.random.default_rng(7)
+    for length in (0, 1, 4, 12, len(whole) // 3, len(whole) // 2):
+        with pytest.raises(DataError):
+            decode(whole[:length])
+    for trial in range(200):
+        content = bytearray(whole)
+        for position in random.integers(0, 64 if trial % 2 else len(content), size=random.integers(1, 6)):
+            content[position] = random.integers(0, 256)
+        try:
+            assert decode(bytes(content), max_pixels=1_000_000).mode == "RGB"
+        except DataError:
+            continue
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded"))
+    for look in (check_head, decode):
+        with pytest.raises(DataError, match="limit"):
+            look(whole, max_pixels=100)
+
+
+def test_suffixes_are_small_letters_with_a_dot():
+    assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES)
+    assert {".jfif", ".tif", ".tiff", ".avif", ".heic", ".heif"} <= set(SUFFIXES)
 
 
 def profile(name: str) -> bytes:

@@ -167,9 +167,8 @@ def test_a_tidy_folder_leaves_nothing_to_say(tmp_path):
     for folder in (flat(tmp_path / "flat", cat=2, dog=2), tmp_path / "split"):
         for split in ("train", "val"):
             flat(tmp_path / "split" / split, cat=2, dog=2)
-        fill(folder / ".hidden")
         contents = read_data(folder)
-        assert contents.issues == contents.warnings == contents.ignored == []
+        assert contents.issues == contents.warnings == contents.ignored == [] and contents.told == ()
 
 
 def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
@@ -177,7 +176,7 @@ def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
     fill(tmp_path, 1)
     (tmp_path / "README.md").write_text("text")
     (tmp_path / "cat" / "more").mkdir()
-    (tmp_path / "cat" / "more" / "x.tiff").write_bytes(b"x")
+    (tmp_path / "cat" / "more" / "x.txt").write_bytes(b"x")
     (tmp_path / "cat" / "gone.png").symlink_to("nowhere.png")
     contents = read_data(tmp_path)
     assert pairs(contents.warnings, tmp_path) == {
@@ -185,7 +184,7 @@ def test_what_lies_about_in_a_flat_folder_is_told(tmp_path):
         ("empty-class", "ghost"),
         ("unreadable", "cat/gone.png"),
     }
-    assert pairs(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.tiff")}
+    assert pairs(contents.ignored, tmp_path) == {("ignored", "README.md"), ("ignored", "cat/more/x.txt")}
     assert contents.issues == [] and contents.classes == ["cat", "dog"]
     assert open_data(tmp_path).classes == ["cat", "dog"]
 
@@ -203,7 +202,7 @@ def test_what_lies_about_among_splits_is_told(tmp_path):
         ("no-class", "0.png"), ("no-class", "train/0.png"), ("no-class", "test/0.png"), ("no-class", "test/1.png"),
         ("empty-class", "train/ghost"),
     }  # fmt: skip
-    assert pairs(contents.ignored, tmp_path) == {("ignored", "extras"), ("ignored", "drafts"), ("ignored", "test")}
+    assert pairs(contents.ignored, tmp_path) == {("no-split", "extras"), ("no-split", "drafts"), ("no-split", "test")}
     assert {split: len(items) for split, items in contents.splits.items()} == {"train": 4, "val": 2}
 
 

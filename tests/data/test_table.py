@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from vitrail.data.sources import open_data, read_data
+from vitrail.data.unlabelled import unlabelled_items
 from vitrail.errors import DataError
 
 
@@ -88,6 +89,77 @@ def test_a_table_with_all_splits_is_dealt_no_further(table):
     }
 
 
+# tables as others write them
+
+WRITTEN = {
+    "semicolons": ("image;label", "{};{}", "separated by ';'"),
+    "tabs": ("image\tlabel", "{}\t{}", "separated by tabs"),
+    "filename and label": ("filename,label", "{},{}", "image in the column 'filename', label in 'label'"),
+    "path and class": ("path,class", "{},{}", "image in the column 'path', label in 'class'"),
+    "file and label": ("File,Label", "{},{}", "image in the column 'file', label in 'label'"),
+    "image path and category": ("category,Image Path", "{1},{0}", "image in the column 'image_path', label in 'category'"),
+    "a number beside the image": ("id,image,label", "7,{},{}", None),
+    "a number beside the file": ("id,filename,label", "7,{},{}", "image in the column 'filename', label in 'label'"),
+    "all at once": (
+        '\ufeff"filename";"class"\r',
+        '"{}";"{}"\r',
+        "separated by ';', image in the column 'filename', label in 'class'",
+    ),
+    "a label beside a class": ("image,label,class", "{},{},x", None),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_table_with_other_columns_or_separators_is_understood_and_said(table, case):
+    head, row, said = WRITTEN[case]
+    file = table(head, *(row.format(f"{name}.png", "cat" if name < "f" else "dog") for name in "abcdefghij"), name="list.csv")
+    data = open_data(file)
+    assert data.classes == ["cat", "dog"] and len(data.split("all")) == 10
+    assert data.notes == (() if said is None else (f"list.csv: {said}",))
+
+
+def test_images_without_suffix_are_found_also_in_the_one_folder_that_holds_them(table, tmp_path):
+    file = table("id,label", "a,cat", "b,dog")
+    assert [item.image.name for item in open_data(file).split("all")] == ["a.png", "b.png"]
+    (tmp_path / "photos").mkdir()
+    for name in "abcdefghij":
+        (tmp_path / f"{name}.png").rename(tmp_path / "photos" / f"{name}.png")
+    data = open_data(file)
+    assert {item.image.parent.name for item in data.split("all")} == {"photos"}
+    assert data.notes == ("labels.csv: image in the column 'id', label in 'label', the images are in photos",)
+
+
+def test_a_name_without_suffix_of_two_images_is_none(table, tmp_path):
+    file = table("id,label", "a,cat", "b,dog")
+    Image.new("RGB", (2, 2)).save(tmp_path / "b.jpg")
+    assert [issue.kind for issue in read_data(file).issues] == ["missing-file"]
+
+
+def test_a_split_by_another_name_is_said(table):
+    file = table("image,label,subset", "a.png,x,train", "b.png,y,test")
+    assert open_data(file).notes == ("labels.csv: image in the column 'image', label in 'label', split in 'subset'",)
+
+
+@pytest.mark.parametrize("name", ["annotations.csv", "train.tsv", "LIST.CSV"])
+def test_the_only_table_beside_images_is_read_whatever_its_name(table, tmp_path, name):
+    file = table("filename\tclass", "a.png\tcat", "b.png\tdog", name=name)
+    for source in (tmp_path, file):
+        assert open_data(source).source == str(file) and open_data(source).classes == ["cat", "dog"]
+    assert unlabelled_items(tmp_path, 3) == []
+    table("a,b", "1,2", name="other.csv")
+    with pytest.raises(DataError, match="no images found"):
+        open_data(tmp_path)
+    assert len(unlabelled_items(tmp_path, 3)) == 3
+
+
+def test_a_table_of_other_things_beside_images_names_its_columns(table, tmp_path):
+    table("time,temperature", "1,2", name="weather.csv")
+    with pytest.raises(DataError, match="'time', 'temperature'") as error:
+        open_data(tmp_path)
+    assert "image,label" in error.value.hint
+    assert len(unlabelled_items(tmp_path, 3)) == 3
+
+
 # several labels
 
 
@@ -162,7 +234,10 @@ def test_the_line_of_an_issue_counts_lines_inside_quotes(table):
         ([], "no columns are called 'image'"),
         (["a.png,cat"], "no columns are called 'image'"),
         (["image,split", "a.png,train"], "no columns are called 'label'"),
-        (["image;label", "a.png;cat"], "commas"),
+        (["image label", "a.png cat"], "no columns are called 'image'"),
+        (["filename,path,label", "a.png,a.png,cat"], "'filename' and 'path' could both be the column of the image"),
+        (["file,class,category", "a.png,cat,pet"], "'class' and 'category' could both be the column of the label"),
+        (["id;breed;age", "a;cat;3"], "no columns are called 'label'; there are 'id', 'breed', 'age'"),
         (["image,label,image", "a.png,cat,b.png"], "2 columns are called 'image'"),
         (["image,label,split,split", "a.png,cat,val,val"], "2 columns are called 'split'"),
         (["image,label"], "no images listed"),

@@ -1,12 +1,14 @@
 """What the server says is what the model says."""
 
 import base64
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from server_running import SHADES, Shades, noise, serving, shade
 
 import vitrail
@@ -125,6 +127,13 @@ def test_attention_is_that_of_every_head_of_every_layer(server, model):
 def test_attention_tells_which_part_of_the_picture_is_seen(server):
     assert server.post(noise(0, (80, 40)), "/attention").json()["seen"] == pytest.approx([0.25, 0, 0.75, 1])
     assert server.post(noise(0, (40, 160)), "/attention").json()["seen"] == pytest.approx([0, 0.375, 1, 0.625])
+
+
+def test_attention_is_of_formats_alone_that_a_server_takes(server):
+    content = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(content, "TIFF")
+    answer = server.post(content.getvalue(), "/attention")
+    assert answer.status_code == 422 and "known format" in answer.json()["detail"]
 
 
 def test_attention_is_of_one_picture_at_a_time(server):

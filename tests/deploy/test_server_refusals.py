@@ -1,11 +1,13 @@
 """What is not answered is refused with a problem of RFC 9457 that says why, and the connection is never just cut."""
 
+import io
 import json
 import struct
 import time
 import zlib
 
 import pytest
+from PIL import Image
 from server_running import Shades, client, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
@@ -54,6 +56,14 @@ HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\
 def test_what_is_no_image_is_refused_with_the_reason(server, content):
     document = problem(server.post(content), 422)
     assert "cannot read the image" in document["detail"] and "PNG" in document["hint"]
+
+
+@pytest.mark.parametrize("format", ["TIFF", "AVIF"])
+def test_formats_that_only_files_of_ones_own_may_have_are_refused(server, format):
+    content = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(content, format)
+    document = problem(server.post(content.getvalue()), 422)
+    assert "known format" in document["detail"] and format not in document["hint"]
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(server):

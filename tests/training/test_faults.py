@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ from PIL import Image
 import vitrail
 from vitrail import api
 from vitrail.data.dataset import ImageDataset
-from vitrail.data.items import Item
+from vitrail.data.items import ImageData, Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
 from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import ALONE
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.preparing import check_images
 
 
 class Recorder(Observer):
@@ -113,9 +116,24 @@ def test_they_stop_a_run_where_one_does_not_say_so(some_bad, tmp_path, tiny):
 def test_more_than_one_in_a_hundred_are_too_many(some_bad, tmp_path, tiny):
     for number in (2, 3):
         (some_bad / "blue" / f"0-{number}.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"4 of 240 images cannot be read, more than 1%"):
+    with pytest.raises(DataError, match=r"4 of 240 images cannot be read, and at most 3 are left out"):
         vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("images", "most"), [(4, 0), (10, 1), (29, 2), (30, 3), (60, 3), (240, 3), (399, 3), (400, 4), (10_000, 100)]
+)
+def test_one_bad_image_of_sixty_may_be_left_out_though_it_is_more_than_one_in_a_hundred(images, most):
+    settings = SimpleNamespace(data=SimpleNamespace(bad_images="skip"))
+    for bad, right in ((most, True), (most + 1, False)):
+        items = [Item(f"{number}.png", b"no picture" if number < bad else Image.new("L", (1, 1)), 0) for number in range(images)]
+        source = ImageData("made up", ["a"], {"train": items})
+        if right:
+            assert len(check_images(source, settings, Observer(), ALONE)) == most
+        else:
+            with pytest.raises(DataError, match=f"at most {most} are left out"):
+                check_images(source, settings, Observer(), ALONE)
 
 
 def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mended(pictures, tmp_path, tiny):

@@ -22,15 +22,15 @@ def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False
     """Look at every image and label of a data set, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be split, images of no class, and bad rows of a
-    table. The exit code is 3 when there are any.
+    in several splits or twice among images that are yet to be split, images of no class, classes whose names are nearly the
+    same, folders that can be read in two ways, and bad rows of a table. The exit code is 3 when there are any.
 
     Parameters
     ----------
     data
         digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN.
     json
-        One JSON document: source, images, classes, splits, sizes, modes, faults, notices.
+        One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices.
     """
     from vitrail.cli.progress import counting
     from vitrail.data.check import check_data
@@ -50,13 +50,15 @@ def _print(found: "Check") -> None:
     sizes = summary["sizes"]
     result(f"source   {summary['source']}")
     result(f"images   {summary['images']:,} in {len(summary['classes']):,} classes")
+    for line in summary["notes"]:
+        result(f"note     {line}")
     if found.sizes:
         ranges = ", ".join(f"{name} {_size(sizes[name])}" for name in ("min", "median", "max"))
         result(f"sizes    {sizes['distinct']:,} different; width×height {ranges}")
         result("colours  " + ", ".join(f"{mode} {count:,}" for mode, count in summary["modes"].items()))
     result("")
     _print_classes(found)
-    kinds: Counter[str] = Counter(notice.kind for notice in found.notices)
+    kinds: Counter[str] = Counter(notice.kind for notice in found.notices if notice.kind != "hidden")
     for kind, count in kinds.items():
         notices = [notice for notice in found.notices if notice.kind == kind]
         for notice in notices[:MAX_NOTICES]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, result
+from vitrail.cli.console import Whole, note, result
 from vitrail.cli.train import dotted_settings
 from vitrail.errors import ConfigError
 
@@ -66,6 +66,7 @@ def show(
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
     source = preparing.open_source(run)
+    source.tell(note)
     dataset = ImageDataset(
         source.split(split),
         preparing.preparation_of(run),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, result, result_json
+from vitrail.cli.console import Whole, note, result, result_json
 from vitrail.tasks.metrics import metrics_in
 
 
@@ -64,6 +64,7 @@ def evaluate(
             engine=engine,
             on_start=progress.start,
             on_batch=progress.advance,
+            on_note=note,
             group=group,
         )
     scores = metrics.scores()

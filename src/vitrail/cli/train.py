@@ -86,7 +86,7 @@ def train(
     parallel
         Under torchrun: ddp, a whole model in every process, or fsdp, a share of its parameters in each.
     bad_images
-        skip leaves images that cannot be read out, up to 1 % of them; stop, the default, does not begin.
+        skip leaves images that cannot be read out, up to 1 % or three of them; stop, the default, does not begin.
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
     track

@@ -29,8 +29,9 @@ class Check:
 
     Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
     to be split), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
-    ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``; of notices:
-    ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's), ``ignored``.
+    ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``,
+    ``similar-classes``; of notices: ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other
+    than sRGB's), ``ignored``, ``no-split``, ``hidden``.
     """
 
     contents: Contents
@@ -61,6 +62,7 @@ class Check:
             "splits": self.counts,
             "sizes": size_range(self.sizes),
             "modes": dict(self.modes.most_common()),
+            "notes": list(contents.told),
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
         }

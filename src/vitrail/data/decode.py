@@ -13,8 +13,16 @@ from PIL import ExifTags, Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from vitrail.errors import DataError
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+"""The formats that a server takes from strangers: fewer decoders than for files of one's own."""
+FORMATS = (*SERVED, "TIFF", "AVIF")
+"""Pillow's names of the formats that are opened; beside them HEIC, which needs the extra ``heic``."""
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif"),
+    *(".tif", ".tiff", ".avif", ".heic", ".heif"),
+)
+HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
+"""What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
 MAX_PIXELS = 100_000_000
 """Refuse larger images: 100 megapixels take 300 MB in memory."""
 
@@ -123,9 +131,12 @@ def _profile(image: Image.Image) -> str | None:
     return None if "srgb" in name.lower() else name
 
 
-def check_head(source: Source, *, max_pixels: int = MAX_PIXELS) -> None:
-    """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large."""
-    with _explained(source), _opened(source) as image:
+def check_head(source: Source, *, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None) -> None:
+    """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large.
+
+    Of files, ``formats`` are the only ones to be opened, by Pillow's names; None is for all that `decode` knows.
+    """
+    with _explained(source, formats), _opened(source, formats) as image:
         _check_size(image, max_pixels)
 
 
@@ -154,7 +165,7 @@ _SILENCE = _Silence()
 
 
 @contextmanager
-def _explained(source: Source) -> Iterator[None]:
+def _explained(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[None]:
     """Whatever goes wrong inside is a `DataError` that names the file; what Pillow only warns of is let pass."""
     try:
         with _SILENCE:
@@ -165,7 +176,7 @@ def _explained(source: Source) -> Iterator[None]:
         raise DataError(
             f"cannot read the image: {_reason(error)}",
             where=_name(source),
-            hint=f"give a {', '.join(FORMATS)} file, or remove it",
+            hint=f"give a {', '.join(formats or (*FORMATS, 'HEIC'))} file, or remove it",
         ) from error
 
 
@@ -194,17 +205,17 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[Image.Image]:
+def _opened(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
     """The picture, whose pixels may still be in the file that is open inside."""
     if isinstance(source, np.ndarray):
         yield _from_pixels(source)
     elif isinstance(source, Image.Image):
         yield source
     elif isinstance(source, bytes):
-        yield _open(BytesIO(source))
+        yield _open(BytesIO(source), formats)
     else:
         with source.open("rb") if isinstance(source, Path) else source.open() as file:
-            yield _open(file)
+            yield _open(file, formats)
 
 
 def _from_pixels(pixels: np.ndarray) -> Image.Image:
@@ -226,8 +237,24 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         )
 
 
-def _open(file: IO[bytes]) -> Image.Image:
-    return Image.open(file, formats=FORMATS)
+def _open(file: IO[bytes], formats: tuple[str, ...] | None) -> Image.Image:
+    head = file.read(12)
+    file.seek(0)
+    if formats is None and head[4:].startswith(HEIC):
+        _register_heic()
+        formats = ("HEIF",)
+    return Image.open(file, formats=formats or FORMATS)
+
+
+def _register_heic() -> None:
+    """Let Pillow open HEIC, by a library that is imported when the first such file is met."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        raise DataError(
+            "a HEIC picture needs the extra heic: pip install 'vitrail[heic]'", hint="install it, or save the picture as JPEG"
+        ) from None
+    register_heif_opener(thumbnails=False)
 
 
 def _reason(error: Exception) -> str:

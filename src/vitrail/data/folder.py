@@ -1,15 +1,35 @@
 """Folders of images, a folder for each class: ``train/CLASS/*`` and so on, or ``CLASS/*`` alone."""
 
-import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Item, natural_key
+from vitrail.data.readings import CLASSES, way_to_classes
+from vitrail.data.table import TABLE
+from vitrail.data.tree import files_below, files_of, folders_of, hidden_in, images_below, is_image
 from vitrail.errors import DataError
 
-TABLE = "labels.csv"
-"""The table that a folder without folders for classes may hold."""
+
+@dataclass(frozen=True)
+class _Classes:
+    """The folders of classes, those of the same class in several splits each for itself."""
+
+    folders: list[tuple[str, Path]]
+    """With their splits."""
+    files: dict[Path, list[Path]]
+    images: dict[Path, list[Path]]
+    hidden: list[Path]
+
+    @classmethod
+    def of(cls, parents: list[tuple[str, Path]]) -> Self:
+        """Those in some folders."""
+        folders = [(split, folder) for split, parent in parents for folder in folders_of(parent)]
+        hidden = [path for _, parent in parents for path in hidden_in(parent)]
+        files = {folder: files_below(folder, hidden) for _, folder in folders}
+        return cls(folders, files, {folder: [f for f in found if is_image(f)] for folder, found in files.items()}, hidden)
 
 
 def read_folder(root: Path) -> Contents:
@@ -18,29 +38,33 @@ def read_folder(root: Path) -> Contents:
     Hidden files and folders are ignored, and so are runs; classes sort naturally, 2 before 10.
 
     Raises:
-        DataError: no images.
+        DataError: no images, or folders that can be read in several ways; see `vitrail.data.readings`.
     """
     below = folders_of(root)
     parts = _split_folders(below)
     flat = not any(split == "train" for split, _ in parts) and len(parts) < len(below)  # a class may be called "test"
     if flat:
         parts = [("all", root)]
-    folders = [(split, folder) for split, part in parts for folder in folders_of(part)]
-    files = {folder: files_below(folder) for _, folder in folders}
-    images = {folder: [file for file in found if is_image(file)] for folder, found in files.items()}
-    classes = _classes(images, root)
+    found, parents = _Classes.of(parts), [part for _, part in parts]
+    if (way := way_to_classes(root, found.images, flat=flat)) is not None:
+        inner = [(split, folder.joinpath(*way)) for split, folder in found.folders if folder.joinpath(*way).is_dir()]
+        found, parents = _Classes.of(inner), [*parents, *(folder for _, folder in inner)]
+    classes = _classes(found.images, root)
     index = {name: i for i, name in enumerate(classes)}
     splits: dict[str, list[Item]] = {split: [] for split in (*SPLITS, "all") if any(split == part for part, _ in parts)}
-    for split, folder in folders:
-        splits[split] += [Item(file.relative_to(root).as_posix(), file, index[folder.name]) for file in images[folder]]
+    for split, folder in found.folders:
+        splits[split] += [Item(f.relative_to(root).as_posix(), f, index[folder.name]) for f in found.images[folder]]
     aside = [] if flat else [folder for folder in below if (SPLIT_OF_NAME.get(folder.name.lower()), folder) not in parts]
     bare = [folder for folder in aside if folder.name.lower() in SPLIT_OF_NAME]
-    beside = [file for folder in dict.fromkeys([root, *(part for _, part in parts), *bare]) for file in _files(folder)]
-    warnings, ignored = _without_images([*(file for found in files.values() for file in found), *beside])
-    unused = [folder for folder in files if folder.name not in index]
+    beside = [file for folder in dict.fromkeys([root, *parents, *bare]) for file in files_of(folder)]
+    beside = [file for file in beside if file != root / CLASSES]
+    warnings, ignored = _without_images([*(file for files in found.files.values() for file in files), *beside])
+    unused = [folder for folder in found.files if folder.name not in index]
     warnings += [Issue("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
     warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
-    ignored += [Issue("ignored", str(folder), "a folder that is no split with folders of classes") for folder in aside]
+    ignored += [Issue("no-split", str(folder), "a folder that is no split with folders of classes") for folder in aside]
+    hidden = dict.fromkeys([*found.hidden, *hidden_in(root)])
+    ignored += [Issue("hidden", str(path), "hidden, or left behind by a system") for path in hidden]
     return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored)
 
 
@@ -64,7 +88,7 @@ def _without_images(files: list[Path]) -> tuple[list[Issue], list[Issue]]:
     others = [file for file in files if file not in gone]
     return (
         [Issue("unreadable", str(file), "a link to no file") for file in gone],
-        [Issue("ignored", str(file), f"not named as an image: {', '.join(SUFFIXES)}") for file in others],
+        [Issue("ignored", str(file), "not named as an image") for file in others],
     )
 
 
@@ -75,46 +99,6 @@ def has_class_folders(root: Path) -> bool:
     return bool(_split_folders(below)) or len(classes) > 1
 
 
-def images_below(folder: Path) -> list[Path]:
-    """Image files anywhere below a folder, in natural order; hidden ones and linked folders are left out."""
-    return [file for file in files_below(folder) if is_image(file)]
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Files anywhere below a folder, in natural order; hidden ones, linked folders and the pictures of runs are left out."""
-    found: list[Path] = []
-    for path, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and not _is_a_run(Path(path, name))]
-        found += (Path(path, name) for name in names if not name.startswith("."))
-    return sorted(found, key=lambda p: natural_key(p.as_posix()))
-
-
-def is_image(file: Path) -> bool:
-    """Whether a file is named as an image, and is there."""
-    return file.suffix.lower() in SUFFIXES and os.path.isfile(file)
-
-
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
     return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and folders_of(p)]
-
-
-def folders_of(folder: Path) -> list[Path]:
-    """The folders in a folder that can hold images: no hidden ones, no runs."""
-    below = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".") and not _holds_a_run(p))
-    return sorted(below, key=lambda p: natural_key(p.name))
-
-
-def _files(folder: Path) -> list[Path]:
-    """The files in a folder itself, hidden ones left out."""
-    files = (p for p in folder.iterdir() if not p.is_dir() and not p.name.startswith("."))
-    return sorted(files, key=lambda p: natural_key(p.name))
-
-
-def _holds_a_run(folder: Path) -> bool:
-    """Whether a folder is a run, or holds runs: their pictures are no data."""
-    return any(_is_a_run(p) for p in (folder, *folder.glob("*/")))
-
-
-def _is_a_run(folder: Path) -> bool:
-    return (folder / "status.json").is_file() and (folder / "config.yaml").is_file()

@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vitrail.data.decode import Source
 from vitrail.errors import DataError
+from vitrail.runtime.observer import Note
 
 SPLITS = ("train", "val", "test")
 SPLIT_OF_NAME = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -48,6 +50,19 @@ class Issue:
     what: str
 
 
+LEFT_OUT = {
+    "": "file{s} without a suffix",
+    "hidden": "hidden or a system's own",
+    "no-split": "folder{s} beside the splits",
+    "no-class": "image{s} outside the folders of classes",
+    "empty-class": "folder{s} without images",
+    "unreadable": "link{s} to no file",
+}
+"""What is said of things that are left out; other files go by their suffix."""
+MOST_KINDS = 8
+"""More kinds of them are counted."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """What a data set holds, as it is found, before it is split where it has no splits."""
@@ -64,6 +79,18 @@ class Contents:
     """What a check reports and training passes over: an empty class, an image of no class."""
     ignored: list[Issue] = field(default_factory=list)
     """Files and folders that are no part of the data."""
+    notes: tuple[str, ...] = ()
+    """What one should know of how it was read, a line each."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The notes, and a line of what was left out: ``left out: 12 .txt, 3 .mp4``."""
+        issues = [*self.ignored, *self.warnings]
+        count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
+        often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
+        words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
+        more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
+        return (*self.notes, f"left out: {', '.join(words[:MOST_KINDS] + more)}") if words else self.notes
 
     @property
     def has_splits(self) -> bool:
@@ -83,7 +110,13 @@ class Named:
 
 
 def with_indices(
-    source: str, found: list[Named], *, classes: list[str] | None = None, multi_label: bool = False, issues: list[Issue]
+    source: str,
+    found: list[Named],
+    *,
+    classes: list[str] | None = None,
+    multi_label: bool = False,
+    issues: list[Issue],
+    notes: tuple[str, ...] = (),
 ) -> Contents:
     """The contents of a data set whose images are labelled by name; its classes sort naturally unless they are given."""
     if classes is None:
@@ -93,7 +126,7 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, issues)
+    return Contents(source, classes, splits, multi_label, issues, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -109,6 +142,13 @@ class ImageData:
     """Whether the data set has a test or validation split of its own; a flat folder has not."""
     multi_label: bool = False
     """Whether an image may show several classes, or none."""
+    notes: tuple[str, ...] = ()
+    """What one should know of how it was read and what was left out, a line each."""
+
+    def tell(self, note: Note) -> None:
+        """Give every note to a function that shows it."""
+        for line in self.notes:
+            note(line)
 
     def split(self, name: str) -> list[Item]:
         """The images of one split, or of all of them for "all"; raises `DataError` where there are none."""

@@ -11,12 +11,14 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
-from vitrail.data.folder import TABLE, has_class_folders, images_below, read_folder
+from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
 from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
+from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import Assignment, with_splits
-from vitrail.data.table import read_table
+from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
+from vitrail.data.tree import folders_of, images_below
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 
@@ -78,11 +80,18 @@ def read_data(source: str | Path) -> Contents:
     for prefix, read in READERS.items():
         if text.startswith(prefix):
             return read(text.removeprefix(prefix))
-    path = _existing(source)
+    contents = _read_path(_existing(source))
+    return replace(contents, issues=[*similar_classes(contents.source, contents.classes), *contents.issues])
+
+
+def _read_path(path: Path) -> Contents:
+    """A folder or a table."""
     if path.is_dir():
-        table = path / TABLE
-        return read_table(table) if table.is_file() and not has_class_folders(path) else read_folder(path)
-    if path.suffix.lower() != ".csv":
+        table = table_of(path)
+        if table is None or has_class_folders(path) or (folders_of(path) and not labels_in(path)):
+            return read_folder(path)  # a table of other things may lie beside folders
+        return read_table(table)
+    if path.suffix.lower() not in ENDINGS:
         raise DataError(
             f"{path} is a file", where="--data", hint=f"give the folder that holds the images, or a table such as {TABLE}"
         )

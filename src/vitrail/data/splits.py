@@ -45,7 +45,7 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
         for item in items:
             if item.name in assigned:  # images added since the splits were made belong to none
                 splits[assigned[item.name]].append(item)
-    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label)
+    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label, contents.told)
 
 
 def assign_splits(

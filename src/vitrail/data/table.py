@@ -1,34 +1,88 @@
-"""Images listed in a table: a CSV file with the columns ``image,label[,split]``."""
+"""Images listed in a table: a CSV file with the columns ``image,label[,split]``, or what others call them."""
 
 import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
+from vitrail.data.tree import files_of, folders_of, images_below
 from vitrail.errors import DataError
 
+TABLE = "labels.csv"
+"""The table that a folder without folders for classes may hold."""
+ENDINGS = (".csv", ".tsv")
 SEPARATOR = ";"
 """Stands between the labels of an image that has several."""
+BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
+"""What may stand between columns, and how it is called."""
+NAMES = {
+    "image": ("filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img"),
+    "label": ("labels", "class", "class_name", "category", "target"),
+    "split": ("subset",),
+}
+"""What others call the columns."""
+NUMBERS = ("image_id", "id")
+"""What they call that of the image where none of these names is there."""
+
+
+class _Header(NamedTuple):
+    """The first line of a table."""
+
+    separator: str
+    found: list[str]
+    """Its columns, in small letters with underscores for blanks."""
+    columns: dict[str, str]
+    """What ``image``, ``label`` and perhaps ``split`` are called in it."""
+
+    @property
+    def said(self) -> list[str]:
+        """How it was understood, where that is not plain."""
+        said = [] if self.separator == "," else [f"separated by {BETWEEN[self.separator]}"]
+        if any(name != called for name, called in self.columns.items()):
+            (_, image), *others = self.columns.items()
+            said += [f"image in the column {image!r}", *(f"{name} in {called!r}" for name, called in others)]
+        return said
+
+
+def table_of(folder: Path) -> Path | None:
+    """The table of a folder: `TABLE`, or the only one beside images, or None."""
+    if (folder / TABLE).is_file():
+        return folder / TABLE
+    tables = [file for file in files_of(folder) if file.suffix.lower() in ENDINGS]
+    return tables[0] if len(tables) == 1 and images_below(folder) else None
+
+
+def labels_in(folder: Path) -> bool:
+    """Whether a table labels the images of a folder; a table of other things, which is not `TABLE`, does not."""
+    table = table_of(folder)
+    try:
+        return table is not None and (table.name == TABLE or bool(_rows(table)))
+    except DataError:
+        return False
 
 
 def read_table(file: Path) -> Contents:
-    """Read a CSV file in UTF-8 whose header names ``image``, ``label`` and perhaps ``split``, among others.
+    """Read a table in UTF-8 whose first line names ``image``, ``label`` and perhaps ``split``, among others; see `NAMES`.
 
-    Paths of images are relative to the file's folder. One label like ``cat;dog`` makes the data multi-label: an empty
-    label then means none of the classes. Classes sort naturally, 2 before 10.
+    Paths of images are relative to the file's folder, or to the one folder in it that holds the first, and may lack their
+    suffix. One label like ``cat;dog`` makes the data multi-label: an empty label then means none of the classes. Classes sort
+    naturally, 2 before 10.
 
     Raises:
         DataError: no such table. What is wrong with a single row is an issue of the contents.
     """
-    rows = _rows(file)
+    header, rows = _rows(file)
+    folder = _folder_of_images(file.parent, [row["image"] for _, row in rows if row.get("image")])
     multi_label = any(SEPARATOR in row.get("label", "") for _, row in rows)
     issues: list[Issue] = []
     lines: dict[str, int] = {}
     found: list[Named] = []
     for line, row in rows:
         name = row.get("image", "")
-        image = file.parent / name
+        image = _image(folder, name) or folder / name
         labels = dict.fromkeys(part.strip() for part in row.get("label", "").split(SEPARATOR) if part.strip())
         split = SPLIT_OF_NAME.get(row["split"].lower(), "") if "split" in row else "all"
         wrong = list(_wrong(row, image, lines.get(os.path.normpath(image)), bool(labels) or multi_label, split))
@@ -36,30 +90,86 @@ def read_table(file: Path) -> Contents:
         issues += [Issue(kind, f"{file}:{line}", what) for kind, what in wrong]
         if not wrong:
             found.append(Named(split, name, image, tuple(labels)))
-    return with_indices(str(file), found, multi_label=multi_label, issues=issues)
+    said = header.said + ([] if folder == file.parent else [f"the images are in {folder.name}"])
+    notes = (f"{file.name}: {', '.join(said)}",) if said else ()
+    return with_indices(str(file), found, multi_label=multi_label, issues=issues, notes=notes)
 
 
-def _rows(file: Path) -> list[tuple[int, dict[str, str]]]:
-    """Every row by column with the number of its line; {} for a row with too few or too many cells."""
+def _image(folder: Path, name: str) -> Path | None:
+    """The file of an image, whose name may lack its suffix."""
+    image = folder / name
+    if os.path.isfile(image):
+        return image
+    if not name or image.suffix.lower() in SUFFIXES:
+        return None
+    whole = [Path(f"{image}{suffix}") for suffix in SUFFIXES if os.path.isfile(f"{image}{suffix}")]
+    return whole[0] if len(whole) == 1 else None
+
+
+def _folder_of_images(folder: Path, names: list[str]) -> Path:
+    """The folder that the names in a table start from."""
+    if not names or _image(folder, names[0]):
+        return folder
+    holders = [below for below in folders_of(folder) if _image(below, names[0])]
+    return holders[0] if len(holders) == 1 else folder
+
+
+def _rows(file: Path) -> tuple[_Header, list[tuple[int, dict[str, str]]]]:
+    """The header, and every row by column with the number of its line; {} for a row with too few or too many cells."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.reader(lines, strict=True)
-            columns = [cell.strip().lower() for cell in next(reader, [])]
+            header = _header(file, lines.readline())
+            lines.seek(0)
+            reader = csv.reader(lines, delimiter=header.separator, strict=True)
+            next(reader, None)
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except UnicodeDecodeError:
         raise DataError("the table is not in UTF-8", where=file, hint="save it as CSV in UTF-8") from None
     except csv.Error as error:
         raise DataError(f"the table is damaged: {error}", where=f"{file}:{reader.line_num}", hint="correct that line") from None
-    for name in ("image", "label", "split"):
-        if columns.count(name) != 1 and (name != "split" or name in columns):
-            raise DataError(
-                f"{columns.count(name) or 'no'} columns are called {name!r}; there are {', '.join(map(repr, columns)) or 'none'}",
-                where=f"{file}:1",
-                hint="begin the table with the line image,label or image,label,split; commas stand between the columns",
-            )
     if not rows:
         raise DataError("no images listed", where=file, hint="give every image a row: image,label or image,label,split")
-    return [(line, dict(zip(columns, row, strict=True)) if len(row) == len(columns) else {}) for line, row in rows]
+    ours = {called: name for name, called in header.columns.items()}
+    columns = [ours.get(column, f"column {column}") for column in header.found]
+    return header, [(line, dict(zip(columns, row, strict=True)) if len(row) == len(columns) else {}) for line, row in rows]
+
+
+def _header(file: Path, line: str) -> _Header:
+    """The columns of a table, by whatever stands between them; raises `DataError` where image or label is not among them."""
+    refused: list[tuple[int, DataError]] = []
+    for separator in BETWEEN:
+        cells = next(csv.reader([line], delimiter=separator), [])
+        found = ["_".join(cell.strip().lower().replace("-", " ").split()) for cell in cells]
+        try:
+            return _Header(separator, found, _columns(file, found))
+        except DataError as error:
+            refused.append((len(found), error))
+    raise max(refused, key=lambda pair: pair[0])[1]
+
+
+def _columns(file: Path, found: list[str]) -> dict[str, str]:
+    """What ``image``, ``label`` and perhaps ``split`` are called."""
+    columns: dict[str, str] = {}
+    for name, others in NAMES.items():
+        called = [column for column in found if column == name] or [column for column in found if column in others]
+        called = called or [column for column in NUMBERS if name == "image" and column in found]
+        if len(called) == 1:
+            columns[name] = called[0]
+        elif called or name != "split":
+            raise _unclear(file, name, called, found)
+    return columns
+
+
+def _unclear(file: Path, name: str, called: list[str], found: list[str]) -> DataError:
+    """No column, or several, could be meant."""
+    what = f"{len(called) or 'no'} columns are called {name!r}" if len(set(called)) < 2 else ""
+    what = what or f"{' and '.join(map(repr, called))} could both be the column of the {name}"
+    return DataError(
+        f"{what}; there are {', '.join(map(repr, found)) or 'none'}",
+        where=f"{file}:1",
+        hint=f"call one column {name!r}: begin the table with the line image,label or image,label,split; "
+        "filename, path or id for image and class or category for label are understood, and commas, ; or tabs between them",
+    )
 
 
 def _wrong(row: dict[str, str], image: Path, earlier: int | None, labelled: bool, split: str) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,13 @@ from collections import defaultdict
 from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES, Source
-from vitrail.data.folder import TABLE, has_class_folders, images_below, is_image
-from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Item
+from vitrail.data.folder import has_class_folders
+from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_data
 from vitrail.data.splits import Assignment, with_splits
+from vitrail.data.table import TABLE, labels_in
+from vitrail.data.tree import files_below, images_below, is_image
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -18,7 +20,7 @@ def unlabelled_items(data: str | Path, count: int, multi_label: bool = False) ->
     """``count`` images without labels, evenly out of a file or a folder of them; none where the data is of another kind."""
     path = path_of(data)
     if path.is_dir():
-        files = [] if (path / TABLE).is_file() or has_class_folders(path) else images_below(path)
+        files = [] if has_class_folders(path) or labels_in(path) else images_below(path)
     else:
         files = [path] if path.is_file() and is_image(path) else []
     return [unlabelled(files[i].name, files[i], multi_label) for i in spread(len(files), count)]
@@ -45,7 +47,11 @@ def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assi
     if not root.is_dir() or (root / TABLE).is_file():
         return open_data(source, split_seed=split_seed, assignment=assignment)
     splits: dict[str, list[Item]] = defaultdict(list)
-    every = images_below(root)
+    hidden: list[Path] = []
+    files = files_below(root, hidden)
+    every = [file for file in files if is_image(file)]
+    others = [Issue("ignored", str(file), "not named as an image") for file in files if not is_image(file)]
+    others += [Issue("hidden", str(path), "hidden, or left behind by a system") for path in hidden]
     named = {SPLIT_OF_NAME.get(file.relative_to(root).parts[0].lower()) for file in every}
     for file in every:
         path = file.relative_to(root)
@@ -53,4 +59,4 @@ def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assi
         splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
     if not splits["train"]:
         raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return with_splits(Contents(str(root), [], dict(splits), multi_label=True), split_seed, assignment)
+    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=others), split_seed, assignment)

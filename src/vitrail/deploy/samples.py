@@ -88,6 +88,7 @@ def samples_of(
         parts, labelled = _three_parts({"all": plain}, where=data), False
     else:
         source, own_splits = open_for(model, data)
+        source.tell(observer.note)
         whole = own_splits or all(source.splits.values())
         parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
         try:

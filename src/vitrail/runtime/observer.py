@@ -1,11 +1,13 @@
 """What a run reports while it goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]
 """An epoch's metrics."""
+Note = Callable[[str], None]
+"""Shows a line that one should know of."""
 
 
 @dataclass

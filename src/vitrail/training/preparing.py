@@ -29,8 +29,8 @@ from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
 
-MOST_BAD = 0.01
-"""Share of the images that may be left out because they cannot be read."""
+FEW_BAD = 3
+"""Images that may be left out because they cannot be read, though they are more than one in a hundred."""
 
 
 def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tuple[RunSettings, TrainedModel | None]:
@@ -159,18 +159,24 @@ def check_images(source: ImageData, settings: RunSettings, observer: Observer, g
     found = [one for part in group.all_gather(damaged) for one in part]
     if not found:
         return {}
-    first = found[0][1]
+    first, most = found[0][1], _most_bad(len(items))
     if not skip:
         more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
-        raise DataError(first.what + more, where=first.where, hint=f"{first.hint}; --bad-images skip leaves up to 1 % out")
-    if len(found) > MOST_BAD * len(items):
+        advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
+        raise DataError(first.what + more, where=first.where, hint=f"{first.hint}{advice}")
+    if len(found) > most:
         raise DataError(
-            f"{len(found):,} of {len(items):,} images cannot be read, more than {MOST_BAD:.0%}; the first: {first.what}",
+            f"{len(found):,} of {len(items):,} images cannot be read, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
             hint="vitrail data check lists them",
         )
     observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
     return {name: error.what for name, error in found}
+
+
+def _most_bad(images: int) -> int:
+    """Of so many images those that may be left out: one in a hundred, or a few, if they are no more than one in ten."""
+    return max(images // 100, min(FEW_BAD, images // 10))
 
 
 def with_batch_size(

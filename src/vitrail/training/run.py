@@ -99,6 +99,7 @@ def begin_run(
             if transform is not None:
                 resolved = resolved.changed(transform=repr(transform)[:1000])
             require_transform(resolved, transform)
+        source.tell(observer.note)
         bad = check_images(source, resolved, observer, group)
         source = used(source, bad, resolved)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
@@ -106,6 +107,7 @@ def begin_run(
             group.all_reduce_max(0)  # each hears signals before there is anything to lose
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
+                source.tell(run.log)
                 if group.first and (warning := leak_warning(source)):
                     run.log(warning)
                     observer.note(warning)
@@ -141,6 +143,7 @@ def resume_run(
                     run.extend(resolved)
                 source = open_source(resolved, assignment=run.assignment)
                 require_classes(resolved, source)
+                source.tell(observer.note)
                 source = used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):

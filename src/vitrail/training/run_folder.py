@@ -19,6 +19,7 @@ from vitrail.files import locked, path_of, recover_folder, whole_folder, write_j
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
+from vitrail.runtime.observer import Note
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
@@ -225,8 +226,13 @@ class RunFolder:
                 file.write(f"{now()}  {message}\n")
 
 
-def open_for(model: object, data: str | Path | None, *, labelled: bool = True) -> tuple[sources.ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do."""
+def open_for(
+    model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
+) -> tuple[sources.ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do.
+
+    What one should know of how the data was read goes to ``note``.
+    """
     run = _run_of(model)
     if data is None:
         if run is None:
@@ -234,19 +240,20 @@ def open_for(model: object, data: str | Path | None, *, labelled: bool = True) -
         data = run.settings.data.source
     open_images = sources.open_data if labelled else open_unlabelled
     source = open_images(data)
+    source.tell(note)
     if run is None or not _same(source.source, run.settings.data.source):
         return source, source.has_splits
     return open_images(data, assignment=run.assignment), True
 
 
-def open_any(model: object, data: str | Path | None) -> tuple[sources.ImageData, bool]:
+def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:
     """As `open_for`, with labels where there are some, for a model that can do without."""
     try:
-        return open_for(model, data)
+        return open_for(model, data, note=note)
     except DataError:
         if unlabelled_run(model) is None:
             raise
-        return open_for(model, data, labelled=False)
+        return open_for(model, data, labelled=False, note=note)
 
 
 def unlabelled_run(model: object) -> RunFolder | None:

@@ -13,6 +13,7 @@ import torch
 from starlette.requests import Request
 from torch import Tensor
 
+from vitrail.data.decode import SERVED, check_head
 from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Labels, Predictor
 from vitrail.deploy.server.limits import Limits
@@ -158,10 +159,12 @@ class Service:
         return cast(list[D], made)
 
     def _pixels(self, content: bytes) -> np.ndarray:
+        check_head(content, formats=SERVED)
         return self.predictor.preparation.pixels(content)
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
+        check_head(content, formats=SERVED)
         picture, seen = self.predictor.preparation.framed(content)
         return to_pixels(picture), list(seen)
 
