@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
+from vitrail.training import state as states
 from vitrail.training import trainer as loop
 from vitrail.training.checkpoint import checkpoints
 
@@ -201,8 +202,8 @@ def test_a_signal_before_the_first_step_is_heard_and_the_run_goes_on_from_there(
 def test_checkpoints_are_kept_as_often_as_asked_and_at_each_epochs_end(make_trainer, monkeypatch, every, expected):
     monkeypatch.setattr(loop, "SAVING", 1e9)  # as if an epoch took long
     trainer, saved = make_trainer(**{"training.checkpoint_every_steps": every}), []
-    save = loop.save_checkpoint
-    monkeypatch.setattr(loop, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
+    save = states.save_checkpoint
+    monkeypatch.setattr(states, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
     trainer.run()
     assert saved == expected
     kept = [f"step-{step:09d}" for step in expected[-2:]]
@@ -211,8 +212,8 @@ def test_checkpoints_are_kept_as_often_as_asked_and_at_each_epochs_end(make_trai
 
 def test_checkpoints_are_kept_at_least_as_often_as_the_clock_says(make_trainer, monkeypatch):
     trainer, saved = make_trainer(**{"training.checkpoint_every_seconds": 1e-9}), []
-    save = loop.save_checkpoint
-    monkeypatch.setattr(loop, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
+    save = states.save_checkpoint
+    monkeypatch.setattr(states, "save_checkpoint", lambda folder, *a, **k: (saved.append(trainer.done), save(folder, *a, **k)))
     trainer.run()
     assert saved == [0, 1, 2, 3, 4, 5, 6]
 

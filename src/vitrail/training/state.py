@@ -1,6 +1,8 @@
 """The whole state of a run: what a checkpoint keeps of it, and how it is taken up again."""
 
+import contextlib
 import shutil
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ import numpy as np
 import torch
 
 from vitrail.data.items import ImageData
-from vitrail.errors import ModelFileError
+from vitrail.errors import DivergedError, ModelFileError
+from vitrail.files import room_for
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
-from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint
+from vitrail.runtime.signals import InterruptedRunError
+from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
 from vitrail.training.resuming import extended, fingerprint, require_same_data, require_same_settings
@@ -22,6 +26,11 @@ from vitrail.training.settings import RunSettings
 
 class RunState:
     """Where a run stands: all that decides how it goes on."""
+
+    epochs: int
+    """Of the whole run."""
+    total: int
+    """Steps of the whole run."""
 
     def __init__(self, settings: RunSettings, data: ImageData, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
@@ -33,6 +42,7 @@ class RunState:
         self.not_finite = 0
         self.clock = Clock(settings.training.time_limit)
         self.saved: tuple[int, int] | None = None
+        self.saved_at, self.saving = time.monotonic(), 0.0
 
     @property
     def epoch(self) -> int:
@@ -64,6 +74,46 @@ class RunState:
             "settings": self.settings.model_dump(mode="json"),
         }
         return {**self.learner.tensors(), "random": random}, state
+
+    def save(self) -> None:
+        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
+        begin, place = time.monotonic(), (self.done, len(self.rows))
+        if self.saved == place:
+            return
+        tensors, others = self.state()
+        for name, group in tensors.items():
+            self._require_finite(group, f"value of the {name}'s state")
+        with self.group.together():
+            if self.group.first:
+                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
+                save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
+        self.folder.write_status("running", **self._progress())
+        self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
+
+    def stop(self, number: int) -> None:
+        """Leave the run as it was last saved; raises `InterruptedRunError`."""
+        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
+            self.folder.write_status("interrupted", **self._progress())
+        self.folder.log(f"stopped by signal {number} after step {self.done}")
+        raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
+
+    def _progress(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
+
+    def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
+        return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
+
+    def _diverged(self, what: str) -> None:
+        raise DivergedError(
+            f"training diverged: {what}",
+            where=f"step {self.done + 1} of {self.total}",
+            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
+        )
+
+    def _require_finite(self, tensors: Tensors, what: str) -> None:
+        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
+        if not all(tensor.isfinite().all() for tensor in tensors.values()):
+            self._diverged(f"the largest {what} is inf")
 
     def restore(self, observer: Observer | None = None) -> None:
         """Take the newest complete checkpoint's state, so that the run goes on as if it had never stopped.

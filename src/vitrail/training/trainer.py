@@ -1,6 +1,5 @@
 """The training loop: epochs, validation, what is kept, and when to save and to stop."""
 
-import contextlib
 import math
 import time
 from collections.abc import Iterator
@@ -14,18 +13,18 @@ from vitrail.data.order import shuffled
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import DataError, DivergedError, VitrailError
-from vitrail.files import room_for, whole_folder
+from vitrail.errors import DataError, VitrailError
+from vitrail.files import whole_folder
 from vitrail.models.base import Model
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.runtime.signals import Signals
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.metrics import of_epoch, rank
 from vitrail.tasks.task import Metrics
 from vitrail.training import best_model, parallel
-from vitrail.training.checkpoint import Tensors, save_checkpoint
+from vitrail.training.checkpoint import Tensors
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
 from vitrail.training.probe import Probed, is_probed
@@ -38,7 +37,7 @@ from vitrail.training.tracking import open_tracker
 from vitrail.training.tuning import start_training
 from vitrail.weights.folder import TrainedModel
 
-PATIENCE = 3
+FAILED_STEPS = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
@@ -82,7 +81,6 @@ class Trainer(RunState):
         learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
         self.clock, self.share = Clock(t.time_limit, probed.seconds if probed else 0.0), 0.0
-        self.saved_at, self.saving = time.monotonic(), 0.0
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -225,23 +223,11 @@ class Trainer(RunState):
     def _left_out(self, what: str) -> None:
         """A step was not made; the third in a row is the last."""
         self.not_finite += 1
-        if self.not_finite == PATIENCE:
-            self._diverged(f"{what}, and was not finite in {PATIENCE} steps in a row")
+        if self.not_finite == FAILED_STEPS:
+            self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
         message = f"step {self.done + 1} is left out: {what}"
         self.folder.log(message)
         self.observer.note(message)
-
-    def _diverged(self, what: str) -> None:
-        raise DivergedError(
-            f"training diverged: {what}",
-            where=f"step {self.done + 1} of {self.total}",
-            hint="lower --lr, lengthen --schedule.warmup-epochs, or use --precision fp32",
-        )
-
-    def _require_finite(self, tensors: Tensors, what: str) -> None:
-        """A finite gradient can still make a weight infinite, and such a state must not take a good one's place."""
-        if not all(tensor.isfinite().all() for tensor in tensors.values()):
-            self._diverged(f"the largest {what} is inf")
 
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
@@ -298,31 +284,3 @@ class Trainer(RunState):
                 card = best_model.card_of(self.settings, self.data, self.rows[-1], self.epochs)
                 with self._room_for(size), whole_folder(self.folder.path / name) as draft:
                     best_model.fill(draft, self.settings, self.learner.task, weights, card)
-
-    def _room_for(self, size: int) -> contextlib.AbstractContextManager[None]:
-        return room_for(size, self.folder.path, hint=f"free some space, then {self.folder.resume_command}")
-
-    def save(self) -> None:
-        """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
-        begin, place = time.monotonic(), (self.done, len(self.rows))
-        if self.saved == place:
-            return
-        tensors, others = self.state()
-        for name, group in tensors.items():
-            self._require_finite(group, f"value of the {name}'s state")
-        with self.group.together():
-            if self.group.first:
-                folder = self.folder.path / "checkpoints" / f"step-{self.done:09d}"
-                save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
-        self.folder.write_status("running", **self._progress())
-        self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
-
-    def stop(self, number: int) -> None:
-        """Leave the run as it was last saved; raises `InterruptedRunError`."""
-        with contextlib.suppress(OSError):  # of a full disk, which what is saved does not need
-            self.folder.write_status("interrupted", **self._progress())
-        self.folder.log(f"stopped by signal {number} after step {self.done}")
-        raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
-
-    def _progress(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "epochs": self.epochs, "step": self.done, "steps": self.total, "best": self.best}
