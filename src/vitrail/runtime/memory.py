@@ -21,6 +21,24 @@ def peak_memory() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
+def available_memory() -> float | None:
+    """Bytes of main memory that this process can still have, within what its container allows; None where nobody says.
+
+    Files that the system keeps in memory are let go of, and count as free.
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, ValueError):  # where there is no limit of a container
+        limit, used = (float((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        files = re.findall(r"^(?:in)?active_file (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        free = min(free, limit - used + sum(map(float, files)))
+    return free
+
+
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
     """Within, memory that is freed stays with the process for what comes next; afterwards it goes back to the system.

@@ -3,14 +3,12 @@
 import gc
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from vitrail.errors import ConfigError
-from vitrail.runtime.memory import peak_memory
+from vitrail.runtime.memory import available_memory, peak_memory
 from vitrail.training.trainer import Trainer
 
 SHARE = 0.8
@@ -103,12 +101,7 @@ def _free() -> float:
     """Bytes that are free on the GPU, or in main memory within what the system allows this process."""
     if torch.cuda.is_available():
         return float(torch.cuda.mem_get_info()[0])
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
+    free = available_memory()
+    if free is None:
         return 2.0**31
-    group = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):  # where there is no limit of a container
-        free = min(free, float((group / "memory.max").read_text()) - float((group / "memory.current").read_text()))
     return free / int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # the others of this machine try at the same time

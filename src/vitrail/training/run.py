@@ -27,6 +27,7 @@ from vitrail.tasks.task import Metrics, Task
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values, check_names, deep_merge
+from vitrail.training.fitting import require_memory
 from vitrail.training.preparing import (
     check_images,
     complete,
@@ -102,6 +103,8 @@ def begin_run(
         source.tell(observer.note)
         bad = check_images(source, resolved, observer, group)
         source = used(source, bad, resolved)
+        with group.together():
+            require_memory(resolved, group.count)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
         with remembered_signals(lambda: observer.note(STOPPING)) as signals:
             group.all_reduce_max(0)  # each hears signals before there is anything to lose

@@ -1,0 +1,60 @@
+"""Whether a run can fit into main memory at all: by a count, before the system ends the process without a word."""
+
+import math
+
+from vitrail.errors import ConfigError
+from vitrail.models.cost import cost
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.memory import available_memory
+from vitrail.tasks.registry import task_row
+from vitrail.training.settings import RunSettings
+
+NUMBER = 4
+"""Bytes of a weight, of its gradient, and of each number that the optimizer keeps of it."""
+KEPT = {"adamw": 2, "adam": 2, "muon": 1, "sgd": 1}
+"""Numbers that an optimizer keeps of every weight; of Muon's the fewest."""
+SURE = 0.5
+"""Share of what layers are given that is surely kept for the gradient: some of it two of them share."""
+LAYERS = ("Linear", "Conv2d")
+"""What keeps its input."""
+
+
+def require_memory(settings: RunSettings, processes: int = 1) -> None:
+    """Refuse a run whose least need is more than there is; what may just fit is tried.
+
+    Raises:
+        ConfigError: with the bytes that it needs and those that there are.
+    """
+    free = available_memory()
+    if free is None:
+        return
+    weights, images = least_memory(settings, processes)
+    hint = "take a smaller model or image, or --tune head"
+    if settings.training.batch_size != "auto" and weights <= free < weights + images:
+        hint = "add --batch-size auto, or take a smaller model or image"
+    if weights + images > free:
+        raise ConfigError(
+            f"training needs {(weights + images) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
+            f"kept of each, {images / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
+            where="memory",
+            hint=hint,
+        )
+
+
+def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, float]:
+    """Bytes of main memory that training takes at least: for the weights and what is kept of each, and for a batch.
+
+    On another device main memory holds the weights as they are made.
+    """
+    t, counted = settings.training, cost(settings.model.config)
+    weights = float(NUMBER * counted.parameters)
+    if pick_device(t.device).type != "cpu" or t.tune != "all" or settings.optimizer.layers:
+        return weights, 0.0
+    shared = processes if t.parallel == "fsdp" else 1
+    kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared
+    if t.batch_size == "auto" or not task_row(settings.task.name).labelled:  # others may show the model a part of an image
+        return weights + kept, 0.0
+    given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
+    seen = 1 - getattr(settings.model, "patch_dropout", 0.0)
+    number = NUMBER if t.precision == "fp32" else NUMBER / 2
+    return weights + kept, SURE * number * given * seen * t.batch / t.accumulate / processes

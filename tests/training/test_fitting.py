@@ -1,0 +1,68 @@
+"""A run that cannot fit into memory is refused with numbers, and none that fits is."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vitrail import api
+from vitrail.errors import ConfigError
+from vitrail.models.counted import TOTALS
+from vitrail.training import fitting
+from vitrail.training.configuration import nested, resolve
+from vitrail.training.fitting import least_memory, require_memory
+
+STEP = """
+import json, sys
+from vitrail.runtime.memory import peak_memory
+from vitrail.training import batch_size
+from vitrail.training.fitting import least_memory
+from vitrail.training.preparing import preparation_of, build
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.trainer import Trainer
+from vitrail.training.request import Request
+from vitrail.training.preparing import complete, open_source
+from vitrail.training.configuration import nested
+from pathlib import Path
+asked = Request.read("scratch", None, nested(json.loads(sys.argv[1]))).settings()
+source = open_source(asked)
+settings = complete(asked, source, None)
+before = peak_memory()
+trainer = Trainer(settings, build(settings.model.config), preparation_of(settings), source, RunFolder(Path(), writes=False))
+batch_size._train_on(trainer, settings.training.batch)
+print(json.dumps([sum(least_memory(settings)), peak_memory() - before]))
+"""
+
+
+def settings(**values):
+    return resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", **values}))
+
+
+def test_the_weights_and_what_is_kept_of_each_are_counted():
+    parameters = TOTALS["ViT-Ti/16"][0]
+    assert least_memory(settings(batch_size="auto"))[0] == 4 * 4 * parameters  # weight, gradient, two averages of AdamW
+    assert least_memory(settings(batch_size="auto", **{"training.ema": 0.9}))[0] == 5 * 4 * parameters
+    assert least_memory(settings(batch_size=64))[1] == 2 * least_memory(settings(batch_size=32))[1] > 0
+
+
+@pytest.mark.parametrize("model", ["ViT-Ti/16", "ResNet-18", "Mixer-S/32"])
+def test_the_estimate_is_less_than_what_training_takes(model):
+    asked = {"data": "digits", "model": model, "batch_size": 8, "image_size": 224}
+    done = subprocess.run([sys.executable, "-c", STEP, json.dumps(asked)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    least, taken = json.loads(done.stdout)
+    assert 0.2 * taken < least < taken
+
+
+def test_what_cannot_fit_is_refused_with_numbers_and_what_helps(monkeypatch, tmp_path, pictures):
+    monkeypatch.setattr(fitting, "available_memory", lambda: 2.0**30)
+    with pytest.raises(ConfigError, match=r"at least .* 1\.0 GiB are free") as error:
+        api.train(pictures, tmp_path / "run", model="ViT-L/16")
+    assert "a smaller model" in error.value.hint and not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError) as error:
+        require_memory(settings(batch_size=4096))
+    assert "--batch-size auto" in error.value.hint
+    require_memory(settings(batch_size=16))
+    monkeypatch.setattr(fitting, "available_memory", lambda: None)
+    require_memory(settings(batch_size=4096))
