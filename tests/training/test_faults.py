@@ -121,6 +121,15 @@ def test_more_than_one_in_a_hundred_are_too_many(some_bad, tmp_path, tiny):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_class_of_bad_images_alone_is_missed(pictures, tmp_path, tiny):
+    folder = shutil.copytree(pictures, tmp_path / "pictures")
+    (folder / "mauve").mkdir()
+    for number in range(2):
+        (folder / "mauve" / f"{number}.png").write_text("no picture")
+    with pytest.raises(DataError, match="'mauve' have no training images"):
+        vitrail.train(folder, tmp_path / "run", bad_images="skip", **tiny)
+
+
 @pytest.mark.parametrize(
     ("images", "most"), [(4, 0), (10, 1), (29, 2), (30, 3), (60, 3), (240, 3), (399, 3), (400, 4), (10_000, 100)]
 )

@@ -201,8 +201,14 @@ def with_batch_size(
 
 
 def used(source: ImageData, bad: Container[str], settings: RunSettings) -> ImageData:
-    """The data without some images, by name, and with that share of the training images that the settings ask for."""
+    """The data without some images, by name, and with that share of the training images that the settings ask for.
+
+    Raises:
+        DataError: a class has no other training images.
+    """
     splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
+    if bad and task_row(settings.task.name).labelled:
+        _require_classes_to_learn(replace(source, splits=splits))
     if settings.data.train_share < 1:
         splits["train"] = share_of(splits["train"], settings.data.train_share, settings.data.split_seed)
     return replace(source, splits=splits)
