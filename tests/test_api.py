@@ -123,7 +123,8 @@ def test_a_model_folder_needs_data_to_be_evaluated_on(run):
 
 
 def test_training_from_a_model_with_the_same_classes_keeps_its_head(run, pictures, tiny, tmp_path):
-    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **{"optimizer.lr": 1e-9})
+    settings = {"optimizer.lr": 1e-9, "training.probe": False}
+    tuned = vitrail.train(pictures, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **settings)
     one, other = run.trained.model.state_dict(), tuned.trained.model.state_dict()
     assert one.keys() == other.keys()
     for name in one:
@@ -135,7 +136,8 @@ def test_training_from_a_model_with_other_classes_starts_with_a_zero_head(run, p
     data.mkdir()
     for name in ("red", "blue"):
         (data / name).symlink_to(pictures / name)
-    tuned = vitrail.train(data, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **{"optimizer.lr": 1e-9})
+    settings = {"optimizer.lr": 1e-9, "training.probe": False}
+    tuned = vitrail.train(data, tmp_path / "run", start=str(run.folder), fast_dev_run=True, **settings)
     head = [p for name, p in tuned.trained.model.named_parameters() if name.startswith("head")]
     assert all(p.abs().max() < 1e-6 for p in head)
     assert tuned.trained.labels == ["blue", "red"]

@@ -186,8 +186,15 @@ def test_an_image_that_an_evaluation_cannot_read_leaves_the_epoch_before_it_save
 # one run, one process
 
 
+def unfinished(folder: Path, copy: Path) -> Path:
+    """A copy of a finished run, as it was before its last report."""
+    status = json.loads((shutil.copytree(folder, copy) / "status.json").read_text())
+    (copy / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    return copy
+
+
 def test_a_run_that_somebody_works_on_is_not_resumed_by_another(run, tmp_path):
-    folder = shutil.copytree(run.folder, tmp_path / "run")
+    folder = unfinished(run.folder, tmp_path / "run")
     code = f"import vitrail\nvitrail.resume({str(folder)!r})"
     with locked(folder):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -211,9 +218,10 @@ with locked(pathlib.Path({str(tmp_path)!r})):
 def test_a_fine_tuned_run_killed_before_its_first_checkpoint_begins_with_the_same_model(run, pictures, tmp_path):
     settings = {"start": str(run.folder), "epochs": 1, "model.patch_dropout": 0, "training.batch_size": 8}
     tuned = vitrail.train(pictures, tmp_path / "tuned", **settings)
-    killed = shutil.copytree(tuned.folder, tmp_path / "killed")
+    killed = unfinished(tuned.folder, tmp_path / "killed")
     for folder in checkpoints(killed):
         shutil.rmtree(folder)
+    shutil.rmtree(killed / "last")
     vitrail.resume(killed)
     assert (killed / "last/model.safetensors").read_bytes() == (tuned.folder / "last/model.safetensors").read_bytes()
 
@@ -232,7 +240,7 @@ def test_settings_that_do_not_decide_the_weights_may_change_and_others_are_refus
 
 
 def test_a_changed_configuration_file_is_refused_too(run, tmp_path):
-    folder = shutil.copytree(run.folder, tmp_path / "run")
+    folder = unfinished(run.folder, tmp_path / "run")
     config = folder / "config.yaml"
     config.write_text(config.read_text().replace("lr: 0.01", "lr: 0.02"))
     with pytest.raises(ConfigError, match=r"optimizer.lr was 0.01, now 0.02"):

@@ -15,6 +15,11 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     return _generator(seed, epoch).permutation(count).tolist()
 
 
+def some_items(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """So many items at random, in their own order."""
+    return [items[index] for index in sorted(shuffled(len(items), seed, 0)[:count])]
+
+
 def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
     """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
     seen: Counter[tuple[int, ...]] = Counter()

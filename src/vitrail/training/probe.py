@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import ImageData, Item
 from vitrail.data.loader import EpochLoader
-from vitrail.data.order import epoch_order
+from vitrail.data.order import epoch_order, some_items
 from vitrail.data.preparation import Preparation
 from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device
@@ -121,7 +121,7 @@ class Probe:
             DataError: an image cannot be read.
         """
         self.observer = observer
-        train, val = self.data.split("train"), self.data.splits["val"]
+        train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
         device, begun = pick_device(self.settings.training.device), time.perf_counter()
         self.model.to(device).eval()
         read = reader(self.model, self.name, "bf16" if self.settings.training.precision == "bf16" else "fp32")
@@ -148,6 +148,11 @@ class Probe:
     @property
     def classes(self) -> int:
         return self.layer.out_features
+
+    def _used(self, items: list[Item]) -> list[Item]:
+        """All, or few in a fast run for developers."""
+        t = self.settings.training
+        return some_items(items, 2 * t.batch, t.seed) if t.fast_dev_run else items
 
     def _order(self, items: list[Item]) -> list[int]:
         """The images that are learned from: all of them, or rare classes more often."""

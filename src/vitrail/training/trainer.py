@@ -9,7 +9,7 @@ import torch
 
 from vitrail.data.dataset import Batch, ImageDataset
 from vitrail.data.loader import EpochLoader
-from vitrail.data.order import shuffled
+from vitrail.data.order import some_items
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
@@ -101,7 +101,7 @@ class Trainer(RunState):
         t = self.settings.training
         if not t.fast_dev_run:
             return items
-        return [items[i] for i in sorted(shuffled(len(items), t.seed, 0)[: 2 * t.batch])]
+        return some_items(items, 2 * t.batch, t.seed)
 
     @property
     def validation(self) -> list[Item]:
