@@ -17,6 +17,7 @@ from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.probe import Head
 from vitrail.training import features as computing
 from vitrail.training.features import FeatureFile, read_features, reader
 from vitrail.training.probe import linear_layer
@@ -104,7 +105,10 @@ def test_a_probe_alone_is_a_whole_run_without_a_step(known, pictures, tmp_path):
     run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
     (row,) = rows_of(run.folder)
     assert (row["epoch"], row["step"]) == (0, 0) and row["val_top1"] >= 0.5
-    assert run.scores["images"] and (run.folder / "report.html").exists()
+    report = (run.folder / "report.html").read_text()
+    assert run.scores["images"] and "of reading features" in report and "Epoch 0 is a head fitted" in report
+    (compared,) = api.compare([run.folder])
+    assert (compared.epochs, compared.to_dict()["epochs"]) == (0, 0) and compared.rate > 0
     before, after = open_model(known).model.state_dict(), open_model(str(run.folder / "best")).model.state_dict()
     assert [name for name in before if not torch.equal(before[name], after[name])] == ["head.linear.weight", "head.linear.bias"]
     assert not (run.folder / "features").exists()
@@ -136,6 +140,13 @@ def test_a_model_of_the_same_classes_is_no_worse_for_its_probe(run, pictures, tm
     before = vitrail.evaluate(run.folder, split="val")[0].scores()
     assert rows_of(again.folder)[0]["val_top1"] >= before["top1"]
     assert "the head it came with" in (again.folder / "train.log").read_text()
+
+
+def test_the_better_head_is_kept(known, pictures, tmp_path, monkeypatch):
+    monkeypatch.setattr("vitrail.training.probe.linear_heads", lambda *_, **__: [Head(torch.zeros(3, 16), torch.zeros(3))])
+    run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
+    assert "probe: ridge" in (run.folder / "train.log").read_text()
+    assert rows_of(run.folder)[0]["val_top1"] > 0.4
 
 
 def test_several_labels_are_probed_by_average_precision(known, tmp_path, pictures):

@@ -68,14 +68,20 @@ class Compared:
         return wilson_interval(round(self.score * images), images)
 
     @property
+    def epochs(self) -> int:
+        """Of training; a probe counts as none."""
+        return int(self.rows[-1]["epoch"]) if self.rows else 0
+
+    @property
     def seconds(self) -> float:
         """Of training."""
         return float(sum(row["seconds"] for row in self.rows))
 
     @property
     def rate(self) -> float:
-        """Images per second in training, the median of the epochs."""
-        return float(np.median([row["images_per_second"] for row in self.rows])) if self.rows else 0.0
+        """Images per second in training, the median of the epochs; of a probe alone, of its features."""
+        epochs = [row for row in self.rows if row["epoch"]] or self.rows
+        return float(np.median([row["images_per_second"] for row in epochs])) if epochs else 0.0
 
     @property
     def operations(self) -> float:
@@ -96,7 +102,7 @@ class Compared:
             "split": self.split,
             "scores": self.scores,
             "interval": list(interval) if interval else None,
-            "epochs": len(self.rows),
+            "epochs": self.epochs,
             "seconds": self.seconds,
             "images_per_second": self.rate,
             "parameters": self.parameters,
@@ -152,7 +158,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
             "–" if run.score is None else run.metric.shown(run.score),
             "{:.1f} to {:.1f}".format(*(100 * side for side in run.interval)) if run.interval else "–",
             f"{run.scores['images']:,} {run.split}" if run.scores else "–",
-            str(len(run.rows)),
+            str(run.epochs),
             duration(run.seconds),
             f"{run.rate:,.0f}",
             "×".join(map(str, run.settings.get("model", {}).get("image_size", []))) or "–",

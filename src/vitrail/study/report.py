@@ -21,6 +21,9 @@ CAUTIONS = {
 CURVES = "Training is measured on augmented images as they were learned from, validation with the weights that are kept."
 
 
+PROBE = "Epoch 0 is a head fitted to features of the model as it came."
+
+
 def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: int, cost: Cost) -> None:
     """Write the pictures in ``plots/``, the texts of the task and ``report.html`` of a finished run.
 
@@ -36,13 +39,13 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     for name, text in part.texts.items():
         write_text(folder / name, text)
     figures.save(figures.curves(rows, kept), plots / "curves.png")
-    seconds = sum(row["seconds"] for row in rows)
+    seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]
     cards = [
         *part.cards,
-        (duration(seconds), f"of training, {len(rows)} epoch{'s' if len(rows) > 1 else ''}"),
+        (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
         (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds per image"),
     ]
-    caption = f"{CURVES} {part.caption}".strip()
+    caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption]))
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
@@ -73,9 +76,9 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
 
 
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
-    seconds = sum(row["seconds"] for row in rows)
+    seconds, epochs = sum(row["seconds"] for row in rows), max(1, rows[-1]["epoch"])
     images = sum(row["seconds"] * row["images_per_second"] for row in rows)
     rate = f" ({images / seconds:,.0f} images per second)" if seconds else ""
-    total = f", {duration(seconds)} for all {len(rows)}" if len(rows) > 1 else ""
-    seconds_each = duration(seconds / len(rows))
+    total = f", {duration(seconds)} for all {epochs}" if epochs > 1 else ""
+    seconds_each = duration(seconds / epochs)
     return f"Multiply-adds count the forward pass of one image. Training took {seconds_each} per epoch{rate}{total}."
