@@ -109,6 +109,8 @@ def test_every_number_can_be_given_on_the_command_line(settings_of, name, text, 
 
 
 SHORT = {
+    "time_limit": ("1h30m", 5400.0),
+    "patience": ("3", 3),
     "task": ("mae", "mae"),
     "model": ("ViT-S/16", "ViT-S/16"),
     "epochs": ("7", 7),

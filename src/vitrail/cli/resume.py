@@ -6,26 +6,30 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import note, program
+from vitrail.cli.console import Whole, note, program
 
 
-def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
-    """Continue an interrupted run from its newest complete checkpoint.
+def resume(
+    run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)], epochs: Whole | None = None
+) -> None:
+    """Continue an interrupted run from its newest complete checkpoint, or a finished one by more epochs.
 
     It ends with the weights that it would have had without the interruption. Settings that do not decide them may be
     given anew by their dotted names: --data.workers 4 --training.checkpoint-every-seconds 60. Of a finished run nothing is
-    left to do, and nothing is done.
+    left to do, and nothing is done, unless it is to have more epochs.
 
     Parameters
     ----------
     run
         The run folder.
+    epochs
+        Of the whole run, for one that is finished: those that are added have a learning rate schedule of their own.
     """
     from vitrail.files import path_of
     from vitrail.training.run_files import is_finished, require_run
 
     require_run(path_of(run))  # before torch is imported
-    if not settings and is_finished(path_of(run)):
+    if not settings and epochs is None and is_finished(path_of(run)):
         note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
         return
     from vitrail import api
@@ -33,5 +37,6 @@ def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=T
     from vitrail.cli.train import dotted_settings, print_result
 
     with TrainingProgress() as progress:
-        finished = api.resume(run, observer=progress, **dotted_settings(settings))
+        given = dotted_settings(settings) | ({} if epochs is None else {"epochs": epochs})
+        finished = api.resume(run, observer=progress, **given)
     print_result(finished)

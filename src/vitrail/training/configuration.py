@@ -132,6 +132,8 @@ SHORT_NAMES = {
     "tune": "training.tune",
     "teacher": "distillation.teacher",
     "lr": "optimizer.lr",
+    "time_limit": "training.time_limit",
+    "patience": "training.patience",
     "seed": "training.seed",
     "image_size": "model.image_size",
     "precision": "training.precision",

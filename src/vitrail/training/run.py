@@ -51,6 +51,7 @@ from vitrail.weights.folder import TrainedModel, fill
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.tensor_files import read_tensors
 
+PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
 STOPPING = "stopping after this step; a second time stops at once"
 
 
@@ -201,8 +202,9 @@ def _trainer(
             assert isinstance(task, Classification)
             probe = Probe(settings, model, preparation, source, task, run, group=others["group"], signals=others["signals"])
             probed = probe.run(observer)
-            run.log(probed.line)
-            observer.note(probed.line)
+            for line in (probed.line, *([PROBE_ENDS] if settings.training.tune == "head" else [])):
+                run.log(line)
+                observer.note(line)
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
 
 
