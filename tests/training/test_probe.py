@@ -13,13 +13,14 @@ from vitrail import api
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.data.sources import open_data
+from vitrail.models.inference import for_inference
 from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.tasks.probe import Head
 from vitrail.training import features as computing
-from vitrail.training.features import FeatureFile, read_features, reader
+from vitrail.training.features import FeatureFile, read_features
 from vitrail.training.probe import linear_layer
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.reference import open_model
@@ -64,7 +65,7 @@ def test_features_are_what_the_head_reads(known, pictures):
     trained = open_model(known)
     items = open_data(str(pictures)).split("all")
     loader = EpochLoader(ImageDataset(items, trained.preparation), 5, shuffle=False)
-    read, counts = reader(trained.model, "head", "fp32"), []
+    read, counts = for_inference(trained.model), []
     kept = FeatureFile(None, (len(items), 16), "")
     found = read_features(read, trained.preparation.normalize, loader, kept, view=0, on_batch=counts.append, group=ALONE)
     images = torch.cat([trained.preparation.normalize(batch["images"]) for batch in loader.epoch()])
@@ -76,7 +77,7 @@ def test_an_interrupted_pass_goes_on_where_it_was_and_of_other_images_begins_ane
     monkeypatch.setattr(computing, "EVERY", 1)
     trained = open_model(known)
     items = open_data(str(pictures)).split("all")
-    read, reads = reader(trained.model, "head", "fp32"), []
+    read, reads = for_inference(trained.model), []
 
     def counted(images):
         reads.append(len(images))

@@ -1,7 +1,7 @@
 """A model that only answers, as fast as it can."""
 
 import copy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,12 @@ class Answering(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         answers: Tensor = self.model(images.to(self.dtype))
         return answers.float()
+
+    def vectors(self, images: Tensor) -> Tensor:
+        """What the model's heads read of the images: (B, D)."""
+        network: Any = self.model
+        vectors: Tensor = network.vectors(images.to(self.dtype))
+        return vectors.float()
 
 
 def sharing_copy(model: Model) -> Model:

@@ -73,7 +73,7 @@ class ViT(Model):
         return {name: head for name in ("head", "head_distillation") if (head := getattr(self, name)) is not None}
 
     def vectors(self, images: Tensor) -> Tensor:
-        return self.pooled(self.encode(images))
+        return self.pooled(self.encode(images, first=self.tokens_read))
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
         """For images (B, C, H, W) whose sides are any multiples of the patch."""

@@ -5,25 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitrail.data.loader import EpochLoader
 from vitrail.files import room_for, write_json
-from vitrail.models.base import Model
-from vitrail.models.inference import for_inference, sharing_copy
-from vitrail.runtime.device import Precision
+from vitrail.models.inference import Answering
 from vitrail.runtime.processes import Processes
 from vitrail.weights.plain_files import read_json
 
 EVERY = 50
 """Batches after which what is computed is on the disk."""
-
-
-def reader(model: Model, head: str, precision: Precision) -> nn.Module:
-    """Images (B, C, H, W) to what the model's ``head`` reads of them, float32 (B, D)."""
-    headless = sharing_copy(model)
-    headless.set_submodule(head, nn.Identity())
-    return for_inference(headless, precision)
 
 
 class FeatureFile:
@@ -56,7 +47,7 @@ class FeatureFile:
 
 @torch.no_grad()
 def read_features(
-    read: nn.Module,
+    read: Answering,
     normalize: Callable[[Tensor], Tensor],
     loader: EpochLoader,
     kept: FeatureFile,
@@ -68,7 +59,7 @@ def read_features(
     """The features of a loader's images in their order, float32 (N, D); several processes share the work and all have the result.
 
     Args:
-        read: see `reader`.
+        read: the frozen model.
         normalize: pixels to what the model takes.
         loader: of images in their own order, not shuffled.
         kept: what an earlier, interrupted pass may have left, and where this one leaves its own.
@@ -82,7 +73,7 @@ def read_features(
         for batch in group.in_step(loader.epoch(view, skip=done), len(loader) - done):
             places = loader.places(done)
             start = done * loader.batch_size
-            features = read(normalize(batch["images"].to(device))).cpu().numpy()
+            features = read.vectors(normalize(batch["images"].to(device))).cpu().numpy()
             kept.rows[start + places.start : start + places.stop] = features[: len(places)]
             done += 1
             if done % EVERY == 0:

@@ -18,6 +18,7 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.order import epoch_order, some_items
 from vitrail.data.preparation import Preparation
 from vitrail.models.base import Model
+from vitrail.models.inference import Answering, for_inference
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
@@ -27,7 +28,7 @@ from vitrail.tasks.classification import Classification
 from vitrail.tasks.metrics import main_metric, metric_of, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
-from vitrail.training.features import FeatureFile, read_features, reader
+from vitrail.training.features import FeatureFile, read_features
 from vitrail.training.resuming import fingerprint
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -62,16 +63,16 @@ def _shown(scores: Mapping[str, float]) -> str:
     return metric.shown(scores[metric.name], 1)
 
 
-def linear_layer(model: Model) -> tuple[str, nn.Linear] | None:
-    """The name of the head and its layer, of a model with one head that is one linear layer with a bias; else None."""
+def linear_layer(model: Model) -> nn.Linear | None:
+    """The head of a model that has one, if that is one linear layer with a bias; else None."""
     heads = model.heads()
     if len(heads) != 1:
         return None
-    ((name, head),) = heads.items()
+    (head,) = heads.values()
     nothing = nn.Sequential | nn.Dropout | nn.Identity | nn.Flatten
     layers = [module for module in head.modules() if not isinstance(module, nothing)]
     if len(layers) == 1 and isinstance(layers[0], nn.Linear) and layers[0].bias is not None:
-        return name, layers[0]
+        return layers[0]
     return None
 
 
@@ -103,9 +104,9 @@ class Probe:
     ):
         self.settings, self.model, self.preparation, self.data, self.task = settings, model, preparation, data, task
         self.folder, self.group, self.signals = folder, group, signals
-        found = linear_layer(model)
-        assert found is not None
-        self.name, self.layer = found
+        layer = linear_layer(model)
+        assert layer is not None
+        self.layer = layer
         self.mark = _mark(model, preparation, data)
 
     @property
@@ -124,7 +125,7 @@ class Probe:
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
         device, begun = pick_device(self.settings.training.device), time.perf_counter()
         self.model.to(device).eval()
-        read = reader(self.model, self.name, "bf16" if self.settings.training.precision == "bf16" else "fp32")
+        read = for_inference(self.model, "bf16" if self.settings.training.precision == "bf16" else "fp32")
         with kept_memory():
             views = [self._features(read, "train", train, view) for view in range(self.settings.training.views)]
             seconds = time.perf_counter() - begun
@@ -158,7 +159,7 @@ class Probe:
         """The images that are learned from: all of them, or rare classes more often."""
         return epoch_order(items, self.settings.training.seed, 0, shuffle=False, balance=self.settings.data.balance == "sampling")
 
-    def _features(self, read: nn.Module, split: str, items: list[Item], view: int) -> Tensor:
+    def _features(self, read: Answering, split: str, items: list[Item], view: int) -> Tensor:
         """Of images as they are prepared, and in further views augmented as in that epoch of the run."""
         t, group, augmentation = self.settings.training, self.group, self.settings.augmentation if view else None
         dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets())
