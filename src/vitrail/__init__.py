@@ -33,6 +33,7 @@ _HOMES = {
     "study_model": "api",
     "sweep": "api",
     "train": "api",
+    "zero_shot": "deploy.zero_shot",
     "Preparation": "data.preparation",
     "open_data": "data.sources",
     "ViTConfig": "models.configs.vit",
@@ -75,6 +76,7 @@ __all__ = [
     "study_model",
     "sweep",
     "train",
+    "zero_shot",
 ]
 
 

@@ -1,5 +1,7 @@
 """Models without numbers, to be given somebody's."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,7 +22,14 @@ class _NoInitialization(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def empty_model(config: ModelConfig) -> Model:
-    """A model whose parameters have shapes alone; fixed tables are there as ever. Nothing is allocated for parameters."""
+@contextmanager
+def no_numbers() -> Iterator[None]:
+    """Within, modules are built whose parameters have shapes alone: nothing is allocated for them."""
     with torch.device("meta"), _NoInitialization():
+        yield
+
+
+def empty_model(config: ModelConfig) -> Model:
+    """A model whose parameters have shapes alone; fixed tables are there as ever."""
+    with no_numbers():
         return build(config)

@@ -14,7 +14,7 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.plain_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, some
+from vitrail.weights.plain_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
 
 USUAL = "model.safetensors"
 MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
@@ -144,7 +144,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
     """The files to download of all that a repository has; raises `ModelFileError` where they make no model."""
     weights = _weights(names)
     if len(weights) == 1:
-        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, CARD) if name in names), *weights]
+        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, TOKENIZER, CARD) if name in names), *weights]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
     shards = sorted(name for name in names if _SHARD.fullmatch(name))
     download = f"hf download {repository}"

@@ -1,0 +1,62 @@
+"""Labels in words: what CLIP answers with is the text that lies nearest to the image (Radford et al. 2021, section 3.1)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.deploy.predictor import Predictor
+from vitrail.errors import ConfigError
+from vitrail.models.inference import for_inference
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.weights.checkpoint import Checkpoint
+from vitrail.weights.locate import locate
+from vitrail.weights.reference import open_model
+from vitrail.weights.text_tower import Tokenizer, read_text_tower
+
+BATCH = 64
+"""Texts at a time."""
+
+
+@torch.inference_mode()
+def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}", precision: Precision | None = None) -> Predictor:
+    """A CLIP that answers with the label whose text is nearest to the image: ``softmax(s · cos(image, text))``.
+
+    >>> vitrail.predict(vitrail.zero_shot("clip", ["a cat", "a dog"]), "photo.jpg")  # doctest: +SKIP
+
+    Args:
+        model: a folder or hub id with both models of a CLIP and its ``tokenizer.json``.
+        labels: two or more texts.
+        template: makes a sentence of each: ``"a photo of a {}"``.
+        precision: of the model of images: fp32, the default, or bf16.
+
+    Raises:
+        ConfigError: less than two labels, or equal ones; a template without ``{}``; the extra ``text`` is not installed.
+        ModelFileError: the model has no model of texts, or one that is not understood.
+    """
+    labels = [" ".join(label.split()) for label in labels]
+    if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
+        raise ConfigError("labels are two or more different texts", where="--labels", hint='--labels "a cat, a dog"')
+    if template.count("{}") != 1:
+        raise ConfigError(f"{template!r} has no place for a label", where="--template", hint='--template "a photo of a {}"')
+    path = locate(model)
+    tower, scale = read_text_tower(Checkpoint.read(path))
+    tokenizer = Tokenizer(path if path.is_dir() else path.parent, tower.config.length)
+    trained, device = open_model(path), pick_device()
+    if trained.config.num_classes != tower.config.output_dim:
+        raise ConfigError(
+            "the image's vectors are not of the texts' space", where=path, hint="give a whole CLIP, projections included"
+        )
+    texts = [template.replace("{}", label) for label in labels]
+    vectors = torch.cat([tower(*tokenizer(texts[start : start + BATCH])) for start in range(0, len(texts), BATCH)])
+    directions = scale * F.normalize(vectors, dim=1)  # (classes, D)
+    network = for_inference(trained.model.to(device).eval(), precision or "fp32")
+
+    @torch.inference_mode()
+    def logits(pixels: Tensor) -> Tensor:
+        images = network(trained.preparation.normalize(pixels.to(device)))
+        return F.normalize(images, dim=1).cpu() @ directions.mT
+
+    return Predictor(f"torch {precision or 'fp32'}", labels, False, trained.preparation, logits)

@@ -1,0 +1,68 @@
+"""CLIP's model of texts (Radford et al. 2021, https://arxiv.org/abs/2103.00020, section 2.4): each token sees those before it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.errors import ConfigError
+from vitrail.parts.feed_forward import Activation
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """Sizes of a model of texts."""
+
+    vocabulary: int
+    """Kinds of tokens."""
+    length: int
+    """Tokens of the longest text."""
+    dim: int
+    depth: int
+    heads: int
+    mlp_dim: int
+    output_dim: int
+    """Of the vectors that texts share with images."""
+    activation: Activation = "quick-gelu"
+    norm_eps: float = 1e-5
+
+
+class TextTower(nn.Module):
+    """Texts to vectors, in the space of the images that they describe."""
+
+    def __init__(self, c: TextConfig):
+        super().__init__()
+        self.config = c
+        self.tokens = nn.Embedding(c.vocabulary, c.dim)
+        self.position = nn.Parameter(torch.zeros(c.length, c.dim))
+        self.blocks = nn.ModuleList(
+            parts.Block(
+                c.dim,
+                parts.Attention(c.dim, c.heads),
+                parts.FeedForward(c.dim, c.mlp_dim, activation=c.activation),
+                norm_eps=c.norm_eps,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm = parts.norm_layer(c.dim, eps=c.norm_eps)
+        self.projection = nn.Linear(c.dim, c.output_dim, bias=False)
+
+    def forward(self, tokens: Tensor, ends: Tensor) -> Tensor:
+        """Tokens (B, T), and the place of the last one of each text (B,): (B, output_dim).
+
+        What stands behind the last token of a text changes nothing.
+
+        Raises:
+            ConfigError: more tokens than the model has positions.
+        """
+        count = tokens.shape[1]
+        if count > self.config.length:
+            what = f"{count} tokens are more than the {self.config.length} that the model reads"
+            raise ConfigError(what, where="text", hint="give shorter texts")
+        z = self.tokens(tokens) + self.position[:count]  # (B, T, D)
+        past = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+        for block in self.blocks:
+            z = block(z, mask=past)
+        vectors: Tensor = self.projection(self.norm(z[torch.arange(len(z)), ends]))
+        return vectors

@@ -1,0 +1,186 @@
+"""CLIP's model of texts out of the files that also hold its model of images: transformers', OpenCLIP's and OpenAI's own."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.empty import no_numbers
+from vitrail.models.text_tower import TextConfig, TextTower
+from vitrail.settings import brief
+from vitrail.weights.checkpoint import Checkpoint, section
+from vitrail.weights.folder import fill
+from vitrail.weights.plain_files import TOKENIZER
+
+ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
+HEAD_DIM = 64
+"""Of every published CLIP, where a file does not say how many heads there are."""
+HUGGING_FACE = {
+    "tokens.weight": "text_model.embeddings.token_embedding.weight",
+    "position": "text_model.embeddings.position_embedding.weight",
+    "blocks.{i}.attention.norm": "text_model.encoder.layers.{i}.layer_norm1",
+    "blocks.{i}.attention.layer.output": "text_model.encoder.layers.{i}.self_attn.out_proj",
+    "blocks.{i}.mlp.norm": "text_model.encoder.layers.{i}.layer_norm2",
+    "blocks.{i}.mlp.layer.expand": "text_model.encoder.layers.{i}.mlp.fc1",
+    "blocks.{i}.mlp.layer.contract": "text_model.encoder.layers.{i}.mlp.fc2",
+    "norm": "text_model.final_layer_norm",
+}
+ORIGINAL = {
+    "tokens.weight": "token_embedding.weight",
+    "position": "positional_embedding",
+    "blocks.{i}.attention.norm": "transformer.resblocks.{i}.ln_1",
+    "blocks.{i}.attention.layer.output": "transformer.resblocks.{i}.attn.out_proj",
+    "blocks.{i}.mlp.norm": "transformer.resblocks.{i}.ln_2",
+    "blocks.{i}.mlp.layer.expand": "transformer.resblocks.{i}.mlp.c_fc",
+    "blocks.{i}.mlp.layer.contract": "transformer.resblocks.{i}.mlp.c_proj",
+    "norm": "ln_final",
+}
+"""Our names and theirs; a name without a suffix stands for a weight and a bias."""
+OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
+"""What OpenCLIP says of a model of texts that is CLIP's; anything else makes another of it."""
+
+
+def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
+    """The model of texts in a checkpoint, and what the cosines of texts and images are multiplied by.
+
+    Raises:
+        ModelFileError: there is none, or it is of a kind that is not understood.
+    """
+    tensors = checkpoint.tensors
+    names = next((names for names in (HUGGING_FACE, ORIGINAL) if names["tokens.weight"] in tensors), None)
+    if names is None or "logit_scale" not in tensors:
+        hint = "give a whole CLIP: a folder, or a hub id such as openai/clip-vit-base-patch32"
+        raise ModelFileError("the file holds no model of texts", where=checkpoint.file, hint=hint)
+    ours = _hugging_face(tensors) if names is HUGGING_FACE else _original(tensors)
+    try:
+        ours |= _plain(tensors, names, depth=_depth(tensors, names))
+        config = _config(checkpoint, ours)
+        with no_numbers():
+            tower = TextTower(config)
+    except KeyError as error:
+        what = f"the model of texts lacks {error.args[0]}"
+        raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
+    except ConfigError as error:
+        raise ModelFileError(error.what, where=checkpoint.file, hint="give the file as it was published") from None
+    fill(tower, ours, where=checkpoint.file)
+    return tower.eval(), math.exp(tensors["logit_scale"].float().item())
+
+
+def _depth(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> int:
+    pattern = re.compile(re.escape(names["blocks.{i}.mlp.norm"] + ".weight").replace(r"\{i\}", r"(\d{1,4})"))
+    return 1 + max((int(match[1]) for name in tensors if (match := pattern.fullmatch(name))), default=-1)
+
+
+def _plain(tensors: Mapping[str, Tensor], names: Mapping[str, str], *, depth: int) -> dict[str, Tensor]:
+    """The tensors that are the same here and there."""
+    found = {}
+    for ours, theirs in names.items():
+        for i in range(depth) if "{i}" in ours else (0,):
+            for end in ("",) if theirs in tensors else (".weight", ".bias"):
+                found[ours.format(i=i) + end] = tensors[theirs.format(i=i) + end].float()
+    return found
+
+
+def _hugging_face(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Queries, keys and values apart, and a projection as a linear layer has it."""
+    found = {"projection.weight": tensors["text_projection.weight"].float()} if "text_projection.weight" in tensors else {}
+    for i in range(_depth(tensors, HUGGING_FACE)):
+        for end in ("weight", "bias"):
+            three = [tensors[f"text_model.encoder.layers.{i}.self_attn.{part}_proj.{end}"].float() for part in "qkv"]
+            found[f"blocks.{i}.attention.layer.qkv.{end}"] = torch.cat(three)
+    return found
+
+
+def _original(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One projection to queries, keys and values, and a projection that is multiplied from the right."""
+    found = {"projection.weight": tensors["text_projection"].float().mT} if "text_projection" in tensors else {}
+    for i in range(_depth(tensors, ORIGINAL)):
+        for end in ("weight", "bias"):
+            found[f"blocks.{i}.attention.layer.qkv.{end}"] = tensors[f"transformer.resblocks.{i}.attn.in_proj_{end}"].float()
+    return found
+
+
+def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextConfig:
+    """Sizes by the tensors; heads, activation and epsilon by what stands beside them, else as OpenAI has them."""
+    dim = ours["tokens.weight"].shape[1]
+    told = _told(checkpoint)
+    return TextConfig(
+        vocabulary=len(ours["tokens.weight"]),
+        length=len(ours["position"]),
+        dim=dim,
+        depth=sum(name.endswith("qkv.weight") for name in ours),
+        heads=told.get("heads") or max(1, dim // HEAD_DIM),
+        mlp_dim=len(ours["blocks.0.mlp.layer.expand.weight"]),
+        output_dim=len(ours["projection.weight"]),
+        activation=told.get("activation", "quick-gelu"),
+        norm_eps=told.get("norm_eps", 1e-5),
+    )
+
+
+def _told(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What a description says of the model of texts; raises `ModelFileError` where that is not CLIP's."""
+    config = checkpoint.config
+    if "model_cfg" in config:
+        whole = section(config, "model_cfg")
+        text = section(whole, "text_cfg")
+        if unknown := sorted(text.keys() - OPEN_CLIP_TEXT):
+            raise _refused(checkpoint.file, f"text_cfg has {brief(unknown)}")
+        return {"heads": text.get("heads"), "activation": "quick-gelu" if whole.get("quick_gelu") else "gelu"}
+    text = section(config, "text_config")
+    if not text:
+        return {}
+    kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
+    if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":
+        raise _refused(checkpoint.file, f"it is a {brief(kind)} of a {brief(config.get('model_type'))}")
+    if activation not in ACTIVATIONS:
+        raise _refused(checkpoint.file, f"its hidden_act is {brief(activation)}")
+    heads = text.get("num_attention_heads", 8)
+    return {"heads": heads, "activation": ACTIVATIONS[activation], "norm_eps": text.get("layer_norm_eps", 1e-5)}
+
+
+def _refused(file: Path, why: str) -> ModelFileError:
+    return ModelFileError(f"a model of texts that is not understood: {why}", where=file, hint="give CLIP's own, or OpenCLIP's")
+
+
+class Tokenizer:
+    """Texts to tokens, as a CLIP's ``tokenizer.json`` says; the extra ``text``.
+
+    Args:
+        folder: of the model.
+        length: tokens of the longest text; a longer one is cut, and keeps its last token.
+
+    Raises:
+        ConfigError: the extra is not installed.
+        ModelFileError: no such file, or a damaged one.
+    """
+
+    def __init__(self, folder: Path, length: int):
+        try:
+            import tokenizers
+        except ImportError:
+            what, hint = "texts are read by the library tokenizers", 'pip install "vitrail[text]"'
+            raise ConfigError(what, where="--labels", hint=hint) from None
+        file = folder / TOKENIZER
+        if not file.is_file():
+            hint = f"put the {TOKENIZER} of the model beside its weights"
+            raise ModelFileError(f"{TOKENIZER} is missing", where=folder, hint=hint)
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises nothing more special
+            raise ModelFileError(f"{TOKENIZER} is damaged: {error}", where=file, hint="fetch it again") from None
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(length)
+
+    def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
+        """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,)."""
+        found = [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+        ends = torch.tensor([len(ids) - 1 for ids in found])
+        tokens = torch.zeros(len(found), int(ends.max()) + 1, dtype=torch.long)
+        for row, ids in zip(tokens, found, strict=True):
+            row[: len(ids)] = torch.tensor(ids)
+        return tokens, ends
