@@ -58,7 +58,8 @@ def train(
     model
         A name of vitrail models, such as ViT-S/16.
     start
-        A trained model to start from: a run folder, a model folder, a file of weights, or a hub id such as org/name.
+        A trained model to start from: a run folder, a model folder, a file of weights, a hub id such as org/name, or a name of
+        vitrail models --pretrained, such as ViT-Ti/16.
     tune
         What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
     teacher
