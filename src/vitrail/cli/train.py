@@ -91,7 +91,8 @@ def train(
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
     track
-        tensorboard writes event files beside the run's own metrics.
+        tensorboard, wandb or mlflow: also keeps the metrics its way, in the run folder. W&B is offline unless WANDB_MODE says
+        otherwise, MLflow local unless MLFLOW_TRACKING_URI is set.
     config
         A YAML file over the recipe, or, if it names a model, in its place; flags stand over both.
     fast_dev_run
