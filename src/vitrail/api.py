@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
-from vitrail.deploy.predict import Picture, open_predictor, predict
+from vitrail.deploy.pictures import Picture
+from vitrail.deploy.predict import open_predictor, predict
 from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.errors import ConfigError

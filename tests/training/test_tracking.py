@@ -1,6 +1,7 @@
-"""Metrics for TensorBoard: read back by its own reader."""
+"""Metrics for trackers: TensorBoard's are read back by its own reader; stand-ins for W&B and MLflow note what they are told."""
 
-import builtins
+import sys
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -20,7 +21,7 @@ def row(epoch: int, loss: float) -> dict:
 
 
 def test_every_metric_of_every_epoch_is_there_with_training_and_validation_side_by_side(tmp_path):
-    track = open_tracker("tensorboard", tmp_path / "tensorboard", epochs_done=0)
+    track = open_tracker("tensorboard", tmp_path, epochs_done=0)
     track(row(1, 2.0))
     track(row(2, 1.0))
     found = read(tmp_path / "tensorboard")
@@ -34,26 +35,22 @@ def test_a_resumed_run_replaces_the_epochs_it_makes_again(tmp_path):
     first(row(1, 3.0))
     first(row(2, 2.0))
     open_tracker("tensorboard", tmp_path, epochs_done=1)(row(2, 1.0))
-    assert read(tmp_path)["loss/train"] == [(1, 3.0), (2, 1.0)]
+    assert read(tmp_path / "tensorboard")["loss/train"] == [(1, 3.0), (2, 1.0)]
 
 
 def test_nothing_is_written_unless_asked_for(tmp_path):
-    open_tracker("none", tmp_path / "tensorboard", epochs_done=0)(row(1, 1.0))
+    open_tracker("none", tmp_path, epochs_done=0)(row(1, 1.0))
     assert not list(tmp_path.iterdir())
 
 
-def test_without_the_library_the_error_names_the_extra(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("torch.utils.tensorboard"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError) as error:
-        open_tracker("tensorboard", tmp_path, epochs_done=0)
-    assert "vitrail[track]" in error.value.hint
+@pytest.mark.parametrize(("kind", "extra"), [("tensorboard", "track"), ("wandb", "wandb"), ("mlflow", "mlflow")])
+def test_without_the_library_the_error_names_the_extra(tmp_path, monkeypatch, kind, extra):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match=f"{kind} is not installed") as error:
+        open_tracker(kind, tmp_path, epochs_done=0)
+    assert f"vitrail[{extra}]" in error.value.hint
 
 
 def test_a_run_tracks_its_epochs(make_trainer):
@@ -61,3 +58,95 @@ def test_a_run_tracks_its_epochs(make_trainer):
     trainer.run()
     found = read(trainer.folder.path / "tensorboard")
     assert found["loss/val"] == [(r["epoch"], pytest.approx(r["val_loss"])) for r in trainer.rows]
+
+
+# W&B and MLflow
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What the stand-ins for W&B and MLflow were told."""
+    told = []
+
+    class Run:
+        def log(self, values, step):
+            told.append(("log", step, values))
+
+        def finish(self):
+            told.append("finish")
+
+    class Client:
+        def __init__(self, tracking_uri):
+            told.append(tracking_uri)
+
+        def get_experiment_by_name(self, name):
+            return None
+
+        def create_experiment(self, name):
+            return name
+
+        def create_run(self, experiment, run_name):
+            told.append(("run", experiment, run_name))
+            return SimpleNamespace(info=SimpleNamespace(run_id="7"))
+
+        def log_param(self, run, name, value):
+            told.append(("setting", run, name, value))
+
+        def log_metric(self, run, name, value, step):
+            told.append(("log", run, step, name, value))
+
+        def set_terminated(self, run):
+            told.append(("finish", run))
+
+    def init(**given):
+        told.append(given)
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client))
+    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    return told
+
+
+def test_wandb_is_offline_in_the_run_folder_and_a_resumed_run_is_the_same(told, tmp_path, monkeypatch):
+    track = open_tracker("wandb", tmp_path, epochs_done=0, settings={"model": {"dim": 16}})
+    track(row(1, 2.0))
+    track.close()
+    begun, logged, finished = told
+    assert (begun["mode"], begun["dir"], begun["name"]) == ("offline", str(tmp_path), tmp_path.name)
+    assert begun["config"] == {"model": {"dim": 16}} and begun["project"] == "vitrail"
+    assert logged[:2] == ("log", 1) and logged[2]["loss/train"] == 2.0 and finished == "finish"
+    monkeypatch.setenv("WANDB_MODE", "online")
+    open_tracker("wandb", tmp_path, epochs_done=1)
+    assert told[-1]["id"] == begun["id"] and told[-1]["mode"] == "online"
+
+
+def test_mlflow_writes_into_the_run_folder_and_a_resumed_run_is_the_same(told, tmp_path, monkeypatch):
+    track = open_tracker("mlflow", tmp_path, epochs_done=0, settings={"model": {"dim": 16, "name": None}})
+    track(row(1, 2.0))
+    track.close()
+    assert told[:3] == [
+        f"sqlite:///{tmp_path}/mlflow/mlflow.db",
+        ("run", "vitrail", tmp_path.name),
+        ("setting", "7", "model.dim", 16),
+    ]
+    assert ("log", "7", 1, "loss/train", 2.0) in told and told[-1] == ("finish", "7")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker")
+    open_tracker("mlflow", tmp_path, epochs_done=1)
+    assert told[-1] == "http://tracker"  # and no second run
+
+
+def test_a_tracker_that_does_not_start_says_why(told, tmp_path, monkeypatch):
+    def init(**given):
+        raise RuntimeError("no login")
+
+    monkeypatch.setattr(sys.modules["wandb"], "init", init)
+    with pytest.raises(ConfigError, match="wandb does not start: no login"):
+        open_tracker("wandb", tmp_path, epochs_done=0)
+
+
+def test_a_whole_run_is_told_to_wandb_and_finished(told, make_trainer):
+    trainer = make_trainer(**{"training.track": "wandb", "training.epochs": 2})
+    trainer.run()
+    assert [entry[1] for entry in told[1:-1]] == [1, 2] and told[-1] == "finish"

@@ -200,7 +200,7 @@ def test_results_on_a_data_set_of_the_hub_are_of_that_data_set(data, kind):
     assert card.data.eval_results[0].dataset_type == kind and card.data.eval_results[0].dataset_name
 
 
-@pytest.mark.parametrize("base", ["runs/a/b", "/home/ann/model", "ViT-B/16", "a b"])
+@pytest.mark.parametrize("base", ["runs/a/b", "/home/ann/model", "ViT-H/16", "a b"])
 def test_a_base_model_that_is_not_on_the_hub_is_only_named(base):
     card = model_card(name="a", labels=["b"], base_model=base)
     assert f"fine-tuned from `{base}`" in card and ModelCard(card).data.base_model is None

@@ -54,7 +54,7 @@ def test_a_run_without_a_best_model_says_how_to_go_on(tmp_path):
     refused(tmp_path, "no model yet", "vitrail resume")
 
 
-@pytest.mark.parametrize("name", ["ViT-B/16", "ViT-S/37", "vit_base_patch16_224", "ViT-CIFAR10-lecture"])
+@pytest.mark.parametrize("name", ["ViT-G/14", "ViT-S/37", "vit_base_patch8_224", "ViT-CIFAR10-lecture"])
 def test_an_architecture_is_no_model_until_it_is_trained(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(name, name, "train")

@@ -25,7 +25,7 @@ def convert(
     Parameters
     ----------
     model
-        A run folder, a model folder, a file of weights (.safetensors, .npz) or a hub id.
+        A run folder, a model folder, a file of weights (.safetensors, .npz), a hub id or a name of vitrail models --pretrained.
     out
         A folder, or a file that ends in .safetensors or .npz; it must not exist.
     layout

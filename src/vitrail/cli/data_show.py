@@ -40,7 +40,7 @@ def show(
     config
         A YAML file over the recipe, or, if it names a model, in its place.
     start
-        A trained model to start from: a run folder, a model folder, a file of weights or a hub id.
+        A trained model to start from, as in vitrail train.
     split
         Which images.
     count

@@ -26,7 +26,7 @@ def evaluate(
     Parameters
     ----------
     model
-        A run folder, a model folder, an exported model, a file of weights or a hub id.
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         What vitrail train takes. Default: the data of the run.
     split

@@ -29,7 +29,7 @@ def export(
     Parameters
     ----------
     model
-        A run folder, a model folder, a file of weights or a hub id.
+        A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     to
         onnx, openvino, or torch: a .pt2 beside the model folder.
     precision

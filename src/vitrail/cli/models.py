@@ -17,6 +17,7 @@ def models(
     image_size: Annotated[list[str] | None, Parameter(negative=())] = None,
     measure: Annotated[bool, Parameter(negative=())] = False,
     batch_size: Whole = 8,
+    pretrained: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """List the models by name, with parameters and multiply-adds of one image.
@@ -33,6 +34,9 @@ def models(
         Also build each model, and measure its images per second on this machine and what training keeps of an image.
     batch_size
         Images at a time, for the speed.
+    pretrained
+        List the trained models that can be had by name, with size, licence and where they come from. They go wherever a MODEL
+        is asked for, as in vitrail train --from ViT-Ti/16, and are fetched once (extra hf). Listing them makes no connection.
     json
         One JSON document: a list of models.
     """
@@ -41,6 +45,9 @@ def models(
     from vitrail.models.registry import NAMES, model_config
 
     require_positive(**{"--batch-size": batch_size})
+    if pretrained:
+        _list_published(json=json)
+        return
     configs = {name: _config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
     sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
     wanted = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
@@ -70,6 +77,19 @@ def models(
         widths = f"{dim:>6}{depth:>7}{heads:>7}{mlp_dim:>6}"
         last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
         result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")
+
+
+def _list_published(*, json: bool) -> None:
+    from dataclasses import asdict
+
+    from vitrail.weights.published import PUBLISHED
+
+    if json:
+        result_json([asdict(model) for model in PUBLISHED.values()])
+        return
+    result(f"{'name':<12}{'MB':>6}  {'licence':<13}{'trained on':<43}{'on the hub'}")
+    for model in PUBLISHED.values():
+        result(f"{model.name:<12}{model.megabytes:>6,}  {model.licence:<13}{model.about:<43}{model.repository}")
 
 
 def _config_of(reference: str) -> Any:

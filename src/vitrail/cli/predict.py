@@ -28,7 +28,7 @@ def predict(
     Parameters
     ----------
     model
-        A run folder, a model folder, an exported model, a file of weights or a hub id.
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     images
         Image files, folders and globs.
     top

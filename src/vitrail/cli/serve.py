@@ -33,7 +33,7 @@ def serve(
     Parameters
     ----------
     model
-        A run folder, a model folder, an exported model, a file of weights or a hub id.
+        A run folder, a model folder, an exported model, a file of weights, a hub id or a name of vitrail models --pretrained.
     port
         0 is for any that is free.
     host

@@ -25,7 +25,7 @@ def study(
     Parameters
     ----------
     model
-        A run folder, a model folder, a file of weights or a hub id.
+        A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
         What vitrail train takes, or images without labels. Default: the data of the run.
     out

@@ -58,7 +58,8 @@ def train(
     model
         A name of vitrail models, such as ViT-S/16.
     start
-        A trained model to start from: a run folder, a model folder, a file of weights, or a hub id such as org/name.
+        A trained model to start from: a run folder, a model folder, a file of weights, a hub id such as org/name, or a name of
+        vitrail models --pretrained, such as ViT-Ti/16.
     tune
         What to train of a model given by --from: all of it, its head alone, or with lora low-rank adapters and the head.
     teacher
@@ -90,7 +91,8 @@ def train(
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
     track
-        tensorboard writes event files beside the run's own metrics.
+        tensorboard, wandb or mlflow: also keeps the metrics its way, in the run folder. W&B is offline unless WANDB_MODE says
+        otherwise, MLflow local unless MLFLOW_TRACKING_URI is set.
     config
         A YAML file over the recipe, or, if it names a model, in its place; flags stand over both.
     fast_dev_run

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
+from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
+from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.predictor import Labels, Predictor, in_python
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
-Picture = str | Path | bytes | Image.Image
 WORTH_PREPACKING = 8
 """From this many images on, prepacking a model's weights saves time."""
 
@@ -71,15 +70,16 @@ def predict(
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
-        images: one image or several: paths, bytes of a file, or Pillow images.
+        images: one image or several: a path, the content of a file or an open one, a Pillow image, or pixels, uint8 or floats
+            of 0…1: of NumPy (H, W), (H, W, 3) or (B, H, W, 3), of torch (H, W), (3, H, W) or (B, 3, H, W).
         top: labels per image.
         batch_size: images per batch.
         precision, engine: as in `open_predictor`.
 
     Raises:
-        DataError: an image that cannot be read.
+        DataError: an image that cannot be read, or what is none.
     """
-    pictures = [images] if isinstance(images, str | Path | bytes | Image.Image) else list(images)
+    pictures = pictures_of(images)
     predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
     results = []
     for answers in predict_each(predictor, pictures, top=top, batch_size=batch_size):
@@ -91,16 +91,16 @@ def predict(
 
 
 def predict_each(
-    predictor: Predictor, pictures: Sequence[Picture], *, top: int, batch_size: int
+    predictor: Predictor, pictures: Sequence[Source], *, top: int, batch_size: int
 ) -> Iterator[list[Labels | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
     While the model computes a batch, the images of the next one are read.
     """
 
-    def read(picture: Picture) -> np.ndarray | DataError:
+    def read(picture: Source) -> np.ndarray | DataError:
         try:
-            return predictor.preparation.pixels(path_of(picture) if isinstance(picture, str | Path) else picture)
+            return predictor.preparation.pixels(picture)
         except DataError as error:
             return error
 

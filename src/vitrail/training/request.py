@@ -35,7 +35,9 @@ class Request:
         own = deep_merge(file, settings)
         data, model, start = own.get("data", {}), file.get("model", {}), own.get("start")
         if not isinstance(start, str | None):
-            raise ConfigError(f"start cannot be {start!r}", where="--from", hint="give a folder, a file of weights or a hub id")
+            raise ConfigError(
+                f"start cannot be {start!r}", where="--from", hint="give a folder, a file of weights, a hub id or a name"
+            )
         if recipe is None and isinstance(model, dict) and "name" in model:
             return cls({}, file, settings, start)  # the file is a complete recipe of its own
         source = data.get("source") if isinstance(data, dict) else None

@@ -24,6 +24,7 @@ from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
+from vitrail.training.advice import advice_to_start
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values, check_names, deep_merge
@@ -102,6 +103,8 @@ def begin_run(
                 resolved = resolved.changed(transform=repr(transform)[:1000])
             require_transform(resolved, transform)
         source.tell(observer.note)
+        if advice := advice_to_start(resolved, source):
+            observer.note(advice)
         bad = check_images(source, resolved, observer, group)
         source = used(source, bad, resolved)
         with group.together():

@@ -15,6 +15,7 @@ from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
 from vitrail.tasks.registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
+from vitrail.training.tracking import Kind
 
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -191,7 +192,7 @@ class TrainingSettings(Settings):
     """Longest time without a checkpoint; 0 for any."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """What processes that torchrun starts have: each the whole model, or each a share of its parameters."""
-    track: Literal["none", "tensorboard"] = "none"
+    track: Kind = "none"
     """Where metrics go beside the run's own files."""
     fast_dev_run: bool = False
     """Two batches, one epoch: does everything work?"""

@@ -28,6 +28,20 @@ Run = Callable[..., object]
 """`vitrail.train`, or `vitrail.resume`."""
 
 
+class _ToldOnce(Observer):
+    """Passes everything on to another observer, but no note a second time: what each run would say again."""
+
+    def __init__(self, observer: Observer):
+        self._notes, self._told = observer.note, set[str]()
+        for name in ("start", "step", "begin", "advance", "kept", "epoch"):
+            setattr(self, name, getattr(observer, name))
+
+    def note(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._notes(text)
+
+
 class Sweep:
     """The runs of a sweep, as they are asked for; see `vitrail.sweep`."""
 
@@ -67,10 +81,11 @@ class Sweep:
             if foreign := sorted(self._foreign(model)):
                 observer.note(f"{model} has no such setting and goes without: {', '.join(foreign)}")
         found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
+        told = _ToldOnce(observer)
         for values, name in zip(self.combinations, _names(self.combinations), strict=True):
             observer.note(f"run {len(found) + 1} of {len(self.combinations)}: {name}")
             try:
-                found.append((values, name.replace(",", ", "), self._run(folder, name, values, observer, train, resume)))
+                found.append((values, name.replace(",", ", "), self._run(folder, name, values, told, train, resume)))
             except InterruptedRunError as error:
                 again = "give the same command again: it goes on where it was"
                 raise InterruptedRunError(error.exit_code - 128, folder, again, what=error.what) from error

@@ -120,7 +120,8 @@ class Trainer(RunState):
         self.observer.start(self.epochs, self.total, self.done)
         track = self.settings.training.track if self.group.first else "none"
         with self.group.together():
-            self.track = open_tracker(track, self.folder.path / "tensorboard", epochs_done=self.epoch)
+            told = self.settings.model_dump(mode="json")
+            self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
         try:
             with kept_memory():
                 if self.probed and not self.rows:
@@ -128,6 +129,7 @@ class Trainer(RunState):
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
         finally:
+            self.track.close()
             self.train_loader.close()
             self.val_loader.close()
         self._save_model("last")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from vitrail.weights.hub import is_hub_id
+from vitrail.weights.published import published
 
 CLASSIFIER, BACKBONE = "image-classification", "image-feature-extraction"
 """The hub's words for what a model does: with labels, and without."""
@@ -41,11 +42,13 @@ def model_card(
         metrics: how good it is, in the words of the reader: ``{"validation accuracy": 0.98}``. Floats are also the results
             that the hub shows; whole numbers and texts are only told.
         intended_use: what it is for.
-        base_model: the model that was fine-tuned; an id of the hub becomes a link.
+        base_model: the model that was fine-tuned; an id of the hub, or the name of a published model, becomes a link.
         multi_label: whether an image may have several labels, or none.
         license: an identifier of the hub: ``apache-2.0``.
     """
     metrics = metrics or {}
+    if found := published(base_model):
+        base_model = found.repository
     sections = {
         "Labels": _labels(labels),
         "Data": _paragraphs(data),

@@ -15,6 +15,7 @@ from typing import Any
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.weights.plain_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
+from vitrail.weights.published import PUBLISHED
 
 USUAL = "model.safetensors"
 MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
@@ -22,7 +23,7 @@ MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
-_FAMILIES = {name.partition("-")[0] for name in NAMES if "/" in name}
+_FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
 _ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})-\w+/[0-9]+", re.IGNORECASE)
 _SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
@@ -30,8 +31,8 @@ _SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 def is_hub_id(reference: str) -> bool:
     """Whether a text can be ``org/name`` or ``org/name@revision`` of the hub; no connection is made.
 
-    The name of an architecture is none (``ViT-B/16``, also misspelt), nor is a path to a file of weights, so that neither is
-    looked for elsewhere by mistake.
+    The name of an architecture or a published model is none (``ViT-B/16``, also misspelt), nor is a path to a file of weights,
+    so that neither is looked for elsewhere by mistake.
     """
     match = _REFERENCE.fullmatch(reference)
     if match is None or ".." in reference or "--" in match["repository"] or match["repository"].endswith(".git"):
@@ -62,12 +63,27 @@ def fetch(reference: str) -> Path:
         try:
             found = hub.HfApi().model_info(repository, revision=revision).siblings
         except Exception as error:  # the library raises many kinds; its base for answers has their status
-            if _status(error) in range(400, 500):
+            if _status(error) in range(400, 500) or (folder := cached(repository, revision)) is None:
                 raise
-            return _cached(repository, revision, error)
+            return folder
         files = _files_of_a_model([file.rfilename for file in found or ()], repository, reference)
         patterns = [glob.escape(name) for name in files]
         return Path(hub.snapshot_download(repository, revision=revision, allow_patterns=patterns))
+
+
+def cached(repository: str, revision: str | None = None) -> Path | None:
+    """The folder of huggingface_hub's cache that an earlier `fetch` filled, found without a connection; None without one.
+
+    Raises:
+        ConfigError: the extra is not installed.
+    """
+    hub = _library()
+    complete = [CONFIG, PREPROCESSOR, PROCESSOR, USUAL]  # of those that the repository has
+    try:
+        folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True))
+    except hub.errors.LocalEntryNotFoundError:
+        return None
+    return folder if len(_weights(file.name for file in folder.iterdir())) == 1 else None
 
 
 def push(
@@ -161,19 +177,6 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
         what = f"no weights: {some(sorted(names)) or 'the repository is empty'}"
         hint = f"take a repository with {USUAL}"
     raise ModelFileError(what, where=reference, hint=hint)
-
-
-def _cached(repository: str, revision: str | None, unreachable: Exception) -> Path:
-    """The folder of the cache that an earlier `fetch` filled; raises ``unreachable`` where there is none."""
-    hub = _library()
-    complete = [CONFIG, PREPROCESSOR, PROCESSOR, USUAL]  # of those that the repository has
-    try:
-        folder = hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True)
-    except hub.errors.LocalEntryNotFoundError:
-        raise unreachable from None
-    if len(_weights(file.name for file in Path(folder).iterdir())) != 1:
-        raise unreachable
-    return Path(folder)
 
 
 def _own_files(folder: Path) -> list[str]:

@@ -1,23 +1,26 @@
 """Where the model behind a MODEL lies. Imports no torch."""
 
 import os
+import sys
 from pathlib import Path
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
-from vitrail.models.registry import named
-from vitrail.weights.hub import fetch, is_hub_id
-from vitrail.weights.plain_files import PICKLES, WEIGHTS, refuse_pickle
+from vitrail.models.registry import NAMES, named
+from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
+from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, refuse_pickle
+from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
 """Holds runs unless they are told otherwise, and is nobody's name on the hub."""
 
 
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
-    """The folder or file of weights that a MODEL means.
+    """The folder or file of weights that a MODEL means; what is on this machine by that name stands before what is published.
 
     Raises:
-        ModelFileError: there is none.
+        ModelFileError: there is none, or it cannot be fetched.
+        ConfigError: it is on the hub, and the extra is not installed.
     """
     path = path_of(reference)
     if os.path.isfile(path):
@@ -30,7 +33,8 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     if os.path.isdir(path):
         return _best(path)
     require_possible(reference)
-    return fetch(str(reference))
+    model = published(str(reference))
+    return fetch(str(reference)) if model is None else _fetched(model)
 
 
 def is_name(reference: str | Path) -> bool:
@@ -53,13 +57,15 @@ def require_possible(reference: str | Path, *, or_name: bool = False) -> None:
         ModelFileError: there is none.
     """
     path, text = path_of(reference), str(reference)
-    if os.path.exists(path) or (or_name and is_name(reference)):
+    if os.path.exists(path) or (or_name and is_name(reference)) or published(text):
         return
     try:
         named(text)
-    except ConfigError as error:
+    except ConfigError:
         if not is_hub_id(text):
-            hint = f"give a folder, a file of weights or a hub id such as org/name; {error.hint}"
+            close = nearest(text, [*NAMES, *PUBLISHED])
+            hint = "give a folder, a file of weights, a hub id such as org/name or a name of vitrail models --pretrained"
+            hint += f"; did you mean {close!r}?" if close else ""
             raise ModelFileError(f"no model at {text!r}", where=path, hint=hint) from None
         if _is_meant_here(text):
             hint = f"check the path; if a model of the hub is meant, name its revision: {text}@main"
@@ -68,8 +74,23 @@ def require_possible(reference: str | Path, *, or_name: bool = False) -> None:
     raise ModelFileError(
         f"{text!r} is an architecture, which knows nothing until it is trained",
         where=text,
-        hint=f"vitrail train --model {reference} --data FOLDER",
+        hint=f"vitrail train --model {reference} --data FOLDER; vitrail models --pretrained lists those that can be had trained",
     )
+
+
+def _fetched(model: Published) -> Path:
+    """The folder of a published model in the hub's cache; says on stderr what is fetched where it is not there yet.
+
+    What is there is taken without asking the hub.
+    """
+    try:
+        if (folder := cached(model.repository)) is not None:
+            return folder
+        sys.stderr.write(f"fetching {model}\n")
+        return fetch(model.repository)
+    except (ConfigError, ModelFileError) as error:
+        by_hand = f"save {CONFIG} and {USUAL} of {model.address} in a folder, and give that folder in place of {model.name}"
+        raise type(error)(error.what, where=model.name, hint=f"{error.hint}; or {by_hand}") from error
 
 
 def _is_meant_here(hub_id: str) -> bool:

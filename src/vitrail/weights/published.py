@@ -1,0 +1,78 @@
+"""Models that others trained and published, by short names: where they are, how large, under which licence. Imports no torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model of the Hugging Face hub whose layout is compared with its library's by our tests."""
+
+    name: str
+    """Short, in the spelling of the paper."""
+    repository: str
+    """Its id on the hub."""
+    megabytes: int
+    """Of the file of weights, which may hold a text encoder, too."""
+    licence: str
+    """As its card says."""
+    about: str
+    """What it was trained on and what it gives."""
+
+    @property
+    def address(self) -> str:
+        """Where its files are listed."""
+        return f"https://huggingface.co/{self.repository}/tree/main"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.repository}, {self.megabytes:,} MB, licence {self.licence}"
+
+
+AUGREG = "ImageNet-21k, then ImageNet: 1000 classes"
+PUBLISHED = {
+    row[0]: Published(*row)
+    for row in (
+        ("ViT-Ti/16", "timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k", 23, "Apache-2.0", AUGREG),
+        ("ViT-S/16", "timm/vit_small_patch16_224.augreg_in21k_ft_in1k", 88, "Apache-2.0", AUGREG),
+        ("ViT-B/16", "timm/vit_base_patch16_224.augreg2_in21k_ft_in1k", 346, "Apache-2.0", AUGREG),
+        ("ViT-B/32", "timm/vit_base_patch32_224.augreg_in21k_ft_in1k", 353, "Apache-2.0", AUGREG),
+        ("ViT-L/16", "timm/vit_large_patch16_224.augreg_in21k_ft_in1k", 1220, "Apache-2.0", AUGREG),
+        ("DeiT-Ti/16", "timm/deit_tiny_patch16_224.fb_in1k", 23, "Apache-2.0", "ImageNet: 1000 classes"),
+        ("DeiT-S/16", "timm/deit_small_patch16_224.fb_in1k", 88, "Apache-2.0", "ImageNet: 1000 classes"),
+        ("DeiT-B/16", "timm/deit_base_patch16_224.fb_in1k", 346, "Apache-2.0", "ImageNet: 1000 classes"),
+        ("DINO-S/16", "timm/vit_small_patch16_224.dino", 87, "Apache-2.0", "ImageNet without labels: vectors"),
+        ("DINO-B/16", "timm/vit_base_patch16_224.dino", 343, "Apache-2.0", "ImageNet without labels: vectors"),
+        ("DINOv2-S/14", "facebook/dinov2-small", 88, "Apache-2.0", "142 million images without labels: vectors"),
+        ("DINOv2-B/14", "facebook/dinov2-base", 346, "Apache-2.0", "142 million images without labels: vectors"),
+        ("MAE-B/16", "timm/vit_base_patch16_224.mae", 343, "CC-BY-NC-4.0", "ImageNet without labels: vectors"),
+        ("CLIP-B/32", "timm/vit_base_patch32_clip_224.openai_ft_in1k", 353, "Apache-2.0", "texts, then ImageNet: 1000 classes"),
+        ("SigLIP-B/16", "google/siglip-base-patch16-224", 813, "Apache-2.0", "texts: vectors"),
+        ("Mixer-B/16", "timm/mixer_b16_224.goog_in21k_ft_in1k", 240, "Apache-2.0", AUGREG),
+        ("ResNet-50", "timm/resnet50.a1_in1k", 102, "Apache-2.0", "ImageNet: 1000 classes"),
+        ("BiT-R50x1", "timm/resnetv2_50x1_bit.goog_in21k_ft_in1k", 102, "Apache-2.0", AUGREG),
+    )
+}
+"""By name, the smaller first; sizes and licences as the hub showed them in 2025."""
+SMALLEST = next(iter(PUBLISHED))
+
+
+def published(name: str) -> Published | None:
+    """The model of a short name, or of timm's, with its tag or without; None where the list has none.
+
+    >>> published("vit_tiny_patch16_224").repository
+    'timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k'
+    """
+    return PUBLISHED.get(name) or _BY_TIMM.get(name)
+
+
+def _by_timm() -> dict[str, Published]:
+    """timm's names; without its tag a name means the first of the list."""
+    found: dict[str, Published] = {}
+    for model in PUBLISHED.values():
+        owner, _, tagged = model.repository.partition("/")
+        if owner == "timm":
+            found[tagged] = model
+            found.setdefault(tagged.partition(".")[0], model)
+    return found
+
+
+_BY_TIMM = _by_timm()
