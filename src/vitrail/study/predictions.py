@@ -1,5 +1,6 @@
 """A model's predictions for the images of a split, and sheets of the most telling ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -29,12 +30,16 @@ class Predictions:
     probabilities: np.ndarray
     """(N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
+    thresholds: Sequence[float] = ()
+    """Of several labels, the model's own."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
         """A model's predictions for the images of a study."""
         chances = metrics.probabilities.numpy()
-        return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, metrics.scores())
+        return cls(
+            trained.labels, subjects.split, subjects.items, trained.preparation, chances, metrics.scores(), trained.thresholds
+        )
 
     @property
     def images(self) -> str:
