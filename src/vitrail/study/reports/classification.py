@@ -4,6 +4,7 @@ from vitrail.study.predictions import Predictions
 from vitrail.study.reports.multi_label import MultiLabel
 from vitrail.study.reports.part import Part, Reported
 from vitrail.study.reports.single_label import SingleLabel
+from vitrail.study.subjects import Subjects
 from vitrail.study.tables import count_table
 from vitrail.tasks.answer_table import evaluated_rows
 from vitrail.tasks.classification import LabelMetrics
@@ -13,9 +14,8 @@ def classification(run: Reported) -> Part:
     """Scores, classes, calibration and mistakes, and how many images of each class there are."""
     metrics, data = run.metrics, run.data
     assert isinstance(metrics, LabelMetrics)
-    predictions = Predictions(
-        data.classes, run.split, list(run.items), run.task.preparation, metrics.probabilities.numpy(), metrics.scores()
-    )
+    trained = run.task.trained(run.task.model)
+    predictions = Predictions.of(trained, Subjects(list(run.items), run.split), metrics)
     shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions)
     counts = {name: data.counts(name) for name in data.splits}
     return Part(
@@ -24,7 +24,7 @@ def classification(run: Reported) -> Part:
         data=count_table(data.classes, counts, counted="labels" if predictions.multi_label else "images"),
         caption=curves_caption(run),
         texts={"classification_report.txt": shown.text},
-        tables={"predictions.csv": evaluated_rows(run.task.trained(run.task.model), run.items, metrics.probabilities)},
+        tables={"predictions.csv": evaluated_rows(trained, run.items, metrics.probabilities)},
     )
 
 
@@ -33,7 +33,7 @@ def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
     if run.validation is None or predictions.split == "val":
         return MultiLabel(predictions)
     chosen_on = "the validation images" if run.data.splits.get("val") else "the training images"
-    return MultiLabel(predictions, run.task.trained(run.task.model).thresholds, chosen_on)
+    return MultiLabel(predictions, predictions.thresholds, chosen_on)
 
 
 def curves_caption(run: Reported) -> str:

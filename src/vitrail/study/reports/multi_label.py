@@ -99,9 +99,9 @@ class MultiLabel:
         predictions.save_sheet(file, captions, correct=False)
         caption = (
             f"{len(captions)} of {len(found):,} images with a class that stands behind one they do not show, first where it "
-            "stands farthest back: that class and its probability; below, the surest of those that are not there."
+            "stands farthest back: that class and its probability; then the surest of those that are not there; below, the file."
         )
-        return page.section("Worst misses", page.picture(file, "Worst misses", caption))
+        return page.section("Worst misses", page.picture(file, "Worst misses", caption + predictions.looks))
 
 
 THESE, OWN = "these same images", "the validation images of its training"
