@@ -231,3 +231,21 @@ def test_several_labels_that_diverge_end_with_exit_code_5_and_leave_nothing(seve
         vitrail.train(several / "labels.csv", tmp_path / "run", **{**TINY, "batch_size": 64, "epochs": 1})
     assert error.value.exit_code == 5
     assert not (tmp_path / "run").exists()
+
+
+def test_the_run_keeps_the_thresholds_chosen_on_validation_images_and_answers_by_them(run, several):
+    trained = vitrail.open_model(run.folder)
+    assert len(trained.thresholds) == len(trained.labels) and trained.thresholds != [0.5] * len(trained.labels)
+    image = several / "7.png"
+    every = vitrail.predict(run.folder, image, top=len(trained.labels))[0]
+    bounds = dict(zip(trained.labels, trained.thresholds, strict=True))
+    assert vitrail.predict(run.folder, image, top=None)[0] == [(label, score) for label, score in every if score >= bounds[label]]
+    metrics, _ = vitrail.evaluate(run.folder)
+    assert metrics.scores()["f1"] == pytest.approx(run.scores["f1"], abs=1e-6)
+
+
+def test_without_thresholds_a_label_is_told_from_one_half_on(run, several):
+    trained = vitrail.open_model(run.folder)
+    trained.thresholds = ()
+    every, told = (vitrail.predict(trained, several / "7.png", top=top)[0] for top in (3, None))
+    assert told == [(label, score) for label, score in every if score >= 0.5]

@@ -10,7 +10,7 @@ from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.pictures import Picture
 from vitrail.deploy.predict import open_predictor, predict
-from vitrail.deploy.predictor import Labels, OnBatch, Predictor, in_python
+from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, whole_folder, write_json
@@ -18,10 +18,11 @@ from vitrail.models.cost import cost
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.environment import environment
 from vitrail.runtime.observer import Note, Observer
-from vitrail.runtime.output import free_folder, name_of, require_free
+from vitrail.runtime.output import free_folder, name_of, require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.attention import look_of
 from vitrail.study.subjects import subjects_of
+from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
@@ -29,6 +30,7 @@ from vitrail.training.run import Finished, begin_run, evaluate_run, finished_run
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.labelled import Labels
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Run:
     split: str
     scores: dict[str, float | int]
 
-    def predict(self, images: Picture | Iterable[Picture], *, top: int = 5) -> list[Labels]:
+    def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
         """See `predict`."""
         return predict(self.trained, images, top=top)
 
@@ -130,6 +132,7 @@ def evaluate(
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     on_note: Note = lambda text: None,
+    table: Path | None = None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
     """Evaluate a model on images: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
@@ -143,6 +146,7 @@ def evaluate(
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
         on_start, on_batch: called with the number of images; with the size of every finished batch.
         on_note: called with what one should know of how the data was read.
+        table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     run = unlabelled_run(model)
@@ -150,6 +154,10 @@ def evaluate(
         if run and (precision or engine not in ("auto", "torch")):
             where = "--precision" if precision else "--engine"
             raise ConfigError("a model without labels is evaluated in Python, in fp32", where=where, hint="leave it out")
+        if table is not None:
+            require_free_file(table, where="--csv")
+            if run:
+                raise ConfigError("a model without labels gives no answers to write", where="--csv", hint="leave it out")
         predictor = None if run else open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
         chosen = split or (source.evaluation_split if own_splits else "all")
@@ -158,7 +166,10 @@ def evaluate(
         on_start(len(items))
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
     if predictor is not None:
-        return predictor.evaluate(items, keep=keep, **options), chosen
+        metrics = predictor.evaluate(items, keep=keep or table is not None, **options)
+        if table is not None and group.first:
+            write_table(table, evaluated_rows(predictor, items, metrics.probabilities))
+        return metrics, chosen
     assert run is not None
     return evaluate_run(run, source, items, **options), chosen
 

@@ -69,7 +69,7 @@ def test_an_image_that_cannot_be_read_leaves_the_others_their_answers(run, pictu
         for answer in part
     ]
     assert isinstance(found.pop(3), DataError)
-    assert [answer[0][0] for answer in found] == [vitrail.predict(run.trained, file)[0][0][0] for file in files]
+    assert [answer.best[0][0] for answer in found] == [vitrail.predict(run.trained, file)[0][0][0] for file in files]
 
 
 def test_predict_refuses_what_is_no_image(run, tmp_path):

@@ -132,7 +132,7 @@ def test_confusion_is_legible_with_any_number_of_classes(tmp_path, count):
 def test_any_name_of_a_class_can_be_drawn(tmp_path, name):
     drawn(figures.confusion(np.eye(2, dtype=int), [name, "other"]), tmp_path)
     picture = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
-    drawn(figures.examples([picture], [name], [False]), tmp_path)
+    drawn(figures.examples([picture], [name], [False], [name]), tmp_path)
 
 
 def test_a_long_name_leaves_room_for_the_matrix(tmp_path):
@@ -145,22 +145,24 @@ def test_a_long_name_leaves_room_for_the_matrix(tmp_path):
 def test_a_name_between_dollars_is_no_formula(tmp_path):
     name = "$\\nonsense$"
     drawn(figures.confusion(np.eye(2, dtype=int), [name, "other"]), tmp_path)
-    drawn(figures.examples([Image.new("L", (8, 8))], [name], [False]), tmp_path)
+    drawn(figures.examples([Image.new("L", (8, 8))], [name], [False], [name]), tmp_path)
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 7, 24])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_examples_shows_every_image_with_its_caption(tmp_path, count, mode):
     pictures = [Image.fromarray(np.full((8, 8), 200, dtype=np.uint8)).convert(mode) for _ in range(count)]
-    figure = figures.examples(pictures, [f"caption {i}" for i in range(count)], [i % 2 == 0 for i in range(count)])
+    captions, names = [f"caption {i}" for i in range(count)], [f"{i}.png" for i in range(count)]
+    figure = figures.examples(pictures, captions, [i % 2 == 0 for i in range(count)], names)
     drawn(figure, tmp_path)
     shown = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in shown] == [f"caption {i}" for i in range(count)]
+    assert [axes.get_title() for axes in shown] == captions
+    assert [axes.get_xlabel() for axes in shown] == names
     assert [axes.spines["left"].get_visible() for axes in shown] == [i % 2 == 1 for i in range(count)]
 
 
 def test_a_grey_picture_is_shown_in_its_own_greys():
-    figure = figures.examples([Image.fromarray(np.full((8, 8), 100, dtype=np.uint8))], ["grey"], [True])
+    figure = figures.examples([Image.fromarray(np.full((8, 8), 100, dtype=np.uint8))], ["grey"], [True], ["grey.png"])
     image = next(axes.images[0] for axes in figure.axes if axes.images)
     assert image.get_clim() == (0, 255)
     assert image.get_cmap().name == "gray"

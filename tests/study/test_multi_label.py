@@ -1,15 +1,14 @@
-"""Average precision and thresholds of several labels against scikit-learn and search."""
+"""Average precision of several labels against scikit-learn, and what a report says of them."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, f1_score
+from sklearn.metrics import average_precision_score
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study.predictions import Predictions
-from vitrail.study.reports.multi_label import THESE, MultiLabel, average_precisions, best_thresholds, worst_ranked
+from vitrail.study.reports.multi_label import MultiLabel, average_precisions, worst_ranked
+from vitrail.tasks.multi_label import best_thresholds
 
 
 def test_average_precision_of_a_class_that_no_image_shows_is_not_a_number():
@@ -24,25 +23,6 @@ def test_average_precision_of_a_single_class_among_others_is_scikit_learns():
     found = average_precisions(true, probabilities)
     assert found[0] == average_precision_score(true[:, 0], probabilities[:, 0])
     assert found[2] == average_precision_score(true[:, 2], probabilities[:, 2])
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**31))
-def test_no_threshold_gives_a_better_f1(seed):
-    random = np.random.default_rng(seed)
-    true = random.random((25, 2)) < 0.4
-    true[0] = True
-    probabilities = random.integers(0, 11, (25, 2)) / 10  # with ties
-    for i, threshold in enumerate(best_thresholds(true, probabilities)):
-        f1 = [
-            2 * (said & true[:, i]).sum() / (said.sum() + true[:, i].sum())
-            for said in probabilities[:, i] >= np.linspace(0, 1, 41)[:, None]
-        ]
-        assert f1_score(true[:, i], probabilities[:, i] >= threshold) == pytest.approx(max(f1))
-
-
-def test_a_class_that_no_image_shows_is_said_from_one_half_on():
-    assert best_thresholds(np.array([[0, 1], [0, 0]]), np.array([[0.2, 0.7], [0.4, 0.1]])).tolist() == [0.5, 0.7]
 
 
 def test_the_worst_ranked_are_those_whose_last_class_has_most_before_it():
@@ -74,9 +54,7 @@ PROBABILITIES = np.array([[0.9, 0.1, 0.3], [0.6, 0.2, 0.6], [0.7, 0.8, 0.1], [0.
 
 
 def test_thresholds_of_other_images_are_applied_to_those_shown():
-    other = np.array([[0, 1, 1], [1, 1, 1]]), np.array([[0.1, 0.25, 0.3], [0.8, 0.4, 0.4]])
-    made = MultiLabel(predictions(TRUE, PROBABILITIES), other, "the validation images")
-    assert made.thresholds.tolist() == [0.8, 0.25, 0.3]
+    made = MultiLabel(predictions(TRUE, PROBABILITIES), [0.8, 0.25, 0.3], "the validation images")
     assert made.predicted.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0]]
     assert made.images.tolist() == [2, 2, 0]
     assert made.precision.tolist() == [1, 0.5, 0]
@@ -94,22 +72,20 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
 
 
 def test_thresholds_are_otherwise_the_best_for_the_images_shown():
-    made = MultiLabel(predictions(TRUE, PROBABILITIES), None, THESE)
+    made = MultiLabel(predictions(TRUE, PROBABILITIES))
     assert made.thresholds.tolist() == best_thresholds(TRUE, PROBABILITIES).tolist()
     assert made.thresholds[2] == 0.5
 
 
 def test_the_sections_say_where_thresholds_are_from_and_draw_what_was_missed(tmp_path):
-    sections = list(MultiLabel(predictions(TRUE, PROBABILITIES), None, THESE).sections(tmp_path))
+    sections = list(MultiLabel(predictions(TRUE, PROBABILITIES)).sections(tmp_path))
     assert "the best F1 on these same images. That flatters precision, recall and F1." in sections[0]
     assert "1 of 1 images with a class that stands behind" in sections[-1]  # image 1, whose class 1 stands last
     assert {file.name for file in tmp_path.iterdir()} == {"calibration.png", "mistakes.png"}
 
 
 def test_without_mistakes_there_is_no_sheet_of_them(tmp_path):
-    sections = list(
-        MultiLabel(predictions(TRUE, TRUE * 0.8 + 0.1), (TRUE, PROBABILITIES), "the validation images").sections(tmp_path)
-    )
+    sections = list(MultiLabel(predictions(TRUE, TRUE * 0.8 + 0.1), [0.5] * 3, "the validation images").sections(tmp_path))
     assert "flatters" not in sections[0]
     assert "No mistakes" in sections[-1]
     assert {file.name for file in tmp_path.iterdir()} == {"calibration.png"}

@@ -16,6 +16,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import cost
+from vitrail.models.vit import ViT
 from vitrail.study.predictions import Predictions
 from vitrail.study.report import write_report
 from vitrail.study.reports import classification
@@ -94,7 +95,9 @@ def report(tmp_path_factory):
         items = [Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))]
         some = [Item("", None, (i,) if several else i) for i in range(len(classes))]
         data = ImageData("made up", list(classes), {"train": 7 * some, "val": [], "test": 3 * some}, multi_label=several)
-        task = (MultiLabel if several else Classification)(None, Preparation.standard((8, 8), 1), classes)
+        task = (MultiLabel if several else Classification)(
+            ViT(CONFIG.changed(num_classes=len(classes))), Preparation.standard((8, 8), 1), classes
+        )
         metrics = Made(probabilities, {"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456})
         run = Reported(settings, rows, task, data, split, items, metrics, None, folder / "plots")
         machine = {"processor": "abacus", "cores": 1, "gpus": ["quill"]}
@@ -180,12 +183,12 @@ def test_the_page_of_several_labels_begins_with_average_precision(report):
 )
 def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(split, given, val, said):
     items = [Item("", Image.new("L", (8, 8)), (0,)), Item("", Image.new("L", (8, 8)), (1,))]
-    predictions = Predictions(["a", "b"], split, items, Preparation.standard((8, 8), 1), np.array([[0.9, 0.1], [0.2, 0.8]]), {})
-    validation = Made(np.array([[0.7, 0.1], [0.2, 0.6]]), labels=np.eye(2)) if given else None
+    chances, validation = np.array([[0.9, 0.1], [0.2, 0.8]]), Made(np.eye(2)) if given else None
+    predictions = Predictions(["a", "b"], split, items, Preparation.standard((8, 8), 1), chances, {}, [0.7, 0.6])
     data = ImageData("made up", ["a", "b"], {"train": 9 * items, "val": val * items})
     made = several_labels(predictions, Reported({}, [], None, data, split, items, None, validation, None))
     assert made.chosen_on == said
-    assert made.thresholds.tolist() == ([0.9, 0.8] if said == THESE else [0.7, 0.6])
+    assert made.thresholds.tolist() == pytest.approx([0.55, 0.45] if said == THESE else [0.7, 0.6])
 
 
 @pytest.mark.parametrize(

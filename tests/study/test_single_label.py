@@ -1,10 +1,13 @@
 """What a report says of images of one class each, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
+from vitrail.study import figures
 from vitrail.study.predictions import Predictions
 from vitrail.study.reports.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 
@@ -89,3 +92,13 @@ def test_a_class_without_images_has_no_scores(tmp_path):
     text = text_of([0, 0], [0, 1], 3, tmp_path)
     for name, cells in (("class 0", ["2", "100.0", "50.0", "66.7"]), ("class 1", ["0", "–", "–", "–"])):
         assert f'<td class="name">{name}</td>' + "".join(f'<td class="right">{cell}</td>' for cell in cells) in text
+
+
+def test_a_mistake_has_its_file_below_it_and_where_the_model_looked_beside_it(tmp_path, monkeypatch):
+    drawn, examples = [], figures.examples
+    monkeypatch.setattr(
+        figures, "examples", lambda *args, **kwargs: (drawn.append((args[0], args[3])), examples(*args, **kwargs))[1]
+    )
+    made = predictions([0, 1], np.array([[0.2, 0.8], [0.3, 0.7]]))
+    list(SingleLabel(replace(made, look=lambda pixels: pixels[0, 0, ::2, ::2].float())).sections(tmp_path))
+    assert [([image.size for image in images], names) for images, names in drawn] == [([(8, 4)], ["0"]), ([(4, 4)], ["1"])]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score
 
 from vitrail.tasks.classification import class_weights
-from vitrail.tasks.multi_label import MultiLabel, MultiLabelMetrics
+from vitrail.tasks.multi_label import MultiLabel, MultiLabelMetrics, best_thresholds
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 ANSWERS = torch.tensor([[3.0, 1.0, -2.0], [0.0, 2.0, 1.0], [-1.0, -3.0, 0.5], [1.0, 2.0, 3.0]])
@@ -113,3 +113,30 @@ def test_average_precision_without_any_label_is_a_number_json_can_hold():
     found = metrics_of(ANSWERS, torch.zeros(4, 3))
     expected = {"top1": 0.0, "loss": F.softplus(ANSWERS).mean().item(), "images": 4, "map": 0.0, "f1": 0.0}
     assert found.scores() == pytest.approx(expected) and found.certainty == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**31))
+def test_no_threshold_gives_a_better_f1(seed):
+    random = np.random.default_rng(seed)
+    true = random.random((25, 2)) < 0.4
+    true[0] = True
+    probabilities = random.integers(0, 11, (25, 2)) / 10  # with ties
+    for i, threshold in enumerate(best_thresholds(true, probabilities)):
+        f1 = [
+            2 * (said & true[:, i]).sum() / (said.sum() + true[:, i].sum())
+            for said in probabilities[:, i] >= np.linspace(0, 1, 41)[:, None]
+        ]
+        assert f1_score(true[:, i], probabilities[:, i] >= threshold) == pytest.approx(max(f1))
+
+
+def test_a_class_that_no_image_shows_is_said_from_one_half_on():
+    assert best_thresholds(np.array([[0, 1], [0, 0]]), np.array([[0.2, 0.7], [0.4, 0.1]])).tolist() == pytest.approx([0.5, 0.4])
+
+
+def test_f1_is_of_what_reaches_its_threshold():
+    metrics = MultiLabelMetrics([0.9, 0.5, 0.8])
+    metrics.update({"logits": LOGITS}, {"images": LOGITS, "labels": LABELS})
+    said = LOGITS.sigmoid().numpy() >= [0.9, 0.5, 0.8]
+    shown = [0, 2]  # no image shows the other class
+    assert metrics.scores()["f1"] == pytest.approx(f1_score(LABELS[:, shown], said[:, shown], average="macro", zero_division=0))

@@ -1,5 +1,6 @@
 """``vitrail evaluate``."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -17,6 +18,7 @@ def evaluate(
     workers: Whole = 0,
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    csv: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images; under torchrun each process takes its share of them.
@@ -40,12 +42,20 @@ def evaluate(
         model has its own.
     engine
         What runs an exported model; auto takes the quicker one.
+    csv
+        A file to write: a row for each image with its true label, the one given, its score, whether that is correct, and the
+        labels that follow. It must not exist.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
+    from vitrail.files import path_of
+    from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
+    table = csv and path_of(csv)
+    if table is not None:
+        require_free_file(table, where="--csv")
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.progress import counting
@@ -65,6 +75,7 @@ def evaluate(
             on_start=progress.start,
             on_batch=progress.advance,
             on_note=note,
+            table=table,
             group=group,
         )
     scores = metrics.scores()

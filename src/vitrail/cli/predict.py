@@ -1,11 +1,12 @@
 """``vitrail predict``."""
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, problem, result, result_json
+from vitrail.cli.console import Whole, is_first, note, problem, result, result_json
 from vitrail.errors import DataError
 
 
@@ -14,13 +15,18 @@ def predict(
     images: Annotated[list[str], Parameter(negative=())],
     /,
     *,
-    top: Whole = 5,
+    top: Whole | None = None,
     batch_size: Whole = 32,
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    csv: Path | None = None,
+    sort_into: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Label images.
+
+    A model that may give an image several labels, or none, tells those whose probabilities reach the thresholds that its
+    training has chosen; without any, one half.
 
     An image that cannot be read is reported and left out; the exit code is then 3. Under torchrun each process labels its
     share of the images, and the first prints all answers in order.
@@ -32,7 +38,7 @@ def predict(
     images
         Image files, folders and globs.
     top
-        Labels per image.
+        Labels per image. Default: 5, or of a model that may give several those that it tells.
     batch_size
         Images per batch.
     precision
@@ -40,46 +46,64 @@ def predict(
         model has its own.
     engine
         What runs an exported model; auto takes the quicker one.
+    csv
+        A file to write: a row for each image with its label, the score, and the labels that follow; or with all that it is
+        told to show. It must not exist.
+    sort_into
+        A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
+        none to FOLDER/none. Nothing is moved.
     json
-        One JSON document: a list of images with their predictions, best first.
+        One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
+        where there may be several.
     """
+    from vitrail.files import path_of
+    from vitrail.runtime.output import require_free, require_free_file
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
+    table, sorted_to = csv and path_of(csv), sort_into and path_of(sort_into)
+    if table is not None:
+        require_free_file(table, where="--csv")
+    if sorted_to is not None:
+        require_free(sorted_to, where="--sort-into")
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
     from vitrail.deploy.predict import open_predictor, predict_each
+    from vitrail.deploy.sorting import sort_into as sort_into_folders
     from vitrail.runtime.processes import open_processes
+    from vitrail.tasks.answer_table import predicted_rows, write_table
     from vitrail.weights.reference import open_model
 
-    require_positive(**{"--top": top, "--batch-size": batch_size})
+    count = 5 if top is None else top
+    require_positive(**{"--top": count, "--batch-size": batch_size})
     with open_processes() as group:
         with group.together():
-            found = model if graph_of(model) is not None else open_model(model)
+            opened = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
-            predictor = open_predictor(found, precision, engine=engine, images=len(files))
+            predictor = open_predictor(opened, precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []
-            for answers in predict_each(predictor, group.part(files), top=top, batch_size=batch_size):
+            for answers in predict_each(predictor, group.part(files), top=count, batch_size=batch_size):
                 labelled += answers
                 progress.advance(len(answers) * group.count)
-        answered = zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True)
-    readable, unreadable = [], []
-    for file, answer in answered:
-        if isinstance(answer, DataError):
-            unreadable.append(answer)
-        else:
-            readable.append((file, answer))
+        found = list(zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True))
+    answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
+    unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
+    if is_first() and table is not None:
+        write_table(table, predicted_rows(predictor, answered))
+    if is_first() and sorted_to is not None:
+        copies = sort_into_folders(sorted_to, predictor, answered)
+        note(f"copied to {sorted_to}: {', '.join(f'{images:,} {folder}' for folder, images in copies.items())}")
+    several = predictor.multi_label
     if json:
-        result_json(
-            [{"image": str(file), "predictions": [{"label": w, "score": s} for w, s in labels]} for file, labels in readable]
-        )
+        result_json([answer.to_json(str(file), several=several) for file, answer in answered])
     else:
-        for file, labels in readable:
-            result(f"{file}: " + ", ".join(f"{label} {100 * score:.1f} %" for label, score in labels))
+        for file, answer in answered:
+            labels = answer.told if several and top is None else answer.best
+            result(f"{file}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in labels) or "none"))
     for failure in unreadable:
         problem(failure.what, failure.where, failure.hint)
     if unreadable:

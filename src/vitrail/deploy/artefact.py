@@ -37,6 +37,8 @@ class Description(Settings):
     """A name for every logit, by index."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
+    thresholds: tuple[float, ...] = ()
+    """Where there may be several, the probability from which on each is told, by index; none for one half each."""
     preparation: Preparation
     """What makes pixels of a picture."""
     precision: ExportPrecision
@@ -55,6 +57,7 @@ class Description(Settings):
             name=name,
             labels=tuple(trained.labels),
             multi_label=trained.multi_label,
+            thresholds=tuple(trained.thresholds),
             preparation=trained.preparation,
             precision=precision,
             any_size=any_size,

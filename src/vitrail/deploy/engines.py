@@ -192,7 +192,7 @@ def as_predictor(session: Session, about: Description, name: str) -> Predictor:
     def logits(pixels: Tensor) -> Tensor:
         return torch.from_numpy(session(about.given(pixels).numpy())).float()
 
-    return Predictor(name, list(about.labels), about.multi_label, about.preparation, logits)
+    return Predictor(name, list(about.labels), about.multi_label, about.preparation, logits, about.thresholds)
 
 
 def quickest(graph: Path, *, measure: bool = True) -> Predictor:

@@ -38,7 +38,7 @@ def merging(trained: TrainedModel, counts: int | tuple[int, ...]) -> TrainedMode
         raise ConfigError(what, where="--merge", hint="leave it out")
     model = empty_model(trained.config.changed(token_merging=counts))
     fill(model, trained.model.state_dict(), where="--merge")
-    return TrainedModel(model.eval(), trained.labels, trained.preparation, trained.multi_label, trained.card)
+    return TrainedModel(model.eval(), trained.labels, trained.preparation, trained.multi_label, trained.card, trained.thresholds)
 
 
 def strongest(config: Any, allowed: Callable[[tuple[int, ...]], bool]) -> tuple[int, ...]:

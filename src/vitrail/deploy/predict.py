@@ -13,11 +13,12 @@ from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.pictures import Picture, pictures_of
-from vitrail.deploy.predictor import Labels, Predictor, in_python
+from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.labelled import Answer, Labels
 from vitrail.weights.reference import open_model
 
 WORTH_PREPACKING = 8
@@ -61,7 +62,7 @@ def predict(
     model: str | Path | TrainedModel | Predictor,
     images: Picture | Iterable[Picture],
     *,
-    top: int = 5,
+    top: int | None = 5,
     batch_size: int = 32,
     precision: Precision | None = None,
     engine: str = "auto",
@@ -72,7 +73,8 @@ def predict(
         model: a run folder, a model folder, an exported or a loaded model.
         images: one image or several: a path, the content of a file or an open one, a Pillow image, or pixels, uint8 or floats
             of 0…1: of NumPy (H, W), (H, W, 3) or (B, H, W, 3), of torch (H, W), (3, H, W) or (B, 3, H, W).
-        top: labels per image.
+        top: labels per image; None for what the model tells: the surest label, or of a model that gives several those whose
+            probabilities reach their thresholds, possibly none.
         batch_size: images per batch.
         precision, engine: as in `open_predictor`.
 
@@ -82,17 +84,17 @@ def predict(
     pictures = pictures_of(images)
     predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
     results = []
-    for answers in predict_each(predictor, pictures, top=top, batch_size=batch_size):
+    for answers in predict_each(predictor, pictures, top=top or 1, batch_size=batch_size):
         for answer in answers:
             if isinstance(answer, DataError):
                 raise answer
-            results.append(answer)
+            results.append(answer.told if top is None else answer.best)
     return results
 
 
 def predict_each(
     predictor: Predictor, pictures: Sequence[Source], *, top: int, batch_size: int
-) -> Iterator[list[Labels | DataError]]:
+) -> Iterator[list[Answer | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read.
 
     While the model computes a batch, the images of the next one are read.
@@ -115,7 +117,7 @@ def predict_each(
             pool.shutdown(cancel_futures=True)
 
 
-def _labelled(predictor: Predictor, images: list[np.ndarray | DataError], top: int) -> list[Labels | DataError]:
+def _labelled(predictor: Predictor, images: list[np.ndarray | DataError], top: int) -> list[Answer | DataError]:
     """Images with their labels in place of their pixels."""
     pixels = [image for image in images if not isinstance(image, DataError)]
     answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())

@@ -1,6 +1,6 @@
 """Whatever answers, in the one form that predictions, evaluations and the server know."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,11 +21,9 @@ from vitrail.tasks.evaluation import evaluate
 from vitrail.tasks.multi_label import label_metrics
 from vitrail.tasks.task import Answers
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.labelled import Labelled
+from vitrail.weights.labelled import Answer, Labelled
 
 OnBatch = Callable[[int], None]
-Labels = list[tuple[str, float]]
-"""Labels with their probabilities, best first."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,7 @@ class Predictor(Labelled):
     """What makes pixels of a picture."""
     logits: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
+    thresholds: Sequence[float] = ()
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
@@ -52,13 +51,9 @@ class Predictor(Labelled):
         logits = require_finite(self.logits(pixels))
         return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
 
-    def best(self, pixels: Tensor, top: int) -> list[Labels]:
-        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), best first; each has its own where there may be several."""
-        best = self.probabilities(pixels).topk(min(top, len(self.labels)), dim=1)
-        return [
-            [(self.labels[i], score) for i, score in zip(indices, scores, strict=True)]
-            for indices, scores in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+    def best(self, pixels: Tensor, top: int) -> list[Answer]:
+        """The ``top`` labels of prepared pixels, uint8 (B, C, H, W), and what is told; see `Labelled.answers`."""
+        return self.answers(self.probabilities(pixels), top)
 
     def dataset(self, items: list[Item]) -> ImageDataset:
         """Items of its own labels, as it takes them."""
@@ -70,7 +65,7 @@ class Predictor(Labelled):
 
     def metrics(self, *, keep: bool = False) -> LabelMetrics:
         """Metrics for its answers; ``keep`` also keeps the logits of every image."""
-        return label_metrics(multi_label=self.multi_label, keep=keep)
+        return label_metrics(multi_label=self.multi_label, keep=keep, thresholds=self.thresholds)
 
     def evaluate(
         self,
@@ -107,7 +102,7 @@ def in_python(
         answers: Tensor = network(trained.preparation.normalize(pixels.to(device)))
         return answers.float().cpu()
 
-    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits)
+    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
 
 
 def require_classes(model: Labelled) -> None:

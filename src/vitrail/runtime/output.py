@@ -9,18 +9,29 @@ from vitrail.errors import ConfigError
 from vitrail.files import path_of
 
 
-def require_free(path: Path) -> None:
+def require_free(path: Path, *, where: str = "--out") -> None:
     """Refuse a folder that exists, unless it is empty, and one below a file."""
+    _require_folder_above(path, where)
+    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise taken(path, where=where)
+
+
+def require_free_file(path: Path, *, where: str) -> None:
+    """Refuse a file that exists, and one below another."""
+    _require_folder_above(path, where)
+    if os.path.lexists(path):
+        raise taken(path, where=where, kind="file")
+
+
+def _require_folder_above(path: Path, where: str) -> None:
     above = next((p for p in path.parents if os.path.exists(p)), None)
     if above is not None and not above.is_dir():
-        raise ConfigError(f"{str(above)!r} is a file", where="--out", hint="give a folder")
-    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise taken(path)
+        raise ConfigError(f"{str(above)!r} is a file", where=where, hint="give a folder")
 
 
-def taken(path: Path) -> ConfigError:
-    """The error for a folder that exists."""
-    return ConfigError(f"{str(path)!r} exists", where="--out", hint="give another folder; nothing is ever overwritten")
+def taken(path: Path, *, where: str = "--out", kind: str = "folder") -> ConfigError:
+    """The error for a folder or file that exists."""
+    return ConfigError(f"{str(path)!r} exists", where=where, hint=f"give another {kind}; nothing is ever overwritten")
 
 
 def name_of(source: str) -> str:

@@ -228,13 +228,15 @@ def _answering(model: nn.Module) -> Any:
     return vit
 
 
-def look_of(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | None, str]:
-    """What tells where a model looks: one image's prepared pixels (1, C, H, W) to its `head_maps`; or why nothing can."""
+def look_of(
+    trained: TrainedModel, seen: Callable[[nn.Module, Tensor], Tensor] = head_maps
+) -> tuple[Callable[[Tensor], Tensor] | None, str]:
+    """What tells where a model looks: one image's prepared pixels (1, C, H, W) to what is ``seen``; or why nothing can."""
     model = trained.model.eval()
 
     def look(pixels: Tensor) -> Tensor:
         device = next(model.parameters()).device
-        return head_maps(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
+        return seen(model, trained.preparation.normalize(pixels.to(device)))[0].cpu()
 
     try:
         look(torch.zeros(1, trained.preparation.channels, *trained.preparation.image_size, dtype=torch.uint8))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,8 +114,8 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
 def _caption(study: StudyContext, number: int) -> str:
     predictions, item = study.predictions, study.subjects.items[number]
     if predictions is None:
-        return figures.short(Path(item.name).name, 30)
-    guess = predictions.caption(number, int(predictions.probabilities[number].argmax()))
+        return figures.short_path(item.name)
+    guess = f"{figures.short_path(item.name)}\n" + predictions.caption(number, int(predictions.probabilities[number].argmax()))
     if not study.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
         return guess
     return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"

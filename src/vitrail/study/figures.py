@@ -47,6 +47,11 @@ def short(name: str, length: int = 16) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
+def short_path(name: str, length: int = 26) -> str:
+    """The end of a path, which tells files apart, that fits below a picture."""
+    return name if len(name) <= length else "…" + name[1 - length :]
+
+
 def legend_name(name: str) -> str:
     """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
     return "\u200b" + short(name, 40).replace("$", r"\$")
@@ -129,17 +134,20 @@ def _numbers(axes: Axes, matrix: np.ndarray, shares: np.ndarray) -> None:
             axes.text(column, row, str(number), ha="center", va="center", color=color, fontsize=8)
 
 
-def examples(images: list[Image.Image], captions: list[str], correct: list[bool], *, columns: int = 6) -> Figure:
-    """A sheet of images with their captions; wrong guesses have orange captions and a frame."""
+def examples(
+    images: list[Image.Image], captions: list[str], correct: list[bool], names: list[str], *, columns: int = 6
+) -> Figure:
+    """A sheet of images with captions above and names below; wrong guesses have orange captions and a frame."""
     rows = -(-len(images) // columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.65 * columns, 2.05 * rows), layout="constrained")
+        figure = Figure(figsize=(9.9, 2.25 * rows), layout="constrained")
         for axes in figure.subplots(rows, columns, squeeze=False).flat:
             axes.set_axis_off()
-        for axes, image, caption, is_correct in zip(figure.axes, images, captions, correct, strict=False):
+        for axes, image, caption, is_correct, name in zip(figure.axes, images, captions, correct, names, strict=False):
             axes.set_axis_on()
             axes.set(xticks=[], yticks=[])
             axes.imshow(image, cmap="gray" if image.mode == "L" else None, vmin=0, vmax=255)
+            axes.set_xlabel(name, fontsize=7, parse_math=False)
             axes.set_title(caption, fontsize=8, parse_math=False, color="black" if is_correct else ORANGE)
             for spine in axes.spines.values():
                 spine.set(visible=not is_correct, color=ORANGE, linewidth=2)

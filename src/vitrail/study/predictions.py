@@ -1,14 +1,21 @@
 """A model's predictions for the images of a split, and sheets of the most telling ones."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
+from vitrail.data.plan import to_pixels
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study import figures
+from vitrail.study.attention import look_of, reading_map
+from vitrail.study.pictures import overlay
 from vitrail.study.reports.part import SPLIT_WORDS
 from vitrail.study.subjects import Subjects
 from vitrail.tasks.classification import LabelMetrics
@@ -29,12 +36,17 @@ class Predictions:
     probabilities: np.ndarray
     """(N, classes), in the order of ``items``."""
     scores: dict[str, float | int]
+    thresholds: Sequence[float] = ()
+    """Of several labels, the model's own."""
+    look: Callable[[Tensor], Tensor] | None = None
+    """One image's prepared pixels (1, C, H, W) to where the model looks, (rows, columns); None where nothing can tell."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
         """A model's predictions for the images of a study."""
-        chances = metrics.probabilities.numpy()
-        return cls(trained.labels, subjects.split, subjects.items, trained.preparation, chances, metrics.scores())
+        chances, (look, _) = metrics.probabilities.numpy(), look_of(trained, reading_map)
+        images = subjects.split, subjects.items, trained.preparation
+        return cls(trained.labels, *images, chances, metrics.scores(), trained.thresholds, look)
 
     @property
     def images(self) -> str:
@@ -51,8 +63,29 @@ class Predictions:
         return f"{figures.short(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
     def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
-        """Draw images, by their index, as the model sees them, with their captions; without captions no file is written."""
+        """Draw images, by their index, as the model sees them, with captions and file names; without captions none is written.
+
+        Beside a mistake is where the model looks.
+        """
         if captions:
-            prepare = self.preparation
-            images = [prepare.crop(prepare.decode(self.items[image].image)) for image in captions]
-            figures.save(figures.examples(images, list(captions.values()), [correct] * len(captions)), file)
+            shown = [self._shown(self.items[image], looked=not correct) for image in captions]
+            names = [figures.short_path(self.items[image].name) for image in captions]
+            paired = self.look is not None and not correct
+            sheet = figures.examples(shown, list(captions.values()), [correct] * len(shown), names, columns=3 if paired else 6)
+            figures.save(sheet, file)
+
+    def _shown(self, item: Item, *, looked: bool) -> Image.Image:
+        """An image as the model sees it, and beside it where it looks."""
+        picture = self.preparation.crop(self.preparation.decode(item.image))
+        if self.look is None or not looked:
+            return picture
+        heat = self.look(torch.from_numpy(to_pixels(picture))[None]).numpy()
+        pair = Image.new("RGB", (2 * picture.width, picture.height))
+        pair.paste(picture, (0, 0))
+        pair.paste(overlay(picture, heat, (0, 0, *picture.size)), (picture.width, 0))
+        return pair
+
+    @property
+    def looks(self) -> str:
+        """What stands beside a mistake, as the end of its caption."""
+        return "" if self.look is None else " Beside it, bright, where the model looked: the last attention before its answer."

@@ -12,6 +12,7 @@ from vitrail.study import figures, page
 from vitrail.study.reports import part_of
 from vitrail.study.reports.part import Reported
 from vitrail.study.tables import cost_table, duration
+from vitrail.tasks.answer_table import write_table
 
 CAUTIONS = {
     "val": "The epoch that is kept was chosen on these images, which flatters it a little; there are none for testing.",
@@ -38,6 +39,8 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     part = part_of(run)
     for name, text in part.texts.items():
         write_text(folder / name, text)
+    for name, table in part.tables.items():
+        write_table(folder / name, table)
     figures.save(figures.curves(rows, kept), plots / "curves.png")
     seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]
     cards = [

@@ -13,7 +13,7 @@ from vitrail.study.attention_sections import LAST, Look
 from vitrail.study.context import StudyContext
 from vitrail.study.page import Markup
 from vitrail.study.predictions import Predictions
-from vitrail.study.reports.multi_label import THESE, MultiLabel
+from vitrail.study.reports.multi_label import OWN, MultiLabel
 from vitrail.study.reports.single_label import SingleLabel
 from vitrail.study.subjects import Subjects
 from vitrail.weights.folder import TrainedModel
@@ -57,7 +57,7 @@ def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
     """Everything, in the order of the page."""
     predictions, part = study.predictions, None
     if predictions is not None and study.subjects.labelled:
-        part = MultiLabel(predictions, None, THESE) if predictions.multi_label else SingleLabel(predictions)
+        part = MultiLabel(predictions, predictions.thresholds, OWN) if predictions.multi_label else SingleLabel(predictions)
         study.numbers["scores"] = predictions.scores
     yield page.cards([*(part.cards() if part else ()), *model_sections.size(study)])
     if study.attends:

@@ -93,7 +93,7 @@ class Task(nn.Module):
     """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
 
     report_needs_validation: ClassVar[bool] = False
-    """Whether the report on other images chooses something by the validation images."""
+    """Whether the finished model keeps something that is chosen by the validation images."""
 
     def __init__(self, model: Model, preparation: Preparation):
         super().__init__()
@@ -122,6 +122,9 @@ class Task(nn.Module):
     def metrics(self, *, keep: bool = False) -> Metrics:
         """Metrics of those answers; with ``keep`` they also keep what a report shows of every image."""
         raise NotImplementedError
+
+    def settle(self, validation: Metrics) -> None:
+        """Choose by the validation images what the finished model keeps; called where `report_needs_validation`."""
 
     def trained(self, model: Model) -> TrainedModel:
         """The model, or another of the same configuration, with all that its folder must hold to be used."""

@@ -48,7 +48,7 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
-from vitrail.weights.folder import TrainedModel, fill
+from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.tensor_files import read_tensors
 
@@ -248,8 +248,13 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
 
     split = source.evaluation_split
     items = trainer.subset(source.split(split))
-    metrics = evaluate_split(split, items)
     validation = evaluate_split("val", trainer.validation) if task.report_needs_validation else None
+    if validation is not None:
+        task.settle(validation)
+        trained.thresholds = task.trained(trained.model).thresholds
+        if group.first:
+            keep_thresholds(trainer.folder.path / "best", trained.thresholds)
+    metrics = evaluate_split(split, items)
     finished = Finished(trainer, trained, task, split, items, metrics, validation)
     if group.first:
         report(finished)

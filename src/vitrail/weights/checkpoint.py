@@ -62,6 +62,8 @@ class Source:
     multi_label: bool
     colours: Colours
     interpolation: Interpolation
+    thresholds: tuple[float, ...]
+    """Of several labels; none where the files have none."""
     about: str
     """What was recognised, for people; nothing where the folder is our own."""
 

@@ -33,7 +33,7 @@ EVERYWHERE = words(
     max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences out_features
     out_indices output_attentions output_hidden_states output_scores pad_token_id prefix problem_type remove_invalid_values
     repetition_penalty return_dict return_dict_in_generate semantic_loss_ignore_index sep_token_id stage_names suppress_tokens
-    task_specific_params temperature tf_legacy_loss tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p
+    task_specific_params temperature tf_legacy_loss thresholds tie_encoder_decoder tie_word_embeddings tokenizer_class top_k top_p
     torch_dtype torchscript transformers_version typical_p use_bfloat16 use_cache vitrail
     """
 )

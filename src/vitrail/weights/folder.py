@@ -4,6 +4,7 @@ A model that transformers has a class for is written as that class reads it, any
 folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,11 +23,13 @@ from vitrail.weights.hub import push
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.plain_files import some
+from vitrail.weights.plain_files import CONFIG, read_json, some
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds, write
 
 FORMAT = "vitrail"
+THRESHOLDS = "thresholds"
+"""Of several labels, under which ``config.json`` has the probabilities from which on they are told."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
 
@@ -40,12 +43,21 @@ class TrainedModel(Labelled, nn.Module):
         preparation: what makes its input of a picture.
         multi_label: whether an image may have several labels, or none.
         card: the model card, as Markdown.
+        thresholds: where there may be several labels, the probability from which on each is told; none for one half each.
     """
 
-    def __init__(self, model: Model, labels: list[str], preparation: Preparation, multi_label: bool = False, card: str = ""):
+    def __init__(
+        self,
+        model: Model,
+        labels: list[str],
+        preparation: Preparation,
+        multi_label: bool = False,
+        card: str = "",
+        thresholds: Sequence[float] = (),
+    ):
         super().__init__()
         self.model, self.labels, self.preparation = model, labels, preparation
-        self.multi_label, self.card = multi_label, card
+        self.multi_label, self.card, self.thresholds = multi_label, card, thresholds
         self.training = model.training
 
     @property
@@ -129,7 +141,13 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
         "problem_type": PROBLEMS[trained.multi_label],
         "id2label": {str(i): label for i, label in enumerate(trained.labels)},
         "label2id": {label: i for i, label in enumerate(trained.labels)},
+        **({THRESHOLDS: list(trained.thresholds)} if trained.thresholds else {}),
     }
+
+
+def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:
+    """Write into a model folder from which probability on each of its labels is told."""
+    write_json(folder / CONFIG, {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)})
 
 
 def distinct(labels: list[str]) -> list[str]:

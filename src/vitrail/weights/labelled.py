@@ -1,8 +1,31 @@
-"""What a model's answers are called."""
+"""What a model's answers are called, and which of them it gives."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from vitrail.data.items import ImageData, Item
 from vitrail.data.sources import match_classes
 from vitrail.errors import DataError
+
+Labels = list[tuple[str, float]]
+"""Labels with their probabilities, best first."""
+
+
+class Answer(NamedTuple):
+    """What a model says of an image."""
+
+    best: Labels
+    """So many of the best as were asked for."""
+    told: Labels
+    """What it tells: the surest label, or where there may be several all that reach their thresholds, possibly none."""
+
+    def to_json(self, image: str, *, several: bool) -> dict[str, Any]:
+        """The answer for a program; what is told is named where there may be ``several`` labels."""
+        best = {"image": image, "predictions": [{"label": label, "score": score} for label, score in self.best]}
+        return {**best, "labels": [label for label, _ in self.told]} if several else best
 
 
 class Labelled:
@@ -12,6 +35,31 @@ class Labelled:
     """A name for every logit, by index; none for a model that gives vectors."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
+    thresholds: Sequence[float]
+    """Where there may be several, the probability from which on each label is told, by index; none for one half each."""
+
+    def answers(self, probabilities: Tensor, top: int) -> list[Answer]:
+        """Probabilities (B, classes) in words: the ``top`` labels of each image, best first, and what it is told to show."""
+        best = probabilities.topk(min(top, len(self.labels)), dim=1)
+        found = [self._named(*each) for each in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+        if not self.multi_label:
+            return [Answer(labels, labels[:1]) for labels in found]
+        reached = probabilities >= self.bounds
+        return [Answer(labels, self._reached(*each)) for labels, *each in zip(found, probabilities, reached, strict=True)]
+
+    def _named(self, indices: list[int], scores: list[float]) -> Labels:
+        return [(self.labels[i], score) for i, score in zip(indices, scores, strict=True)]
+
+    def _reached(self, probabilities: Tensor, reached: Tensor) -> Labels:
+        """The labels of one image that are told, best first."""
+        order = probabilities.argsort(descending=True, stable=True)
+        order = order[reached[order]]
+        return self._named(order.tolist(), probabilities[order].tolist())
+
+    @property
+    def bounds(self) -> Tensor:
+        """The threshold of every label, (classes,)."""
+        return torch.tensor(self.thresholds or [0.5] * len(self.labels))
 
     def relabelled(self, data: ImageData, items: list[Item]) -> list[Item]:
         """Items of some data with the model's own labels: an index of `labels`, or a tuple of them if it gives several.

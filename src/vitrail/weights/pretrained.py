@@ -52,16 +52,16 @@ def build(
     own = checkpoint.config.get("model_type") == FORMAT and not fields and layout in (None, FORMAT)
     source = own_source(checkpoint) if own else foreign_source(checkpoint, changes.image_size, layout, fields or {})
     config = changes.apply(source.config)
-    tensors, labels, about = source.tensors, source.labels, source.about
+    tensors, labels, thresholds, about = source.tensors, source.labels, source.thresholds, source.about
     if config != source.config:
         keep = config.num_classes == source.config.num_classes
         tensors = adapt(tensors, source.config, config, keep_head=keep, interpolation=source.interpolation)
         if not keep:
-            labels = [str(i) for i in range(config.num_classes)]
+            labels, thresholds = [str(i) for i in range(config.num_classes)], ()
             about += f"\n{source.config.num_classes} classes replaced by {config.num_classes}: the new head starts at zero"
     preparation = preparation_of(checkpoint, source, config)
     model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
     about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
-    trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card)
+    trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)
     return trained, about.strip() if source.about else ""

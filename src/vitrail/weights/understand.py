@@ -13,7 +13,7 @@ from vitrail.settings import brief
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import described
-from vitrail.weights.folder import FORMAT, PROBLEMS, distinct
+from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
@@ -31,7 +31,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
     if not (isinstance(kind, list) and len(kind) == 1 and kind[0] in ARCHITECTURES):
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
-    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type")}
+    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
@@ -40,7 +40,8 @@ def own_source(checkpoint: Checkpoint) -> Source:
     except ConfigError as error:
         raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
     labels = _labels(names["id2label"] or {}, config, where)
-    return Source(checkpoint.tensors, config, labels, _multi_label(names, where), HALF, Interpolation(), "")
+    several, bounds = _multi_label(names, where), _thresholds(names, labels, where)
+    return Source(checkpoint.tensors, config, labels, several, HALF, Interpolation(), bounds, "")
 
 
 def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | None, fields: Mapping[str, Any]) -> Source:
@@ -73,7 +74,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     checkpoint.tensors.clear()
     count = sum(math.prod(shape) for shape in shapes.values())
     layout, model = found.match.layout, found.config
-    labels = config.get("id2label", _numbered(config.get("label_names")))
+    labels = _labels(config.get("id2label", _numbered(config.get("label_names"))), model, where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
     guessed = "" if checkpoint.config else guesses(model, fields, layout, guessed=name is None)
     if guessed:
@@ -81,10 +82,11 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     return Source(
         found.translate(tensors),
         model,
-        _labels(labels, model, where),
+        labels,
         _multi_label(config, where),
         layout.colours,
         layout.interpolation,
+        _thresholds(config, labels, where),
         about,
     )
 
@@ -169,3 +171,15 @@ def _multi_label(config: Mapping[str, Any], where: Path) -> bool:
     if problem not in PROBLEMS:
         raise ModelFileError(f"problem_type cannot be {brief(problem)}", where=where, hint=f"known: {', '.join(PROBLEMS)}")
     return problem == PROBLEMS[1]
+
+
+def _thresholds(config: Mapping[str, Any], labels: list[str], where: Path) -> tuple[float, ...]:
+    found = config.get(THRESHOLDS) or ()
+    if not found or (isinstance(found, list) and len(found) == len(labels) and all(_is_share(each) for each in found)):
+        return tuple(found)
+    what = f"{THRESHOLDS} are no probabilities, one for each of {len(labels)} labels"
+    raise ModelFileError(what, where=where, hint="write the folder again")
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1

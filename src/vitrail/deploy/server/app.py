@@ -56,8 +56,8 @@ def _operations(app: FastAPI, service: Service) -> None:
         """The best labels of every image. Either all images are answered or, with the reasons, none."""
         with service.admitted():
             found = await service.predict(request, top)
-        each = [{"image": name, "predictions": [{"label": w, "score": s} for w, s in labels]} for name, labels in found]
-        return JSONResponse({"predictions": each})
+        several = service.predictor.multi_label
+        return JSONResponse({"predictions": [answer.to_json(name, several=several) for name, answer in found]})
 
     @app.post(
         "/attention",

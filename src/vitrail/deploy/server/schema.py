@@ -28,6 +28,8 @@ class ImagePredictions(Document):
     """The name of its file, or "image" where it has none."""
     predictions: list[Prediction]
     """Best first."""
+    labels: list[str] | None = None
+    """Where an image may have several labels, those whose probabilities reach their thresholds, best first."""
 
 
 class Predictions(Document):

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from vitrail.data.decode import SERVED, check_head
 from vitrail.data.plan import to_pixels
-from vitrail.deploy.predictor import Labels, Predictor
+from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import ProblemError, busy, shutting_down
 from vitrail.deploy.server.queue import Queue, Worker, sizes
 from vitrail.deploy.server.reading import Body, Memory, Picture, pictures, require_kind, require_size, while_connected
 from vitrail.errors import DataError
+from vitrail.weights.labelled import Answer
 
 DECODERS = 2
 """Threads that decode; each may need what the largest picture takes."""
@@ -52,7 +53,7 @@ class Service:
         self.predictor, self.name, self.limits, self._look, self._unseen = predictor, name, limits, look, unseen
         self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
         self._worker = Worker()
-        self._images: Queue[tuple[np.ndarray, int], Labels] = self._worker.queue(
+        self._images: Queue[tuple[np.ndarray, int], Answer] = self._worker.queue(
             self._answer, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
         )
         self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(
@@ -98,8 +99,8 @@ class Service:
         finally:
             self.active -= 1
 
-    async def predict(self, request: Request, top: int) -> list[tuple[str, Labels]]:
-        """The names of a request's pictures, and their ``top`` labels."""
+    async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
+        """The names of a request's pictures, and the answers with their ``top`` labels."""
         names, _, labels = await self._through(
             self._images, request, self.limits.images, self._pixels, lambda pixels: (pixels, top)
         )
@@ -168,11 +169,11 @@ class Service:
         picture, seen = self.predictor.preparation.framed(content)
         return to_pixels(picture), list(seen)
 
-    def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Labels]:
+    def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Answer]:
         """Labels of a batch, as many for each as it asks for."""
         pixels = torch.from_numpy(np.stack([each for each, _ in images]))
-        best = self.predictor.best(pixels, max(top for _, top in images))
-        return [labels[:top] for labels, (_, top) in zip(best, images, strict=True)]
+        found = self.predictor.best(pixels, max(top for _, top in images))
+        return [answer._replace(best=answer.best[:top]) for answer, (_, top) in zip(found, images, strict=True)]
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
         assert self._look is not None

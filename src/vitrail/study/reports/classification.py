@@ -1,10 +1,12 @@
 """The report on classification, of one class an image or of several."""
 
 from vitrail.study.predictions import Predictions
-from vitrail.study.reports.multi_label import THESE, MultiLabel
+from vitrail.study.reports.multi_label import MultiLabel
 from vitrail.study.reports.part import Part, Reported
 from vitrail.study.reports.single_label import SingleLabel
+from vitrail.study.subjects import Subjects
 from vitrail.study.tables import count_table
+from vitrail.tasks.answer_table import evaluated_rows
 from vitrail.tasks.classification import LabelMetrics
 
 
@@ -12,9 +14,8 @@ def classification(run: Reported) -> Part:
     """Scores, classes, calibration and mistakes, and how many images of each class there are."""
     metrics, data = run.metrics, run.data
     assert isinstance(metrics, LabelMetrics)
-    predictions = Predictions(
-        data.classes, run.split, list(run.items), run.task.preparation, metrics.probabilities.numpy(), metrics.scores()
-    )
+    trained = run.task.trained(run.task.model)
+    predictions = Predictions.of(trained, Subjects(list(run.items), run.split), metrics)
     shown = several_labels(predictions, run) if predictions.multi_label else SingleLabel(predictions)
     counts = {name: data.counts(name) for name in data.splits}
     return Part(
@@ -23,16 +24,16 @@ def classification(run: Reported) -> Part:
         data=count_table(data.classes, counts, counted="labels" if predictions.multi_label else "images"),
         caption=curves_caption(run),
         texts={"classification_report.txt": shown.text},
+        tables={"predictions.csv": evaluated_rows(trained, run.items, metrics.probabilities)},
     )
 
 
 def several_labels(predictions: Predictions, run: Reported) -> MultiLabel:
     """Thresholds come from the validation images, or from the images that stood in for them, unless these are shown."""
     if run.validation is None or predictions.split == "val":
-        return MultiLabel(predictions, None, THESE)
-    assert isinstance(run.validation, LabelMetrics)
+        return MultiLabel(predictions)
     chosen_on = "the validation images" if run.data.splits.get("val") else "the training images"
-    return MultiLabel(predictions, (run.validation.labels.numpy(), run.validation.probabilities.numpy()), chosen_on)
+    return MultiLabel(predictions, predictions.thresholds, chosen_on)
 
 
 def curves_caption(run: Reported) -> str:

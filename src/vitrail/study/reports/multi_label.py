@@ -1,13 +1,12 @@
 """The part of a report that is about images of several classes: average precision, thresholds, and what was missed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import (
     average_precision_score,
     classification_report,
-    precision_recall_curve,
     precision_recall_fscore_support,
 )
 
@@ -16,6 +15,7 @@ from vitrail.study.calibration import BINS, calibration
 from vitrail.study.page import Markup
 from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
+from vitrail.tasks.multi_label import best_thresholds
 
 
 class MultiLabel:
@@ -23,16 +23,16 @@ class MultiLabel:
 
     Args:
         predictions: the model's answers for the images shown.
-        validation: labels and probabilities (N, classes) of other images, to choose thresholds on; None for those shown.
+        thresholds: of every class, chosen on other images; without them they are chosen on those shown.
         chosen_on: what to call the images that thresholds are chosen on.
     """
 
-    def __init__(self, predictions: Predictions, validation: tuple[np.ndarray, np.ndarray] | None, chosen_on: str):
-        self.predictions, self.chosen_on = predictions, chosen_on
+    def __init__(self, predictions: Predictions, thresholds: Sequence[float] = (), chosen_on: str = ""):
+        self.predictions, self.chosen_on = predictions, chosen_on if thresholds else THESE
         self.true = np.zeros(predictions.probabilities.shape, dtype=bool)
         for image, item in enumerate(predictions.items):
             self.true[image, list(item.labels)] = True
-        self.thresholds = best_thresholds(*(validation or (self.true, predictions.probabilities)))
+        self.thresholds = np.array(thresholds or best_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
             self.true, self.predicted, zero_division=0
@@ -99,13 +99,13 @@ class MultiLabel:
         predictions.save_sheet(file, captions, correct=False)
         caption = (
             f"{len(captions)} of {len(found):,} images with a class that stands behind one they do not show, first where it "
-            "stands farthest back: that class and its probability; below, the surest of those that are not there."
+            "stands farthest back: that class and its probability; then the surest of those that are not there; below, the file."
         )
-        return page.section("Worst misses", page.picture(file, "Worst misses", caption))
+        return page.section("Worst misses", page.picture(file, "Worst misses", caption + predictions.looks))
 
 
-THESE = "these same images"
-"""What thresholds are chosen on where there is nothing else."""
+THESE, OWN = "these same images", "the validation images of its training"
+"""What thresholds are chosen on where there is nothing else, and where the model brings them."""
 
 
 def worst_ranked(true: np.ndarray, probabilities: np.ndarray) -> list[tuple[int, int]]:
@@ -126,19 +126,3 @@ def average_precisions(true: np.ndarray, probabilities: np.ndarray) -> np.ndarra
     if shown.any():
         precisions[shown] = average_precision_score(true[:, shown], probabilities[:, shown], average=None)
     return precisions
-
-
-def best_thresholds(true: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """The probability of every class (classes,) from which on saying it gives the best F1 on these images, (N, classes) each.
-
-    One half for a class that no image shows.
-    """
-    return np.array([_best_threshold(true[:, i], probabilities[:, i]) for i in range(true.shape[1])])
-
-
-def _best_threshold(true: np.ndarray, probabilities: np.ndarray) -> float:
-    if not true.any():
-        return 0.5
-    precision, recall, thresholds = precision_recall_curve(true, probabilities)
-    f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo(float).tiny)
-    return float(thresholds[f1[:-1].argmax()])  # the last point predicts nothing, and has no threshold

@@ -49,3 +49,5 @@ class Part:
     """What else there is to say of the curves of training."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """Further files of the run folder, by name."""
+    tables: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    """And tables, as `vitrail.tasks.answer_table` has them."""

@@ -107,9 +107,9 @@ class SingleLabel:
         predictions.save_sheet(file, captions, correct=False)
         caption = (
             f"{len(captions)} of {wrong:,} mistake{'s' if wrong > 1 else ''}, the surest first: above, the guess and its "
-            "probability; below, what it is and the probability that this was given."
+            "probability; then what it is and the probability that this was given; below, the file."
         )
-        return page.section("Surest mistakes", page.picture(file, "Surest mistakes", caption))
+        return page.section("Surest mistakes", page.picture(file, "Surest mistakes", caption + predictions.looks))
 
     def _unsure(self, file: Path) -> Markup:
         predictions, hits = self.predictions, int(self.correct.sum())
@@ -122,7 +122,8 @@ class SingleLabel:
         }
         predictions.save_sheet(file, captions, correct=True)
         caption = (
-            f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the correct guess, the second best."
+            f"{len(captions)} of {hits:,} hit{'s' if hits > 1 else ''}, the least sure first: the correct guess, the second "
+            "best; below, the file."
         )
         return page.section("Least sure hits", page.picture(file, "Least sure hits", caption))
 

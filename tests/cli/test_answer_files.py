@@ -1,0 +1,68 @@
+"""What commands write of their answers: tables, and images sorted into folders."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+
+def table(file):
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_predict_writes_a_row_for_each_image_and_copies_it_to_its_label(vitrail, run, pictures, tmp_path):
+    answer = vitrail(
+        "predict", run.folder, pictures, "--csv", tmp_path / "a.csv", "--sort-into", tmp_path / "out", "--json", "--top", 2
+    )
+    answers = json.loads(answer.out)
+    rows = table(tmp_path / "a.csv")
+    assert [row["image"] for row in rows] == [one["image"] for one in answers] and len(rows) == 24
+    for row, one in zip(rows, answers, strict=True):
+        assert [row["label"], row["label_2"]] == [each["label"] for each in one["predictions"]]
+        assert float(row["score"]) == pytest.approx(one["predictions"][0]["score"], abs=1e-6)
+    count = {folder.name: len(list(folder.iterdir())) for folder in (tmp_path / "out").iterdir()}
+    assert count == {label: sum(row["label"] == label for row in rows) for label in count} and sum(count.values()) == 24
+    assert all(f"{images} {label}" in answer.err for label, images in count.items())
+
+
+def test_evaluate_writes_a_row_for_each_image_that_agrees_with_its_score(vitrail, run, pictures, tmp_path):
+    scores = json.loads(vitrail("evaluate", run.folder, "--split", "all", "--csv", tmp_path / "a.csv", "--json").out)
+    rows = table(tmp_path / "a.csv")
+    assert all((pictures / row["image"]).is_file() and row["image"].startswith(row["true_label"]) for row in rows)
+    assert all((row["true_label"] == row["label"]) == (row["correct"] == "yes") for row in rows)
+    assert sum(row["correct"] == "yes" for row in rows) / len(rows) == pytest.approx(scores["top1"])
+
+
+def test_a_run_keeps_the_table_of_its_evaluation(vitrail, run, tmp_path):
+    vitrail("evaluate", run.folder, "--csv", tmp_path / "a.csv")
+    kept, now = table(run.folder / "predictions.csv"), table(tmp_path / "a.csv")
+    for one, other in zip(kept, now, strict=True):
+        assert one.keys() == other.keys() and float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
+        assert [one[name] for name in ("image", "true_label", "label")] == [
+            other[name] for name in ("image", "true_label", "label")
+        ]
+
+
+def test_images_that_cannot_be_read_are_left_out_of_table_and_folders(vitrail, run, pictures, tmp_path):
+    shutil.copytree(pictures / "red", tmp_path / "red")
+    (tmp_path / "red" / "3b.png").write_text("no picture")
+    answer = vitrail("predict", run.folder, tmp_path / "red", "--csv", tmp_path / "a.csv", "--sort-into", tmp_path / "out")
+    assert answer.code == 3 and "3b.png" in answer.err
+    assert len(table(tmp_path / "a.csv")) == 8
+    assert len([file for file in (tmp_path / "out").rglob("*") if file.is_file()]) == 8
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("predict", "RUN", "PICTURES", "--csv"), ("predict", "RUN", "PICTURES", "--sort-into"), ("evaluate", "RUN", "--csv")],
+    ids=" ".join,
+)
+def test_nothing_that_exists_is_overwritten(vitrail, run, pictures, tmp_path, words):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    named = {"RUN": run.folder, "PICTURES": pictures}
+    answer = vitrail(*(named.get(word, word) for word in words), taken)
+    assert (answer.code, answer.out, taken.read_text()) == (2, "", "mine")
+    assert "exists" in answer.err and words[-1] in answer.err

@@ -1,0 +1,62 @@
+"""Tables of answers: their columns, and that a spreadsheet opens them and runs nothing."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.items import Item
+from vitrail.tasks.answer_table import evaluated_rows, predicted_rows, write_table
+from vitrail.weights.labelled import Labelled
+
+PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
+
+
+def model(*, several: bool = False, thresholds=()) -> Labelled:
+    made = Labelled()
+    made.labels, made.multi_label, made.thresholds = ["ant", "bee", "cat"], several, thresholds
+    return made
+
+
+def items(*targets) -> list[Item]:
+    return [Item(f"{place}.png", np.zeros(0), target) for place, target in enumerate(targets)]
+
+
+def test_an_evaluation_has_the_truth_and_whether_it_was_found():
+    assert evaluated_rows(model(), items(1, 2), PROBABILITIES) == [
+        ["image", "true_label", "label", "score", "correct", "label_2", "score_2", "label_3", "score_3"],
+        ["0.png", "bee", "bee", "0.700000", "yes", "cat", "0.200000", "ant", "0.100000"],
+        ["1.png", "cat", "ant", "0.500000", "no", "bee", "0.300000", "cat", "0.200000"],
+    ]
+
+
+def test_of_several_labels_those_are_told_that_reach_their_thresholds():
+    made = model(several=True, thresholds=[0.5, 0.71, 0.2])
+    assert evaluated_rows(made, items((2,), ()), PROBABILITIES) == [
+        ["image", "true_labels", "labels", "scores", "correct"],
+        ["0.png", "cat", "cat", "0.200000", "yes"],
+        ["1.png", "", "ant;cat", "0.500000;0.200000", "no"],
+    ]
+    assert [answer.told for answer in model(several=True).answers(PROBABILITIES, 1)] == [
+        [("bee", pytest.approx(0.7))],
+        [("ant", 0.5)],
+    ]
+
+
+def test_a_prediction_has_as_many_labels_as_were_asked_for(tmp_path):
+    answers = [(tmp_path, answer) for answer in model().answers(PROBABILITIES, 2)]
+    head, first, _ = predicted_rows(model(), answers)
+    assert head == ["image", "label", "score", "label_2", "score_2"]
+    assert first == [str(tmp_path), "bee", "0.700000", "cat", "0.200000"]
+    assert predicted_rows(model(), []) == [["image", "label", "score"]]
+
+
+def test_no_cell_is_a_formula_and_any_name_is_written(tmp_path):
+    names = ["=1+1", "+a", "-b", "@c", "\td", "été", "a,b", 'c"d', "e\nf", "g\udcff"]
+    write_table(tmp_path / "new" / "table.csv", [["image"], *([name] for name in names)])
+    content = (tmp_path / "new" / "table.csv").read_bytes()
+    assert content.startswith("\ufeffimage\n".encode())
+    with (tmp_path / "new" / "table.csv").open(encoding="utf-8-sig", newline="") as file:
+        (_, *read) = [cells[0] for cells in csv.reader(file)]
+    assert read == ["'=1+1", "'+a", "'-b", "'@c", "'\td", "été", "a,b", 'c"d', "e\nf", "g\\udcff"]
