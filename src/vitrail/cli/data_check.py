@@ -10,6 +10,8 @@ from vitrail.cli.console import result, result_json
 from vitrail.errors import DataError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vitrail.data.check import Check
 
 MAX_ROWS = 40
@@ -18,31 +20,70 @@ MAX_NOTICES = 10
 """More notices of a kind are counted."""
 
 
-def check(data: str, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> None:
+def check(
+    data: str,
+    /,
+    *,
+    model: str | None = None,
+    out: str | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
     """Look at every image and label of a data set, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
-    in several splits or twice among images that are yet to be split, images of no class, classes whose names are nearly the
-    same, folders that can be read in two ways, and bad rows of a table. The exit code is 3 when there are any.
+    in several splits or twice among images that are yet to be split, nearly the same picture in several splits, images of no
+    class, classes whose names are nearly the same, folders that can be read in two ways, and bad rows of a table. The exit code
+    is 3 when there are any. It notes near-duplicates elsewhere, images that are not to be mirrored, and, with a model, labels
+    that are probably wrong. Nothing is moved or changed.
 
     Parameters
     ----------
     data
         digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN.
+    model
+        A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
+        trained on these labels finds most.
+    out
+        A folder to write a page with pictures and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
     json
-        One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices.
+        One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
+        folder where one is written.
     """
-    from vitrail.cli.progress import counting
-    from vitrail.data.check import check_data
+    if model is None and out is None:
+        from vitrail.cli.progress import counting
+        from vitrail.data.check import check_data
 
-    with counting("checking") as progress:
-        found = check_data(data, on_start=progress.start, on_image=progress.advance)
+        with counting("checking") as progress:
+            found, folder = check_data(data, on_start=progress.start, on_image=progress.advance), None
+    else:
+        found, folder = _with_page(data, model, out)
     if json:
-        result_json(found.to_json())
+        result_json(found.to_json() | ({} if folder is None else {"folder": str(folder)}))
     else:
         _print(found)
+        if folder is not None:
+            result(f"page     {folder / 'report.html'}")
     if found.issues:
         sys.exit(DataError.exit_code)
+
+
+def _with_page(data: str, model: str | None, out: str | None) -> "tuple[Check, Path]":
+    from vitrail.data.sources import require_there
+    from vitrail.files import path_of
+    from vitrail.runtime.output import require_free
+    from vitrail.weights.locate import require_possible
+
+    if model is not None:  # all of these before torch is imported
+        require_possible(model)
+    if out is not None:
+        require_free(path_of(out))
+    require_there(data)
+    from vitrail.cli.progress import StageProgress
+    from vitrail.study.data_check import check_with_page
+
+    with StageProgress() as progress:
+        folder, found = check_with_page(data, model, out, observer=progress)
+    return found, folder
 
 
 def _print(found: "Check") -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from vitrail.data.decode import decode_with_mode
 from vitrail.data.items import Contents, Issue, Item, count_classes
+from vitrail.data.mirrors import MirrorTest
+from vitrail.data.near_duplicates import MOST, miniature, near_duplicates
 from vitrail.data.sources import read_data
 from vitrail.data.splits import split_to_divide
 from vitrail.errors import DataError
@@ -28,10 +31,11 @@ class Check:
     """What a check found.
 
     Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
-    to be split), ``conflict`` (under several labels), ``missing-class`` (from a split), ``empty-class``,
-    ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``, ``repeated-row``, ``bad-row``,
-    ``similar-classes``; of notices: ``duplicate`` (within a split), ``imbalance``, ``one-class``, ``profile`` (of colours other
-    than sRGB's), ``ignored``, ``no-split``, ``hidden``.
+    to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
+    ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
+    ``repeated-row``, ``bad-row``, ``similar-classes``; of notices: ``duplicate`` and ``near-duplicate`` (within a split),
+    ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's),
+    ``ignored``, ``no-split``, ``hidden``.
     """
 
     contents: Contents
@@ -42,6 +46,10 @@ class Check:
     issues: list[Issue]
     """What is wrong, also where training passes over it; ``faults`` in the document."""
     notices: list[Issue]
+    alike: list[Places]
+    """Groups of pictures that are nearly the same."""
+    unreadable: frozenset[str]
+    """The names of images that cannot be read."""
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -65,15 +73,17 @@ class Check:
             "notes": list(contents.told),
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
+            "near_duplicates": [[path_in(item) for _, item in group] for group in self.alike],
         }
 
 
 def check_data(
     source: str | Path, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
 ) -> Check:
-    """Read a data set and decode every image once; of a picture only its digest is kept.
+    """Read a data set and decode every image once; of a picture only its digest and miniatures are kept.
 
-    Two pictures are the same if their decoded pixels are, so a copy in another lossless format counts, too.
+    Two pictures are the same if their decoded pixels are, so a copy in another lossless format counts, too; see
+    `vitrail.data.near_duplicates` for those that are nearly the same, and `vitrail.data.mirrors`.
 
     Args:
         source: as for `open_data`.
@@ -84,15 +94,24 @@ def check_data(
         DataError: nothing there, or a source that cannot be read at all.
         ConfigError: what reads this kind of data is not installed.
     """
-    contents = read_data(source)
+    return check_contents(read_data(source), on_start=on_start, on_image=on_image)
+
+
+def check_contents(
+    contents: Contents, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
+) -> Check:
+    """`check_data` of data that is read already."""
     places = [(split, item) for split, items in contents.splits.items() for item in items]
     if on_start:
         on_start(len(places))
     sizes: Counter[tuple[int, int]] = Counter()
     modes: Counter[str] = Counter()
     unreadable: list[Issue] = []
+    lost: set[str] = set()
     places_of: dict[bytes, Places] = {}
     profiles: dict[str, list[Item]] = {}
+    similar = _Similar()
+    mirrors = MirrorTest(contents)
     for split, item in places:
         try:
             image, mode, profile = decode_with_mode(item.image)
@@ -100,19 +119,53 @@ def check_data(
             modes[mode] += 1
             if profile is not None:
                 profiles.setdefault(profile, []).append(item)
-            places_of.setdefault(_digest(image), []).append((split, item))
+            same = places_of.setdefault(_digest(image), [])
+            same.append((split, item))
+            if len(same) == 1:
+                similar.add(split, item, image)
+            mirrors.add(item, image)
         except DataError as error:
-            unreadable.append(Issue("unreadable", _path(item), error.what))
+            unreadable.append(Issue("unreadable", path_in(item), error.what))
+            lost.add(item.name)
         if on_image:
             on_image(1)
     issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents)]
-    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *_profiles(profiles)]
+    notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *mirrors.notices, *_profiles(profiles)]
     divided = split_to_divide(contents)
     for same in places_of.values():
         if len(same) > 1:
             harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
             (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
-    return Check(contents, sizes, modes, issues, notices)
+    alike = similar.groups()
+    for group in alike:
+        (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents.classes))
+    notices += similar.notices(contents.source)
+    return Check(contents, sizes, modes, issues, notices, alike, frozenset(lost))
+
+
+class _Similar:
+    """Collects different pictures, to find those that are nearly the same."""
+
+    def __init__(self) -> None:
+        self.places: Places = []
+        self.miniatures: list[np.ndarray] = []
+
+    def add(self, split: str, item: Item, image: Image.Image) -> None:
+        found = miniature(image)
+        if found is not None:
+            self.places.append((split, item))
+            self.miniatures.append(found)
+
+    def groups(self) -> list[Places]:
+        if not 1 < len(self.places) <= MOST:
+            return []
+        return [[self.places[place] for place in group] for group in near_duplicates(np.stack(self.miniatures))]
+
+    def notices(self, source: str) -> list[Issue]:
+        if len(self.places) <= MOST:
+            return []
+        what = f"near-duplicates are looked for among at most {MOST:,} pictures, and there are {len(self.places):,}"
+        return [Issue("near-duplicate", source, what)]
 
 
 def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:
@@ -135,7 +188,7 @@ def _digest(image: Image.Image) -> bytes:
     return digest.digest()
 
 
-def _path(item: Item) -> str:
+def path_in(item: Item) -> str:
     """Where an image is: its file, or the name that the data set has for it."""
     return str(item.image) if isinstance(item.image, Path) else getattr(item.image, "name", item.name)
 
@@ -151,15 +204,28 @@ def _splits_differ(places: Places) -> bool:
 def _same_picture(places: Places, classes: list[str], divided: str | None) -> Issue:
     """The same picture in several places: a conflict if its labels differ, else a duplicate."""
     (split, first), *others = places
-    what = "the same picture as " + ", ".join(_path(item) for _, item in others)
+    what = "the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
+    if split == divided and not _labels_differ(places) and not _splits_differ(places):
+        what += "; keep one of them, or copies whose files differ may come into different splits"
+    return Issue("conflict" if _labels_differ(places) else "duplicate", path_in(first), what)
+
+
+def _near_duplicate(places: Places, classes: list[str]) -> Issue:
+    """Pictures that are nearly the same."""
+    (_, first), *others = places
+    what = "nearly the same picture as " + ", ".join(path_in(item) for _, item in others) + _differences(places, classes)
+    return Issue("near-duplicate", path_in(first), what)
+
+
+def _differences(places: Places, classes: list[str]) -> str:
+    """The splits and the labels of a picture that is there several times, where they differ."""
+    what = ""
     if _splits_differ(places):
         what += "; in the splits " + ", ".join(dict.fromkeys(split for split, _ in places))
-    elif split == divided and not _labels_differ(places):
-        what += "; keep one of them, or copies whose files differ may come into different splits"
     if _labels_differ(places):
         labels = (" and ".join(classes[label] for label in item.labels) or "none" for _, item in places)
         what += "; labelled " + ", ".join(dict.fromkeys(labels))
-    return Issue("conflict" if _labels_differ(places) else "duplicate", _path(first), what)
+    return what
 
 
 def _missing_classes(contents: Contents) -> list[Issue]:
@@ -194,7 +260,9 @@ def _imbalance(contents: Contents) -> list[Issue]:
 def _profiles(items: dict[str, list[Item]]) -> list[Issue]:
     """A note of images whose values mean other colours than they are taken for."""
     return [
-        Issue("profile", _path(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored")
+        Issue(
+            "profile", path_in(first), f"{_and_more(rest)}the colour profile {name!r} is not applied: values are taken as stored"
+        )
         for name, (first, *rest) in items.items()
     ]
 

@@ -3,7 +3,10 @@
 import base64
 from collections.abc import Iterable, Sequence
 from html import escape
+from io import BytesIO
 from pathlib import Path
+
+from PIL import Image
 
 STYLE = """
 html { font-size: 16px; }
@@ -16,6 +19,8 @@ figure { margin: .6rem 0; break-inside: avoid; } img { max-width: 100%; height: 
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
 .card { border: 1px solid #ddd; border-radius: .5rem; padding: .7rem 1rem; break-inside: avoid; }
 .number { font-size: 1.8rem; line-height: 1.3; font-weight: 600; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .8rem; margin: .6rem 0; }
+.gallery figure { margin: 0; } .gallery img { width: 100%; } .gallery figcaption { overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #eee; }
 th { border-color: #bbb; } tr { break-inside: avoid; } .name { overflow-wrap: anywhere; min-width: 6rem; max-width: 24rem; }
@@ -84,6 +89,21 @@ def picture(file: Path, title: str, caption: str) -> Markup:
     data = base64.b64encode(file.read_bytes()).decode()
     image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
     return Markup(f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>")
+
+
+def inline(picture: Image.Image, name: str) -> Markup:
+    """A small picture, inside of the page, as a JPEG."""
+    file = BytesIO()
+    picture.save(file, "JPEG", quality=85)
+    return Markup(f'<img alt="{escape(name)}" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">')
+
+
+def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:
+    """Small pictures side by side, each with what is said of it and its name."""
+    each = (
+        f"<figure>{picture}<figcaption><b>{text(said)}</b><br>{text(name)}</figcaption></figure>" for picture, said, name in cells
+    )
+    return Markup(f'<div class="gallery">{"".join(each)}</div>')
 
 
 def bar(share: float) -> Markup:

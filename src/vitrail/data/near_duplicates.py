@@ -1,0 +1,92 @@
+"""Pictures that are nearly the same: saved smaller, compressed anew, brighter, a little cropped, or mirrored."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image, ImageOps
+
+SIDE = 12
+"""Of the grey miniature that a picture is compared by."""
+SMALLEST = 16
+"""Pictures with a shorter side have too few pixels to be told apart by a miniature."""
+ALIKE = 0.85
+"""The least correlation of two pictures that are nearly the same.
+
+Of a hundred photographs every copy that was halved, saved at quality 40, cropped by 5 %, mirrored, or made brighter or
+darker by 30 % reaches 0.85, and no two different ones 0.61 (docs/results.md).
+"""
+USUAL = 0.999
+"""The share of pairs that are taken for different pictures: where these are alike, as scanned digits are, more is asked."""
+MOST = 50_000
+"""More pictures are not compared: the time grows with their square."""
+SAMPLE = 1000
+"""Pictures whose pairs say what is usual."""
+
+
+def miniature(image: Image.Image) -> np.ndarray | None:
+    """What is kept of a picture, uint8 (2, 12, 12): itself and mirrored; None of one that is too small."""
+    if min(image.size) < SMALLEST:
+        return None
+    grey = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    return np.stack([np.asarray(grey), np.asarray(ImageOps.mirror(grey))])
+
+
+def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
+    """The places of pictures that are nearly the same, a group for every picture that is there more than once.
+
+    Compared is how brightness changes from place to place, which neither light nor size nor compression changes much, by
+    the correlation of all changes with the other's and with those of its mirror image.
+
+    Args:
+        miniatures: uint8 (N, 2, 12, 12) of `miniature`; N is at most `MOST`.
+    """
+    if len(miniatures) < 2:
+        return []
+    plain, mirrored = _changes(miniatures[:, 0]), _changes(miniatures[:, 1])
+    least = max(ALIKE, (1 + _usual(plain, mirrored)) / 2)
+    group = np.arange(len(plain))
+    for first, second in _pairs(plain, mirrored, least):
+        old, new = sorted((_root(group, first), _root(group, second)), reverse=True)
+        group[old] = new
+    groups: dict[int, list[int]] = {}
+    for place in range(len(group)):
+        groups.setdefault(_root(group, place), []).append(place)
+    return [places for places in groups.values() if len(places) > 1]
+
+
+def _changes(miniatures: np.ndarray) -> np.ndarray:
+    """Differences between neighbours, of length 1 as a whole, float32 (N, 264); zero of a picture of one colour."""
+    pixels = miniatures.astype(np.float32)
+    across, down = np.diff(pixels, axis=2), np.diff(pixels, axis=1)
+    changes = np.concatenate([across.reshape(len(pixels), -1), down.reshape(len(pixels), -1)], axis=1)
+    length: np.ndarray = np.linalg.norm(changes, axis=1, keepdims=True)
+    return changes / np.maximum(length, 1)
+
+
+def _usual(plain: np.ndarray, mirrored: np.ndarray) -> float:
+    """The correlation that few pairs of some pictures exceed."""
+    step = -(-len(plain) // SAMPLE)
+    some, theirs = plain[::step], mirrored[::step]
+    if len(some) < SAMPLE // 10:
+        return 0.0  # too few to know what is usual
+    found = np.maximum(some @ some.T, some @ theirs.T)[np.triu_indices(len(some), 1)]
+    return float(np.quantile(found, USUAL))
+
+
+def _pairs(plain: np.ndarray, mirrored: np.ndarray, least: float) -> Iterator[tuple[int, int]]:
+    """The places of every two pictures that are alike, the smaller first."""
+    rows = max(1, 2**23 // len(plain))
+    for start in range(0, len(plain), rows):
+        part = plain[start : start + rows]
+        found = np.maximum(part @ plain[start:].T, part @ mirrored[start:].T) >= least
+        for first, second in np.argwhere(found).tolist():
+            if second > first:
+                yield start + first, start + second
+
+
+def _root(group: np.ndarray, place: int) -> int:
+    """The first picture of the group that a place belongs to; the way there becomes shorter."""
+    while group[place] != place:
+        group[place] = group[group[place]]
+        place = int(group[place])
+    return place

@@ -1,0 +1,123 @@
+"""Labels that are probably wrong, by confident learning (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068).
+
+A head is fitted to features of four fifths of the images at a time and asked about the others, so that no image is judged by
+a head that has seen its label. ``p`` are these answers, (N, K). What the images of a class are usually given for it,
+
+    t_j = mean of p_j over the images labelled j,
+
+is the least that an image must have to be counted as one of j. An image labelled i that is counted as one of j ≠ i is
+probably labelled wrong.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.data.items import Item
+from vitrail.errors import DataError
+from vitrail.tasks.probe import RIDGES, Head, ridge_heads
+
+FOLDS = 5
+"""Parts that the images are divided into; a class with fewer images is not judged."""
+SURE = 1e-6
+"""The least probability, so that ratios are numbers."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is thought of the label of every image, all (N,)."""
+
+    suggestion: Tensor
+    """The likeliest of the other classes, each measured by what is usual for it."""
+    confidence: Tensor
+    """That it is that one rather than the one given: 0…1, and the higher the more probably the label is wrong."""
+    wrong: Tensor
+    """Whether the image is counted as one of another class."""
+
+    @property
+    def ranked(self) -> list[int]:
+        """The images, the most probably wrong first."""
+        return self.confidence.argsort(descending=True, stable=True).tolist()
+
+
+def judged(features: Tensor, labels: Tensor, *, classes: int, seed: int = 0) -> Judged:
+    """Judge the labels of images by the features of a model.
+
+    Args:
+        features: float32 (N, D).
+        labels: the given classes (N,); each of them has at least `FOLDS` images.
+        classes: how many there are.
+        seed: of the division into folds.
+    """
+    return judge(out_of_fold(features, labels, classes=classes, seed=seed), labels)
+
+
+def judge(probabilities: Tensor, labels: Tensor) -> Judged:
+    """Judge labels (N,) by probabilities (N, K) from heads that have not seen them."""
+    usual = thresholds(probabilities, labels)
+    counted = confident_class(probabilities, usual)
+    ratios = probabilities.clamp(min=SURE) / usual.clamp(min=SURE)
+    given = ratios.gather(1, labels[:, None])[:, 0]
+    others = ratios.scatter(1, labels[:, None], -1.0)
+    best, suggestion = others.max(dim=1)
+    return Judged(suggestion, best / (best + given), (counted >= 0) & (counted != labels))
+
+
+def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """What a class is usually given by its own images, t (K,); infinite for a class without any."""
+    given = probabilities.gather(1, labels[:, None])[:, 0]
+    sums = torch.zeros(probabilities.shape[1]).index_add(0, labels, given)
+    counts = torch.bincount(labels, minlength=probabilities.shape[1])
+    return torch.where(counts > 0, sums / counts.clamp(min=1), torch.inf)
+
+
+def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
+    """The likeliest class of those that an image has enough for, (N,); −1 where there is none (equation 1)."""
+    enough = torch.where(probabilities >= usual, probabilities, -1.0)
+    best, place = enough.max(dim=1)
+    return torch.where(best >= 0, place, -1)
+
+
+def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int = 0) -> Tensor:
+    """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
+    fold = folds(labels, seed)
+    heads = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
+    count = len(heads[0])
+
+    def answers(number: int) -> Tensor:
+        found = torch.empty(len(features), classes)
+        for k in range(FOLDS):
+            head: Head = heads[k][number]
+            found[fold == k] = head(features[fold == k])
+        return found
+
+    losses = [F.cross_entropy(answers(number), labels).item() for number in range(count)]
+    return answers(int(np.argmin(losses))).softmax(dim=1)
+
+
+def folds(labels: Tensor, seed: int) -> Tensor:
+    """Which fold each image is in, at random, with the same share of every class: int64 (N,)."""
+    shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels)) % FOLDS
+    return fold
+
+
+def judgeable(items: list[Item], classes: list[str], *, multi_label: bool, where: str) -> list[int]:
+    """The places of the images whose labels can be judged: of classes with enough images.
+
+    Raises:
+        DataError: an image may have several labels, or there are no two such classes.
+    """
+    if multi_label:
+        what = "wrong labels are looked for where an image has one, and here it may have several"
+        raise DataError(what, where=where, hint="leave --model out: everything else is checked")
+    counts = np.bincount([item.target for item in items], minlength=len(classes))
+    if (counts >= FOLDS).sum() < 2:
+        what = f"wrong labels can be found with two classes of {FOLDS} images; here the largest has {counts.max(initial=0)}"
+        raise DataError(what, where=where, hint="leave --model out: everything else is checked")
+    return [place for place, item in enumerate(items) if counts[item.target] >= FOLDS]
