@@ -21,6 +21,7 @@ from vitrail.cli.data_check import check
 from vitrail.cli.data_show import show
 from vitrail.cli.demo import demo
 from vitrail.cli.doctor import doctor
+from vitrail.cli.embed import embed
 from vitrail.cli.evaluate import evaluate
 from vitrail.cli.export import export
 from vitrail.cli.models import models
@@ -28,6 +29,7 @@ from vitrail.cli.predict import predict
 from vitrail.cli.recipes import recipes
 from vitrail.cli.resume import resume
 from vitrail.cli.serve import serve
+from vitrail.cli.similar import similar
 from vitrail.cli.study import study
 from vitrail.cli.summary import summary
 from vitrail.cli.sweep import sweep
@@ -48,6 +50,8 @@ for _command in (
     resume,
     evaluate,
     predict,
+    embed,
+    similar,
     study,
     export,
     bench,

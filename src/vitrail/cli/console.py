@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from vitrail.errors import DataError
+
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", tokens[0].value):
@@ -60,6 +62,14 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
         hint = f"{program()} {hint.removeprefix('vitrail ')}" if hint.startswith("vitrail ") else hint
         lines.append(f"what to do: {hint}")
     print("\n".join(lines), file=sys.stderr)
+
+
+def report_unreadable(failures: Sequence[DataError]) -> None:
+    """Say which images could not be read, and leave with the exit code for it, if there are any."""
+    for failure in failures:
+        problem(failure.what, failure.where, failure.hint)
+    if failures:
+        sys.exit(DataError.exit_code)
 
 
 def program() -> str:

@@ -1,13 +1,12 @@
 """``vitrail predict``."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, is_first, note, problem, result, result_json
-from vitrail.errors import DataError
+from vitrail.cli.console import Whole, is_first, note, report_unreadable, result, result_json
+from vitrail.errors import ConfigError, DataError
 
 
 def predict(
@@ -19,6 +18,8 @@ def predict(
     batch_size: Whole = 32,
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
+    labels: str | None = None,
+    template: str | None = None,
     csv: Path | None = None,
     sort_into: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -46,6 +47,10 @@ def predict(
         model has its own.
     engine
         What runs an exported model; auto takes the quicker one.
+    labels
+        Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog".
+    template
+        Makes a sentence of each label: "a photo of a {}".
     csv
         A file to write: a row for each image with its label, the score, and the labels that follow; or with all that it is
         told to show. It must not exist.
@@ -72,17 +77,23 @@ def predict(
     from vitrail.deploy.artefact import graph_of
     from vitrail.deploy.predict import open_predictor, predict_each
     from vitrail.deploy.sorting import sort_into as sort_into_folders
+    from vitrail.deploy.zero_shot import zero_shot
     from vitrail.runtime.processes import open_processes
     from vitrail.tasks.answer_table import predicted_rows, write_table
     from vitrail.weights.reference import open_model
 
     count = 5 if top is None else top
+    if template is not None and labels is None:
+        raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
     require_positive(**{"--top": count, "--batch-size": batch_size})
     with open_processes() as group:
         with group.together():
-            opened = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
-            predictor = open_predictor(opened, precision, engine=engine, images=len(files))
+            if labels is not None:
+                predictor = zero_shot(model, labels.split(","), template=template or "{}", precision=precision)
+            else:
+                opened = model if graph_of(model) is not None else open_model(model)
+                predictor = open_predictor(opened, precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []
@@ -102,9 +113,6 @@ def predict(
         result_json([answer.to_json(str(file), several=several) for file, answer in answered])
     else:
         for file, answer in answered:
-            labels = answer.told if several and top is None else answer.best
-            result(f"{file}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in labels) or "none"))
-    for failure in unreadable:
-        problem(failure.what, failure.where, failure.hint)
-    if unreadable:
-        sys.exit(DataError.exit_code)
+            told = answer.told if several and top is None else answer.best
+            result(f"{file}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+    report_unreadable(unreadable)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vitrail.data.decode import Source
+from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.pictures import Picture, pictures_of
@@ -95,14 +96,22 @@ def predict(
 def predict_each(
     predictor: Predictor, pictures: Sequence[Source], *, top: int, batch_size: int
 ) -> Iterator[list[Answer | DataError]]:
-    """`predict`, batch by batch, with the error in place of an image that cannot be read.
+    """`predict`, batch by batch, with the error in place of an image that cannot be read."""
+    for images in read_ahead(predictor.preparation, pictures, batch_size):
+        pixels = [image for image in images if not isinstance(image, DataError)]
+        answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
+        yield [image if isinstance(image, DataError) else next(answers) for image in images]
 
-    While the model computes a batch, the images of the next one are read.
+
+def read_ahead(preparation: Preparation, pictures: Sequence[Source], batch_size: int) -> Iterator[list[np.ndarray | DataError]]:
+    """Pictures as pixels, uint8 (C, H, W), batch by batch, with the error in place of one that cannot be read.
+
+    While a batch is in use, the images of the next one are read.
     """
 
     def read(picture: Source) -> np.ndarray | DataError:
         try:
-            return predictor.preparation.pixels(picture)
+            return preparation.pixels(picture)
         except DataError as error:
             return error
 
@@ -112,13 +121,6 @@ def predict_each(
             for start in range(0, len(pictures) + batch_size, batch_size):
                 ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
                 if start:
-                    yield _labelled(predictor, [image.result() for image in ahead.popleft()], top)
+                    yield [image.result() for image in ahead.popleft()]
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _labelled(predictor: Predictor, images: list[np.ndarray | DataError], top: int) -> list[Answer | DataError]:
-    """Images with their labels in place of their pixels."""
-    pixels = [image for image in images if not isinstance(image, DataError)]
-    answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
-    return [image if isinstance(image, DataError) else next(answers) for image in images]

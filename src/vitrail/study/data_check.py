@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vitrail.data.check import Check, check_contents, path_in
-from vitrail.data.decode import decode_reduced
 from vitrail.data.items import Issue, Item
 from vitrail.data.sources import read_data
 from vitrail.errors import ModelFileError
@@ -31,8 +30,6 @@ GROUPS = 40
 """Most groups of near-duplicates on the page."""
 EACH = 8
 """Most pictures of a group."""
-SIDE = 240
-"""Pixels of the longer side of a picture on the page."""
 
 
 def check_with_page(
@@ -210,6 +207,4 @@ def _faults(found: Check) -> Markup:
 
 
 def _picture(item: Item) -> Markup:
-    picture = decode_reduced(item.image, least=SIDE).image
-    picture.thumbnail((SIDE, SIDE))
-    return page.inline(picture, item.name)
+    return page.thumbnail(item.image, item.name)

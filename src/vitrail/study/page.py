@@ -8,6 +8,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from vitrail.data.decode import Source, decode_reduced
+
+THUMBNAIL = 240
+"""Pixels of the longer side of a picture in a gallery."""
 STYLE = """
 html { font-size: 16px; }
 body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: white; max-width: 62rem; margin: 2rem auto;
@@ -96,6 +100,13 @@ def inline(picture: Image.Image, name: str) -> Markup:
     file = BytesIO()
     picture.save(file, "JPEG", quality=85)
     return Markup(f'<img alt="{escape(name)}" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">')
+
+
+def thumbnail(source: Source, name: str) -> Markup:
+    """An image file at the size of a gallery, inside of the page."""
+    picture = decode_reduced(source, least=THUMBNAIL).image
+    picture.thumbnail((THUMBNAIL, THUMBNAIL))
+    return inline(picture, name)
 
 
 def gallery(cells: Iterable[tuple[Markup, str, str]]) -> Markup:

@@ -1,0 +1,137 @@
+"""Images to vectors, and the images that lie nearest to another."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data.decode import Source
+from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.pictures import Picture, pictures_of
+from vitrail.deploy.predict import read_ahead
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import write_bytes
+from vitrail.models.inference import for_inference
+from vitrail.runtime.device import Precision, pick_device
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.reference import open_model
+
+SUFFIXES = (".npz", ".parquet")
+"""Of the files that vectors are written to."""
+
+
+def embed(
+    model: str | Path | TrainedModel,
+    images: Picture | Iterable[Picture],
+    *,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+) -> np.ndarray:
+    """What a model's head reads of each image, or the vectors that a model without labels gives: float32 (N, D).
+
+    Args:
+        model: a run folder, a model folder, a file of weights, a hub id or a loaded model.
+        images: as in `vitrail.predict`.
+        batch_size: images per batch.
+        precision: fp32, the default, or bf16.
+
+    Raises:
+        DataError: an image that cannot be read.
+        ConfigError: an exported model, which gives answers alone.
+    """
+    pictures = pictures_of(images)
+    found: list[Tensor] = []
+    for vectors in embed_each(model, pictures, batch_size=batch_size, precision=precision):
+        for vector in vectors:
+            if isinstance(vector, DataError):
+                raise vector
+            found.append(vector)
+    return torch.stack(found).numpy() if found else np.zeros((0, 0), np.float32)
+
+
+def embed_files(
+    model: str | Path | TrainedModel,
+    files: Sequence[Path],
+    *,
+    batch_size: int,
+    precision: Precision | None = None,
+    on_batch: Callable[[int], None],
+) -> tuple[list[Path], np.ndarray, list[DataError]]:
+    """The files that can be read, their vectors (N, D), and what is wrong with the others; raises `DataError` where all are."""
+    found: list[Tensor | DataError] = []
+    for vectors in embed_each(model, files, batch_size=batch_size, precision=precision):
+        found += vectors
+        on_batch(len(vectors))
+    failures = [vector for vector in found if isinstance(vector, DataError)]
+    readable = [(file, vector) for file, vector in zip(files, found, strict=True) if not isinstance(vector, DataError)]
+    if not readable:
+        raise failures[0]
+    return [file for file, _ in readable], torch.stack([vector for _, vector in readable]).numpy(), failures
+
+
+@torch.inference_mode()
+def embed_each(
+    model: str | Path | TrainedModel, pictures: Sequence[Source], *, batch_size: int, precision: Precision | None = None
+) -> Iterator[list[Tensor | DataError]]:
+    """`embed`, batch by batch, with the error in place of an image that cannot be read."""
+    if not isinstance(model, TrainedModel) and graph_of(model) is not None:
+        raise ConfigError("an exported model gives answers alone", where="MODEL", hint="give the model that it was made of")
+    trained, device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
+    network = for_inference(trained.model.to(device).eval(), precision or "fp32")
+    read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
+    for images in read_ahead(trained.preparation, pictures, batch_size):
+        pixels = [image for image in images if not isinstance(image, DataError)]
+        vectors: Iterator[Tensor] = iter(())
+        if pixels:
+            vectors = iter(read(trained.preparation.normalize(torch.from_numpy(np.stack(pixels)).to(device))).cpu())
+        yield [image if isinstance(image, DataError) else next(vectors) for image in images]
+
+
+def write_vectors(file: Path, images: Sequence[str], vectors: np.ndarray) -> None:
+    """Images and their vectors, ``images`` (N,) and ``vectors`` (N, D), as NumPy's .npz or as .parquet, whole or not at all.
+
+    Raises:
+        ConfigError: another suffix, or the library that writes .parquet is not installed.
+    """
+    require_suffix(file)
+    content = BytesIO()
+    if file.suffix.lower() == ".parquet":
+        pyarrow = _pyarrow()
+        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), vectors.shape[1])
+        pyarrow.parquet.write_table(pyarrow.table({"image": list(images), "vector": rows}), content)
+    else:
+        np.savez(content, images=np.array(images, dtype=np.str_), vectors=vectors)
+    write_bytes(file, content.getvalue())
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        what, hint = (
+            "parquet files are written by the library pyarrow",
+            'pip install "vitrail[hf]", or give a name that ends in .npz',
+        )
+        raise ConfigError(what, where="--out", hint=hint) from None
+    return pyarrow
+
+
+def require_suffix(file: Path) -> None:
+    """Refuse a file for vectors that is neither of `SUFFIXES`, or that nothing here can write."""
+    if file.suffix.lower() not in SUFFIXES:
+        hint = f"give a name that ends in {' or '.join(SUFFIXES)}"
+        raise ConfigError(f"{file.name} is no file for vectors", where="--out", hint=hint)
+    if file.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+def nearest(query: np.ndarray, vectors: np.ndarray, count: int) -> list[tuple[int, float]]:
+    """The places of the ``count`` vectors (N, D) with the largest cosines to the query (D,), the nearest first, and these."""
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    cosines = vectors @ query / np.maximum(norms, 1e-12)
+    return [(int(place), float(cosines[place])) for place in np.argsort(-cosines, kind="stable")[:count]]

@@ -1,0 +1,21 @@
+"""A page of the images that lie nearest to others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitrail.files import write_text
+from vitrail.study import page
+
+
+def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path, float]]]], *, title: str) -> None:
+    """``report.html``: each image, and those that are nearest to it with their cosines."""
+    sections = [
+        page.section(
+            query.name,
+            page.gallery([(page.thumbnail(query, query.name), "the image itself", query.name)]),
+            page.paragraph("The nearest, with the cosine of their vectors:"),
+            page.gallery((page.thumbnail(file, file.name), f"{cosine:.3f}", file.name) for file, cosine in nearest),
+        )
+        for query, nearest in found
+    ]
+    write_text(folder / "report.html", page.page(title, sections))
