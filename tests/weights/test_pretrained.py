@@ -97,6 +97,8 @@ def test_what_is_told_must_not_contradict_the_weights(file):
 
 def test_positions_that_form_no_square_ask_for_the_size_they_were_made_for(tmp_path, trained):
     convert(trained(**{**LARGER, "image_size": (16, 32)}), tmp_path / "x.safetensors", layout="timm")
+    assert from_pretrained(tmp_path / "x.safetensors").config.grid == (4, 8)  # which the file that we wrote says itself
+    save_file(load_file(tmp_path / "x.safetensors"), tmp_path / "x.safetensors")
     refused(tmp_path / "x.safetensors", "form no square", "image_size")
     assert from_pretrained(tmp_path / "x.safetensors", image_size=(16, 32)).config.grid == (4, 8)
 

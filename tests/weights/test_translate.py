@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.base import Model
 from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.models.configs.vit import ViTConfig
@@ -49,24 +50,30 @@ KINDS = (
 BLOCKS: tuple[Literal["basic", "bottleneck", "pre-activation"], ...] = ("basic", "bottleneck", "pre-activation")
 
 
+MODELS: dict[str, Model] = {}
+"""A model that each layout holds."""
+
+
 def _states() -> dict[str, dict[str, torch.Tensor]]:
     """Weights in every layout, by its name."""
     states: dict[str, dict[str, torch.Tensor]] = {}
     for kind in KINDS:
         config = ViTConfig.read({**PLAIN, **kind})
-        state = {name: torch.zeros_like(tensor) for name, tensor in ViT(config).state_dict().items()}
+        model = ViT(config)
+        state = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if name not in states and layout.reading.architecture == "ViT":
                 try:
                     states[name] = write(state, config, layout)
                 except ConfigError:
                     continue
+                MODELS[name] = model
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
     for model in (mixer, *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
-                states[name] = layout.write(zeros, model.config)
+                states[name], MODELS[name] = layout.write(zeros, model.config), model
     return states
 
 

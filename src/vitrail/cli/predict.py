@@ -107,7 +107,10 @@ def predict(
         write_table(table, predicted_rows(predictor, answered))
     if is_first() and sorted_to is not None:
         copies = sort_into_folders(sorted_to, predictor, answered)
-        note(f"copied to {sorted_to}: {', '.join(f'{images:,} {folder}' for folder, images in copies.items())}")
+        often = sorted(copies, key=lambda folder: -copies[folder])
+        words = [f"{copies[folder]:,} {folder}" for folder in often[:10]]
+        more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
+        note(f"copied to {sorted_to}: {', '.join(words + more)}")
     several = predictor.multi_label
     if json:
         result_json([answer.to_json(str(file), several=several) for file, answer in answered])

@@ -1,5 +1,6 @@
 """A checkpoint: what lies in a folder or file of weights, and what it was understood to be."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,10 @@ from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
 from vitrail.weights.plain_files import CARD, CONFIG, OPEN_CLIP_CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, read_json
-from vitrail.weights.tensor_files import read_pickle, read_tensors
+from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors
+
+OWN, PREPARED = "vitrail", "preprocessor_config"
+"""Under which a file says of its labels what we have written, and there of the preparation."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Checkpoint:
     """``preprocessor_config.json``, where there is one."""
     card: str = ""
     """The model card."""
+    labels: dict[str, Any] = field(default_factory=dict)
+    """What a file that `vitrail convert` wrote says itself of its labels, in the words of ``config.json``."""
 
     @property
     def prepared(self) -> bool:
@@ -45,10 +51,13 @@ class Checkpoint:
         folder = path if path.is_dir() else path.parent
         file = _weights_in(folder, trust_pickle) if path.is_dir() else path
         config = _description(file)
-        preprocessor = None if "model_cfg" in config else _preprocessor(folder)  # OpenCLIP has both in one file
+        labels = _told(file)
+        preprocessor = section(labels, PREPARED) or None
+        if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
+            preprocessor = _preprocessor(folder)
         card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
-        return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card)
+        return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card, labels)
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,23 @@ class Source:
     """Of several labels; none where the files have none."""
     about: str
     """What was recognised, for people; nothing where the folder is our own."""
+
+
+def _told(file: Path) -> dict[str, Any]:
+    """What stands of labels and preparation in a file's own metadata, or in the JSON file that is called like it."""
+    beside = beside_file(file)
+    if (text := read_metadata(file).get(OWN)) is None:
+        return section(read_json(beside), OWN) if beside.is_file() else {}
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"what the file says of its labels is damaged: {error}", where=file, hint="write it again") from None
+    return values if isinstance(values, dict) else {}
+
+
+def beside_file(file: Path) -> Path:
+    """Where labels and preparation stand of a file that has no place for them: ``B_16.npz.json`` beside ``B_16.npz``."""
+    return file.with_name(f"{file.name}.json")
 
 
 def _description(file: Path) -> dict[str, Any]:

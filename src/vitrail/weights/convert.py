@@ -1,12 +1,15 @@
 """From one layout to another: what ``vitrail convert`` does."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.weights.folder import FORMAT, TrainedModel, distinct
+from vitrail.files import write_json
+from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
+from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds, write
@@ -14,6 +17,8 @@ from vitrail.weights.translate import first_that_holds, write
 
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
     """Write a model as a folder, or as a file alone where ``out`` ends in .safetensors or .npz.
+
+    A .safetensors file has labels and preparation in its metadata; beside a .npz file they stand in one that is called like it.
 
     Args:
         trained: the model.
@@ -25,8 +30,9 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     """
     if layout is not None and layout not in (FORMAT, *LAYOUTS):
         raise unknown("layout", layout, [FORMAT, *LAYOUTS], where="--layout")
-    if out.exists():
-        raise ConfigError(f"{str(out)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
+    for path in (out, *([beside_file(out)] if out.suffix.lower() == ".npz" else [])):
+        if path.exists():
+            raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
     suffix = out.suffix.lower()
     if suffix not in (".safetensors", ".npz"):
         trained.save_pretrained(out, layout=layout)
@@ -40,13 +46,15 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         )
     tensors = write(trained.model.state_dict(), trained.config, chosen)
     draft = out.with_name(f".{out.stem}.draft{suffix}")
+    told = label_description(trained) | {PREPARED: trained.preparation.to_hugging_face()}
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if suffix == ".npz":
             arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
             np.savez(draft, **arrays)
+            write_json(beside_file(out), {OWN: told})
         else:
-            write_tensors(draft, tensors)
+            write_tensors(draft, tensors, {OWN: json.dumps(told, ensure_ascii=False)})
         draft.replace(out)
     finally:
         draft.unlink(missing_ok=True)

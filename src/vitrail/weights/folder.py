@@ -129,20 +129,30 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
     """``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
     config: Any = trained.config
     if layout is not None and layout.describe and layout.describe_data:
-        return layout.describe(config) | layout.describe_data(config, trained.labels, trained.preparation)
+        named = layout.describe_data(config, trained.labels, trained.preparation)
+        return layout.describe(config) | named | (_kind(trained) if trained.multi_label else {})
     values = config.model_dump(mode="json")
     if layout is None:
         values = {"architectures": [architecture_of(config).name], "model_type": FORMAT, **values}
     else:
         training = {name: values[name] for name in sorted(config.training_only) if name not in layout.described}
         values = {**describe(config, layout), FORMAT: training}
+    return values | label_description(trained)
+
+
+def label_description(trained: TrainedModel) -> dict[str, Any]:
+    """What ``config.json`` says of the labels, in transformers' words, and of their thresholds."""
     return {
-        **values,
-        "problem_type": PROBLEMS[trained.multi_label],
+        **_kind(trained),
         "id2label": {str(i): label for i, label in enumerate(trained.labels)},
         "label2id": {label: i for i, label in enumerate(trained.labels)},
-        **({THRESHOLDS: list(trained.thresholds)} if trained.thresholds else {}),
     }
+
+
+def _kind(trained: TrainedModel) -> dict[str, Any]:
+    """Whether there may be several labels, and from which probability on each is told."""
+    bounds = {THRESHOLDS: list(trained.thresholds)} if trained.thresholds else {}
+    return {"problem_type": PROBLEMS[trained.multi_label], **bounds}
 
 
 def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:

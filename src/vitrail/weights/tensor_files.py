@@ -4,11 +4,12 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -91,7 +92,18 @@ def _finite(tensor: Tensor) -> bool:
     return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
 
 
-def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file."""
-    save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt"})
+def read_metadata(file: Path) -> dict[str, str]:
+    """The texts that a safetensors file has beside its tensors; none of any other file, or one that `read_tensors` refuses."""
+    if file.suffix.lower() != ".safetensors" or not file.is_file():
+        return {}
+    try:
+        with safe_open(file, "pt") as opened:
+            return opened.metadata() or {}
+    except (SafetensorError, OSError, ValueError):
+        return {}
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a safetensors file, with some texts beside its tensors."""
+    save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt", **metadata})
     file.chmod(0o644)  # safetensors keeps its files to their owner

@@ -10,6 +10,7 @@ from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import ARCHITECTURES
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
+from vitrail.weights import imagenet
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import described
@@ -74,19 +75,24 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     checkpoint.tensors.clear()
     count = sum(math.prod(shape) for shape in shapes.values())
     layout, model = found.match.layout, found.config
-    labels = _labels(config.get("id2label", _numbered(config.get("label_names"))), model, where)
+    named = config | checkpoint.labels
+    names = named.get("id2label", _numbered(config.get("label_names")))
+    labels = _labels(names, model, checkpoint.file if checkpoint.labels else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
     guessed = "" if checkpoint.config else guesses(model, fields, layout, guessed=name is None)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
+    if labels and names is None and model.num_classes == imagenet.CLASSES:
+        labels = distinct(imagenet.class_names())
+        about += f"\nlabels: the names of ImageNet-1k, guessed from {model.num_classes} classes without any"
     return Source(
         found.translate(tensors),
         model,
         labels,
-        _multi_label(config, where),
+        _multi_label(named, where),
         layout.colours,
         layout.interpolation,
-        _thresholds(config, labels, where),
+        _thresholds(named, labels, where),
         about,
     )
 
@@ -103,8 +109,8 @@ def _described(config: Mapping[str, Any], flat: Mapping[str, Any], layout: Layou
 
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
-    """The size of the images, where their preparation alone tells it."""
-    if not layout.reading.any_size or checkpoint.preprocessor is None:
+    """The size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
+    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.labels):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
 

@@ -1,0 +1,103 @@
+"""Labels, thresholds and preparation survive every layout that can be written, there and back."""
+
+import json
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+from test_translate import MODELS, STATES
+from timm.data import ImageNetInfo
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.vit import ViT
+from vitrail.weights.convert import convert
+from vitrail.weights.folder import FORMAT, TrainedModel
+from vitrail.weights.imagenet import class_names
+from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.reference import from_pretrained
+from vitrail.weights.translate import write
+
+BOUNDS = (0.25, 0.5, 0.125, 0.75)
+
+REAL_SIZES = {"timm-mixer", "timm-resnet-basic", "timm-resnet", "timm-bit", "torchvision-resnet-basic", "torchvision-resnet"}
+"""Layouts that hold no small model; they are written and read like the others."""
+
+
+def answering(layout: str, *, several: bool) -> TrainedModel:
+    """A small model that came in a layout, with names, thresholds and a preparation of its own."""
+    model = MODELS[layout]
+    config: Any = model.config
+    classes = 0 if getattr(config, "head", "") == "projection" else config.num_classes
+    labels = ["crane", "crâne, «a;b»", '"quoted"', "0"][:classes]
+    prepared = Preparation.standard(config.image_size, config.channels, 0.5, mean=[0.1] * config.channels, resampling="bilinear")
+    return TrainedModel(model, labels, prepared, several, thresholds=BOUNDS[:classes] if several else ())
+
+
+def told(model: TrainedModel) -> tuple:
+    return model.labels, model.multi_label, list(model.thresholds), model.preparation
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])
+@pytest.mark.parametrize("layout", sorted(LAYOUTS.keys() - REAL_SIZES))
+def test_what_a_model_says_of_itself_survives_its_file_and_its_folder(layout, several, tmp_path):
+    model = answering(layout, several=several)
+    file = tmp_path / f"alone{LAYOUTS[layout].suffix}"
+    written = []
+    for out in (file, tmp_path / "folder"):
+        try:
+            convert(model, out, layout=layout)
+        except ConfigError:
+            continue
+        written.append(out)
+        untold = {
+            name: getattr(model.config, name) for name in ("heads", *LAYOUTS[layout].undecided) if hasattr(model.config, name)
+        }
+        again = from_pretrained(out, **({"layout": layout, **untold} if out == file else {}))
+        assert told(again) == told(model)
+        convert(again, tmp_path / f"{out.name}-ours", layout=FORMAT)
+        assert told(from_pretrained(tmp_path / f"{out.name}-ours")) == told(model)
+    assert written
+
+
+def test_a_file_that_has_no_place_for_labels_has_another_beside_it_which_is_not_overwritten(tmp_path):
+    model = answering("google", several=False)
+    (tmp_path / "a.npz.json").write_text("{}")
+    with pytest.raises(ConfigError, match="exists"):
+        convert(model, tmp_path / "a.npz", layout="google")
+    convert(model, tmp_path / "b.npz", layout="google")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz.json", "b.npz", "b.npz.json"]
+    (tmp_path / "b.npz.json").write_text(json.dumps({"vitrail": {"id2label": {"0": "a"}}}))
+    with pytest.raises(ModelFileError, match="labels are no names"):
+        from_pretrained(tmp_path / "b.npz")
+    (tmp_path / "b.npz.json").write_text(json.dumps({"somebody": "else's"}))
+    assert from_pretrained(tmp_path / "b.npz").labels == ["0", "1", "2"]
+
+
+def test_what_a_file_says_of_itself_may_be_damaged(tmp_path):
+    for text in ("{", "[1]", '{"id2label": 3}', '{"thresholds": [2, 0, 0]}', '{"problem_type": ["a"]}'):
+        save_file(STATES["timm"], tmp_path / "a.safetensors", metadata={"vitrail": text})
+        if text == "[1]":
+            assert from_pretrained(tmp_path / "a.safetensors").labels == ["0", "1", "2"]
+            continue
+        with pytest.raises(ModelFileError):
+            from_pretrained(tmp_path / "a.safetensors")
+
+
+def test_a_thousand_classes_without_names_have_imagenets_and_it_is_said(tmp_path, capsys):
+    model = ViT(MODELS["timm"].config.changed(num_classes=1000))
+    save_file(write(model.state_dict(), model.config, LAYOUTS["timm"]), tmp_path / "a.safetensors")
+    labels = from_pretrained(tmp_path / "a.safetensors").labels
+    assert "labels: the names of ImageNet-1k, guessed from 1000 classes" in capsys.readouterr().err
+    assert (labels[0], labels[207], labels[517], len(set(labels))) == ("tench", "golden retriever", "crane (517)", 1000)
+    own = TrainedModel(model, [str(i) for i in range(1000)], Preparation.standard((8, 8)))
+    convert(own, tmp_path / "own.safetensors", layout="timm")
+    assert from_pretrained(tmp_path / "own.safetensors").labels == own.labels
+    own.save_pretrained(tmp_path / "own")
+    assert from_pretrained(tmp_path / "own").labels == own.labels
+
+
+def test_the_names_of_imagenet_are_in_the_order_that_timm_has():
+    info = ImageNetInfo("imagenet-1k")
+    for index, name in enumerate(class_names()):
+        assert name in info.index_to_description(index).split(", ")
