@@ -12,6 +12,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from vitrail.runtime.terminal import interactive, is_first, note
+
+__all__ = ["Whole", "interactive", "is_first", "note", "number", "problem", "program", "result", "result_json"]
+
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,30}", tokens[0].value):
@@ -21,11 +25,6 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> int:
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 """A whole number of the command line; 1.5 is refused, not rounded."""
-
-
-def is_first() -> bool:
-    """Whether this process is the one of several, which torchrun numbers, that prints."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def result(text: str) -> None:
@@ -38,12 +37,6 @@ def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
     if is_first():
         print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def note(text: str) -> None:
-    """Anything that is not the result."""
-    if is_first():
-        print(text, file=sys.stderr)
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
@@ -68,11 +61,6 @@ def program() -> str:
     if called.parts[-2:] == ("vitrail", "__main__.py"):
         return "python -m vitrail"
     return "vitrail" if shutil.which("vitrail") or called.name != "vitrail" else os.path.relpath(called)
-
-
-def interactive() -> bool:
-    """Whether stderr is a terminal, where lines may move."""
-    return is_first() and sys.stderr.isatty()
 
 
 def number(text: str) -> str | int:

@@ -29,8 +29,8 @@ def resume(run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=T
         note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
         return
     from vitrail import api
-    from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings, print_result
+    from vitrail.training.progress import TrainingProgress
 
     with TrainingProgress() as progress:
         finished = api.resume(run, observer=progress, **dotted_settings(settings))
