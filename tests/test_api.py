@@ -304,7 +304,7 @@ def test_a_teacher_of_other_classes_is_refused_and_leaves_nothing(run, tiny, tmp
 
 def test_a_model_that_is_missing_is_an_error(tmp_path):
     with pytest.raises(ModelFileError) as caught:
-        vitrail.predict(tmp_path / "nowhere", np.zeros(1))
+        vitrail.predict(tmp_path / "nowhere", np.zeros((4, 4, 3), dtype=np.uint8))
     assert caught.value.exit_code == 4
 
 

@@ -48,7 +48,7 @@ GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "data", "models", "weights", "study", "deploy", "errors"},
+    "": {"lazy", "api", "result", "data", "models", "weights", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -63,7 +63,8 @@ ALLOWED = {
     "training": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
-    "api": GROUND | BELOW,
+    "result": GROUND | BELOW,
+    "api": GROUND | BELOW | {"result"},
     "cli": GROUND | BELOW | {"", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""

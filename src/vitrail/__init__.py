@@ -9,7 +9,7 @@ from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.lazy import lazily
 
 if TYPE_CHECKING:
-    from vitrail.api import Run, compare, evaluate, resume, study_model, sweep, train
+    from vitrail.api import compare, evaluate, resume, study_model, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
     from vitrail.deploy.predict import predict
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
+    from vitrail.result import Run
     from vitrail.study.captures import capture, capture_names
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Run": "api",
+    "Run": "result",
     "compare": "api",
     "evaluate": "api",
     "predict": "deploy.predict",

@@ -1,22 +1,19 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
-from vitrail.deploy.pictures import Picture
-from vitrail.deploy.predict import open_predictor, predict
+from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, whole_folder, write_json
-from vitrail.models.cost import cost
+from vitrail.result import Run, write_report
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.runtime.environment import environment
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.output import free_folder, name_of, require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
@@ -26,34 +23,15 @@ from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
-from vitrail.training.run import Finished, begin_run, evaluate_run, finished_run, resume_run
+from vitrail.training.progress import watching
+from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.labelled import Labels
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
-
-    folder: Path
-    trained: TrainedModel
-    split: str
-    scores: dict[str, float | int]
-
-    def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """See `predict`."""
-        return predict(self.trained, images, top=top)
-
-    @classmethod
-    def of(cls, finished: Finished) -> Self:
-        """A run as training leaves it."""
-        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.metrics.scores())
 
 
 def train(
@@ -63,6 +41,7 @@ def train(
     recipe: str | None = None,
     config: str | Path | None = None,
     observer: Observer | None = None,
+    progress: bool | None = None,
     transform: Transform | None = None,
     **settings: Any,
 ) -> Run:
@@ -74,7 +53,8 @@ def train(
         recipe: a name of `vitrail recipes`; ``finetune`` where ``start`` names a model, the recipes of the digits or of CIFAR-10
             for them, else ``scratch``.
         config: a YAML file over the recipe.
-        observer: gets the progress of the run.
+        observer: gets the progress of the run, in place of what would be shown.
+        progress: whether to show how it goes, on stderr or in the cell of a notebook; None does on a terminal and in a notebook.
         transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
         settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
             (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
@@ -84,16 +64,24 @@ def train(
     """
     if data is not None:
         settings["data"] = str(data)
-    finished = begin_run(out, _report, nested(settings), recipe=recipe, config=config, observer=observer, transform=transform)
-    return Run.of(finished)
+    with watching(observer, progress) as observer:
+        options: dict[str, Any] = {"recipe": recipe, "config": config, "observer": observer, "transform": transform}
+        return Run.of(begin_run(out, write_report, nested(settings), **options))
 
 
-def resume(folder: str | Path, *, observer: Observer | None = None, transform: Transform | None = None, **settings: Any) -> Run:
+def resume(
+    folder: str | Path,
+    *,
+    observer: Observer | None = None,
+    progress: bool | None = None,
+    transform: Transform | None = None,
+    **settings: Any,
+) -> Run:
     """Continue an interrupted run with its own settings and data, from its newest complete checkpoint; a finished one is opened.
 
     Args:
         folder: the run folder.
-        observer: gets the progress of the run.
+        observer, progress: as in `train`.
         transform: the same as in the run; settings are data and cannot hold it.
         settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``.
 
@@ -102,21 +90,8 @@ def resume(folder: str | Path, *, observer: Observer | None = None, transform: T
     """
     if not settings and (ended := finished_run(path_of(folder))) is not None:
         return Run(*ended)
-    return Run.of(resume_run(folder, _report, nested(settings), observer=observer, transform=transform))
-
-
-def _report(finished: Finished) -> None:
-    from vitrail.study.report import write_report  # scikit-learn and matplotlib take a second to import
-    from vitrail.study.reports.part import Reported
-
-    trainer, folder = finished.trainer, finished.trainer.folder.path
-    (folder / "plots").mkdir(exist_ok=True)
-    run = Reported(
-        trainer.settings.model_dump(mode="json"), trainer.rows, finished.task, trainer.data, finished.split, finished.items,
-        finished.metrics, finished.validation, folder / "plots",
-    )  # fmt: skip
-    kept = trainer.best["epoch"] if trainer.best else 0
-    write_report(folder, run, environment=environment(), kept=kept, cost=cost(trainer.settings.model.config))
+    with watching(observer, progress) as observer:
+        return Run.of(resume_run(folder, write_report, nested(settings), observer=observer, transform=transform))
 
 
 def evaluate(

@@ -146,6 +146,7 @@ def test_without_attention_the_server_says_so_and_why():
         answer = server.post(shade(1), "/attention")
         assert (answer.status_code, server.client.get("/model").json()["attention"]) == (501, False)
         assert "it is a test" in answer.json()["detail"]
+        assert "it is a test" in server.client.get("/model").json()["unseen"]  # which the page tells
 
 
 # the server itself

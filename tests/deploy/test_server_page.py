@@ -179,9 +179,9 @@ def test_labels_and_names_are_shown_as_they_are(browser, tmp_path):
         browser.open(server.url)
         (tmp_path / "<b>.png").write_bytes(noise(1))
         browser.choose("#file", tmp_path / "<b>.png")
-        browser.until(f"{LABELS}.length === 5 && {IDLE}")
+        browser.until(f"{LABELS}.length === 5 && document.getElementById('status').textContent.startsWith('No map')")
         assert {label for label, _ in browser.value(LABELS)} == set(labels)
-        assert browser.value(SHOWN) is False  # this one cannot see
+        assert browser.value(SHOWN) is False  # this one cannot see, and says why
 
 
 def test_a_server_with_a_token_asks_for_it(browser, tmp_path):

@@ -13,6 +13,20 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from vitrail.errors import DataError
+from vitrail.runtime.terminal import interactive, is_first, note
+
+__all__ = [
+    "Whole",
+    "interactive",
+    "is_first",
+    "note",
+    "number",
+    "problem",
+    "program",
+    "report_unreadable",
+    "result",
+    "result_json",
+]
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
@@ -25,11 +39,6 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 """A whole number of the command line; 1.5 is refused, not rounded."""
 
 
-def is_first() -> bool:
-    """Whether this process is the one of several, which torchrun numbers, that prints."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def result(text: str) -> None:
     """A result, for people."""
     if is_first():
@@ -40,12 +49,6 @@ def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
     if is_first():
         print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def note(text: str) -> None:
-    """Anything that is not the result."""
-    if is_first():
-        print(text, file=sys.stderr)
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:
@@ -78,11 +81,6 @@ def program() -> str:
     if called.parts[-2:] == ("vitrail", "__main__.py"):
         return "python -m vitrail"
     return "vitrail" if shutil.which("vitrail") or called.name != "vitrail" else os.path.relpath(called)
-
-
-def interactive() -> bool:
-    """Whether stderr is a terminal, where lines may move."""
-    return is_first() and sys.stderr.isatty()
 
 
 def number(text: str) -> str | int:

@@ -33,8 +33,8 @@ def resume(
         note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
         return
     from vitrail import api
-    from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings, print_result
+    from vitrail.training.progress import TrainingProgress
 
     with TrainingProgress() as progress:
         given = dotted_settings(settings) | ({} if epochs is None else {"epochs": epochs})

@@ -47,10 +47,10 @@ def sweep(
         One JSON document: the runs with their settings.
     """
     from vitrail import api
-    from vitrail.cli.progress import TrainingProgress
     from vitrail.cli.train import dotted_settings
     from vitrail.study.comparison import columns
     from vitrail.study.sweeps import combinations, document, table
+    from vitrail.training.progress import TrainingProgress
 
     axes: dict[str, list[Any]] = {}
     for words in over:

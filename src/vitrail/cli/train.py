@@ -119,7 +119,7 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
     # before torch is imported, which takes longer than most mistakes do to make
     Request.read(recipe, path_of(config) if config else None, nested(settings)).require_possible(out)
     from vitrail import api
-    from vitrail.cli.progress import TrainingProgress
+    from vitrail.training.progress import TrainingProgress
 
     with TrainingProgress() as progress:
         run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)

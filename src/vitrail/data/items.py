@@ -9,6 +9,7 @@ from typing import Any
 
 from vitrail.data.decode import Source
 from vitrail.errors import DataError
+from vitrail.runtime.notebook import table
 from vitrail.runtime.observer import Note
 
 SPLITS = ("train", "val", "test")
@@ -61,6 +62,8 @@ LEFT_OUT = {
 """What is said of things that are left out; other files go by their suffix."""
 MOST_KINDS = 8
 """More kinds of them are counted."""
+MOST_SHOWN = 50
+"""Classes in a table of a notebook; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,17 @@ class ImageData:
     def evaluation_split(self) -> str:
         """The split that reports are made on: test, else validation, else everything."""
         return next((s for s in ("test", "val") if self.splits.get(s)), "all")
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())
+        return f"<ImageData {self.source}: {len(self.classes):,} classes; {splits} images>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: images of every class in each split."""
+        counts = [self.counts(split) for split in self.splits]
+        rows = [(name, *numbers) for name, *numbers in zip(self.classes, *counts, strict=True)]
+        more = f"and {len(rows) - MOST_SHOWN:,} more classes" if len(rows) > MOST_SHOWN else ""
+        return table(repr(self)[1:-1], rows[:MOST_SHOWN], head=("class", *self.splits), below=more)
 
     def counts(self, split: str) -> list[int]:
         """Images of every class in a split; one that shows several classes counts for each."""

@@ -17,6 +17,7 @@ from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.base import Model
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import architecture_of
+from vitrail.runtime.notebook import table
 from vitrail.weights.card import model_card
 from vitrail.weights.description import describe
 from vitrail.weights.hub import push
@@ -32,6 +33,10 @@ THRESHOLDS = "thresholds"
 """Of several labels, under which ``config.json`` has the probabilities from which on they are told."""
 PROBLEMS = ("single_label_classification", "multi_label_classification")
 """transformers' names for one label an image, and for any number."""
+
+
+MOST_LABELS = 20
+"""In a table of a notebook."""
 
 
 class TrainedModel(Labelled, nn.Module):
@@ -79,6 +84,13 @@ class TrainedModel(Labelled, nn.Module):
             folder = Path(draft, "model")
             self.save_pretrained(folder)
             return push(folder, repo_id, private=private, revision=revision)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        labels = ", ".join(self.labels[:MOST_LABELS]) + (" …" if len(self.labels) > MOST_LABELS else "")
+        parameters = f"{sum(parameter.numel() for parameter in self.model.parameters()):,}"
+        rows = [("parameters", parameters), ("images", str(self.preparation)), ("labels", labels or "none: it gives vectors")]
+        return table(f"{architecture_of(self.config).about}: {self.config.summary}", rows)
 
     def plain_card(self) -> str:
         """What can be said of a model that came without a card."""

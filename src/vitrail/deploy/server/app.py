@@ -82,6 +82,7 @@ def _operations(app: FastAPI, service: Service) -> None:
                 "labels": predictor.labels,
                 "multi_label": predictor.multi_label,
                 "attention": service.sees,
+                "unseen": service.unseen,
                 "preparation": predictor.preparation.model_dump(mode="json"),
                 "limits": {"body": limits.body, "images": limits.images, "deadline": limits.deadline},
             }

@@ -75,6 +75,8 @@ class Model(Document):
     """Whether an image may have several labels, or none."""
     attention: bool
     """Whether /attention answers."""
+    unseen: str
+    """Why it does not; empty where it does."""
     preparation: dict[str, Any]
     """How an image becomes what the model takes."""
     limits: ServerLimits

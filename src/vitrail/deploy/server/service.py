@@ -50,7 +50,7 @@ class Service:
     """
 
     def __init__(self, predictor: Predictor, name: str, limits: Limits, look: Look | None = None, unseen: str = ""):
-        self.predictor, self.name, self.limits, self._look, self._unseen = predictor, name, limits, look, unseen
+        self.predictor, self.name, self.limits, self._look, self.unseen = predictor, name, limits, look, unseen
         self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
         self._worker = Worker()
         self._images: Queue[tuple[np.ndarray, int], Answer] = self._worker.queue(
@@ -109,7 +109,7 @@ class Service:
     async def look(self, request: Request) -> dict[str, Any]:
         """Where the model looks in the one picture of a request."""
         if self._look is None:
-            raise ProblemError(501, f"this server cannot tell where the model looks: {self._unseen}")
+            raise ProblemError(501, f"this server cannot tell where the model looks: {self.unseen}")
         _, ((_, seen),), (maps,) = await self._through(self._looks, request, 1, self._framed, lambda framed: framed[0])
         return {"seen": seen, **maps}
 

@@ -72,7 +72,7 @@ async function take(file) {
     const { predictions: [answer] } = await ask("predict?top=5", sent);
     list(answer.predictions);
     if (model.attention) see(await ask("attention", sent));
-    say("");
+    say(model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
   } catch (error) {
     if (!signal.aborted) complain(error);
   }

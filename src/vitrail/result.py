@@ -1,0 +1,62 @@
+"""What training comes to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vitrail.deploy.pictures import Picture
+from vitrail.deploy.predict import predict
+from vitrail.models.cost import cost
+from vitrail.runtime.environment import environment
+from vitrail.runtime.notebook import table
+from vitrail.tasks.metrics import main_metric, metrics_in
+from vitrail.training.run import Finished
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.labelled import Labels
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
+
+    folder: Path
+    trained: TrainedModel
+    split: str
+    scores: dict[str, float | int]
+
+    def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
+        """See `predict`."""
+        return predict(self.trained, images, top=top)
+
+    @classmethod
+    def of(cls, finished: Finished) -> Self:
+        """A run as training leaves it."""
+        return cls(finished.trainer.folder.path, finished.trained, finished.split, finished.metrics.scores())
+
+    def __repr__(self) -> str:
+        metric = main_metric(self.scores)
+        return f"<Run {self.folder}: {self.split} {metric.title} {metric.shown(self.scores[metric.name])}{self._of_images()}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [(metric.title, metric.shown(self.scores[metric.name])) for metric in metrics_in(self.scores)]
+        return table(f"{self.folder}: {self.split}{self._of_images()}", rows, below=f"report: {self.folder / 'report.html'}")
+
+    def _of_images(self) -> str:
+        return f" of {self.scores['images']:,} images" if "images" in self.scores else ""
+
+
+def write_report(finished: Finished) -> None:
+    """Pictures, tables and ``report.html`` of a run, in its folder."""
+    from vitrail.study import report  # scikit-learn and matplotlib take a second to import
+    from vitrail.study.reports.part import Reported
+
+    trainer, folder = finished.trainer, finished.trainer.folder.path
+    (folder / "plots").mkdir(exist_ok=True)
+    run = Reported(
+        trainer.settings.model_dump(mode="json"), trainer.rows, finished.task, trainer.data, finished.split, finished.items,
+        finished.metrics, finished.validation, folder / "plots",
+    )  # fmt: skip
+    kept = trainer.best["epoch"] if trainer.best else 0
+    report.write_report(folder, run, environment=environment(), kept=kept, cost=cost(trainer.settings.model.config))
