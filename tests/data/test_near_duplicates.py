@@ -5,9 +5,9 @@ import io
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
-from sklearn.datasets import load_sample_images
+from sklearn.datasets import load_digits, load_sample_images
 
-from vitrail.data.near_duplicates import miniature, near_duplicates
+from vitrail.data.near_duplicates import miniature, near_duplicates, too_alike
 
 
 def recompressed(image: Image.Image) -> Image.Image:
@@ -60,10 +60,11 @@ def test_pictures_of_one_colour_or_of_few_pixels_say_nothing(others):
     assert miniature(Image.new("RGB", (200, 15))) is None
 
 
-def test_where_all_pictures_are_alike_more_is_asked():
-    """As of scanned digits: a shape in common, and something of its own in each."""
-    random = np.random.default_rng(0)
-    shape = random.integers(0, 200, (12, 12))
-    pictures = [Image.fromarray((shape + random.integers(0, 55, (12, 12))).astype(np.uint8)).resize((48, 48)) for _ in range(120)]
-    assert found(pictures[:2]) == [[0, 1]]  # two alone are the same
-    assert found([*pictures, pictures[7].resize((40, 40))]) == [[7, 120]]
+def test_characters_have_too_much_in_common(others):
+    def large(digit):
+        return Image.fromarray((15 * digit).astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
+
+    digits = np.stack([miniature(large(digit)) for digit in load_digits().images[:200]])
+    photographs = np.stack([miniature(other.crop((x, 0, x + 160, 110))) for other in others for x in range(0, 160, 8)])
+    assert too_alike(digits) and not too_alike(digits[:99]) and not too_alike(photographs[:0])
+    assert not too_alike(photographs)  # although each is there twenty times, a little aside
