@@ -32,6 +32,7 @@ def test_other_names_do_not(classes):
 def test_mistakes_of_the_nearest_other_by_hand():
     features, labels = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]]), np.array([0, 0, 1, 1])
     assert mirrored_mistakes(features, features, labels) == (0.0, 0.0)
+    assert mirrored_mistakes(features, features, np.array([0, 1, 0, 1])) == (1.0, 1.0)  # no image is its own neighbour
     mirrored = np.array([[9.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])  # the first looks like the others' class
     assert mirrored_mistakes(features, mirrored, labels) == (0.0, 0.25)
 
