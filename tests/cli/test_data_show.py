@@ -78,6 +78,12 @@ def test_a_recipe_that_starts_from_a_model_asks_for_one(vitrail, pictures, tmp_p
     assert answer.code == 2 and "--from" in answer.err and not (tmp_path / "x.png").exists()
 
 
+def test_images_that_are_not_to_be_mirrored_are_told_of(vitrail, tmp_path):
+    words = ["data", "show", "digits", "--count", 1, "--recipe", "scratch", "--out"]
+    assert "look like characters" in vitrail(*words, tmp_path / "a.png").err
+    assert vitrail(*words, tmp_path / "b.png", "--augmentation.horizontal-flip", 0).err == ""
+
+
 def test_split_and_count_say_which_images(drawn, pictures):
     sizes = {split: len(drawn(pictures, "--split", split)[0]) for split in ("train", "val", "test", "all")}
     assert sizes["train"] + sizes["val"] + sizes["test"] == sizes["all"] == 24

@@ -130,6 +130,13 @@ SHORT = {
 }
 
 
+def test_images_are_mirrored_or_not_by_a_flag(settings_of):
+    flips = [settings_of(*words).augmentation.horizontal_flip for words in (["--no-flip"], ["--flip"], [])]
+    assert flips == [0, 0.5, 0.5]
+    digits = settings_of("--recipe", "digits", "--flip")
+    assert digits.augmentation.horizontal_flip == 0.5
+
+
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     text, value = SHORT[name]

@@ -50,6 +50,7 @@ def show(
     """
     from vitrail.checks import require_at_most, require_positive
     from vitrail.data.dataset import ImageDataset
+    from vitrail.data.mirrors import flip_warning
     from vitrail.data.order import pick_items
     from vitrail.data.targets import class_targets
     from vitrail.study.figures import save
@@ -67,6 +68,8 @@ def show(
     run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
     source = preparing.open_source(run)
     source.tell(note)
+    if warning := flip_warning(source.classes, run.augmentation.horizontal_flip):
+        note(warning)
     dataset = ImageDataset(
         source.split(split),
         preparing.preparation_of(run),

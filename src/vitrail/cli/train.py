@@ -34,6 +34,7 @@ def train(
     parallel: str | None = None,
     bad_images: str | None = None,
     balance: str | None = None,
+    flip: bool | None = None,
     track: str | None = None,
     config: Path | None = None,
     fast_dev_run: Annotated[bool | None, Parameter(negative=())] = None,
@@ -90,6 +91,8 @@ def train(
         skip leaves images that cannot be read out, up to 1 % or three of them; stop, the default, does not begin.
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
+    flip
+        Mirror half of the training images; --no-flip mirrors none, as is right for characters. Default: the recipe's.
     track
         tensorboard, wandb or mlflow: also keeps the metrics its way, in the run folder. W&B is offline unless WANDB_MODE says
         otherwise, MLflow local unless MLFLOW_TRACKING_URI is set.
@@ -106,6 +109,8 @@ def train(
         "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
         "parallel": parallel, "bad_images": bad_images, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
     }  # fmt: skip
+    if flip is not None:
+        flags["augmentation.horizontal_flip"] = 0.5 if flip else 0.0
     given = {name: value for name, value in flags.items() if value is not None}
     run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)
 

@@ -14,7 +14,7 @@ from PIL import Image
 from vitrail.data.decode import decode_with_mode
 from vitrail.data.items import Contents, Issue, Item, count_classes
 from vitrail.data.mirrors import MirrorTest
-from vitrail.data.near_duplicates import MOST, miniature, near_duplicates
+from vitrail.data.near_duplicates import MOST, miniature, near_duplicates, too_alike
 from vitrail.data.sources import read_data
 from vitrail.data.splits import split_to_divide
 from vitrail.errors import DataError
@@ -136,10 +136,11 @@ def check_contents(
         if len(same) > 1:
             harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided
             (issues if harmful else notices).append(_same_picture(same, contents.classes, divided))
-    alike = similar.groups()
+    alike, unsought = similar.groups()
     for group in alike:
         (issues if _splits_differ(group) else notices).append(_near_duplicate(group, contents.classes))
-    notices += similar.notices(contents.source)
+    if unsought:
+        notices.append(Issue("near-duplicate", contents.source, unsought))
     return Check(contents, sizes, modes, issues, notices, alike, frozenset(lost))
 
 
@@ -156,16 +157,13 @@ class _Similar:
             self.places.append((split, item))
             self.miniatures.append(found)
 
-    def groups(self) -> list[Places]:
-        if not 1 < len(self.places) <= MOST:
-            return []
-        return [[self.places[place] for place in group] for group in near_duplicates(np.stack(self.miniatures))]
-
-    def notices(self, source: str) -> list[Issue]:
-        if len(self.places) <= MOST:
-            return []
-        what = f"near-duplicates are looked for among at most {MOST:,} pictures, and there are {len(self.places):,}"
-        return [Issue("near-duplicate", source, what)]
+    def groups(self) -> tuple[list[Places], str | None]:
+        """Those that are nearly the same; or none, and why they are not looked for."""
+        if len(self.places) > MOST:
+            return [], f"not looked for among more than {MOST:,} pictures"
+        if not self.places or too_alike(miniatures := np.stack(self.miniatures)):
+            return [], "not looked for: the pictures have too much in common, as characters have" if self.places else None
+        return [[self.places[place] for place in group] for group in near_duplicates(miniatures)], None
 
 
 def size_range(sizes: Counter[tuple[int, int]]) -> dict[str, Any]:

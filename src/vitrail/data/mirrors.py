@@ -35,6 +35,12 @@ def harmful_names(classes: Sequence[str]) -> str | None:
     return None
 
 
+def flip_warning(classes: Sequence[str], flips: float) -> str | None:
+    """What is to be said where so large a share of the training images is mirrored and should perhaps not be; else None."""
+    why = harmful_names(classes) if flips else None
+    return why and f"warning: {why}, and images are mirrored in training; train with --no-flip"
+
+
 def _in_case_of(left: str) -> str:
     return "RIGHT" if left.isupper() else "Right" if left[0].isupper() else "right"
 

@@ -13,14 +13,16 @@ ALIKE = 0.85
 """The least correlation of two pictures that are nearly the same.
 
 Of a hundred photographs every copy that was halved, saved at quality 40, cropped by 5 %, mirrored, or made brighter or
-darker by 30 % reaches 0.85, and no two different ones 0.61 (docs/results.md).
+darker by 30 % reaches 0.85, and no two different ones 0.61.
 """
-USUAL = 0.999
-"""The share of pairs that are taken for different pictures: where these are alike, as scanned digits are, more is asked."""
+TOO_ALIKE = 0.2
+"""The median correlation above which different pictures are not told from copies: it is 0.05 of photographs, 0.37 of digits."""
 MOST = 50_000
 """More pictures are not compared: the time grows with their square."""
 SAMPLE = 1000
-"""Pictures whose pairs say what is usual."""
+"""Pictures whose pairs say how alike they are."""
+FEWEST = 100
+"""Fewer pictures say nothing of this."""
 
 
 def miniature(image: Image.Image) -> np.ndarray | None:
@@ -43,15 +45,24 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
     if len(miniatures) < 2:
         return []
     plain, mirrored = _changes(miniatures[:, 0]), _changes(miniatures[:, 1])
-    least = max(ALIKE, (1 + _usual(plain, mirrored)) / 2)
     group = np.arange(len(plain))
-    for first, second in _pairs(plain, mirrored, least):
+    for first, second in _pairs(plain, mirrored):
         old, new = sorted((_root(group, first), _root(group, second)), reverse=True)
         group[old] = new
     groups: dict[int, list[int]] = {}
     for place in range(len(group)):
         groups.setdefault(_root(group, place), []).append(place)
     return [places for places in groups.values() if len(places) > 1]
+
+
+def too_alike(miniatures: np.ndarray) -> bool:
+    """Whether pictures, of `miniature`, have so much in common that copies are not told from others, as characters have."""
+    some = miniatures[:: -(-len(miniatures) // SAMPLE)] if len(miniatures) >= FEWEST else miniatures[:0]
+    if not len(some):
+        return False
+    plain, mirrored = _changes(some[:, 0]), _changes(some[:, 1])
+    found = np.maximum(plain @ plain.T, plain @ mirrored.T)[np.triu_indices(len(some), 1)]
+    return float(np.median(found)) > TOO_ALIKE
 
 
 def _changes(miniatures: np.ndarray) -> np.ndarray:
@@ -63,22 +74,12 @@ def _changes(miniatures: np.ndarray) -> np.ndarray:
     return changes / np.maximum(length, 1)
 
 
-def _usual(plain: np.ndarray, mirrored: np.ndarray) -> float:
-    """The correlation that few pairs of some pictures exceed."""
-    step = -(-len(plain) // SAMPLE)
-    some, theirs = plain[::step], mirrored[::step]
-    if len(some) < SAMPLE // 10:
-        return 0.0  # too few to know what is usual
-    found = np.maximum(some @ some.T, some @ theirs.T)[np.triu_indices(len(some), 1)]
-    return float(np.quantile(found, USUAL))
-
-
-def _pairs(plain: np.ndarray, mirrored: np.ndarray, least: float) -> Iterator[tuple[int, int]]:
+def _pairs(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, int]]:
     """The places of every two pictures that are alike, the smaller first."""
     rows = max(1, 2**23 // len(plain))
     for start in range(0, len(plain), rows):
         part = plain[start : start + rows]
-        found = np.maximum(part @ plain[start:].T, part @ mirrored[start:].T) >= least
+        found = np.maximum(part @ plain[start:].T, part @ mirrored[start:].T) >= ALIKE
         for first, second in np.argwhere(found).tolist():
             if second > first:
                 yield start + first, start + second

@@ -77,13 +77,13 @@ class Suspect:
     label: str
     suggestion: str
     confidence: float
-    """That it is the suggestion and not the label, 0…1."""
+    """That the label is wrong, 0…1."""
     wrong: bool
     """Whether it is probably wrong; the others are ranked, too."""
 
     @property
     def issue(self) -> Issue:
-        what = f"labelled {self.label!r}, looks more like {self.suggestion!r} ({100 * self.confidence:.0f} %)"
+        what = f"labelled {self.label!r}, looks more like {self.suggestion!r} ({100 * self.confidence:.1f} % sure)"
         return Issue("wrong-label", path_in(self.item), what)
 
 
@@ -168,7 +168,7 @@ def _labels(ranked: list[Suspect]) -> Markup:
         "images of that class usually do (confident learning), the surest first. Look at each: odd images are among them."
     )
     cells = [
-        (_picture(s.item), f"{s.label} → {s.suggestion}, {100 * s.confidence:.0f} %", f"{s.item.name} ({s.split})")
+        (_picture(s.item), f"{s.label} → {s.suggestion}, {100 * s.confidence:.1f}\u00a0%", _name(s.split, s.item))
         for s in wrong[:SHOWN]
     ]
     rest = f"{len(wrong) - SHOWN:,} more, and the rank of every image, are in wrong-labels.csv."
@@ -190,8 +190,7 @@ def _alike(found: Check) -> Markup:
         group = found.alike[number]
         words = ["in several splits"] * splits + ["under several labels"] * labels
         cells = [
-            (_picture(item), ", ".join(names[label] for label in item.labels), f"{item.name} ({split})")
-            for split, item in group[:EACH]
+            (_picture(item), ", ".join(names[label] for label in item.labels), _name(split, item)) for split, item in group[:EACH]
         ]
         more = [f"{len(group) - EACH} more pictures"] if len(group) > EACH else []
         parts += [page.note("; ".join([f"Group {number + 1}", *words, *more])), page.gallery(cells)]
@@ -204,6 +203,10 @@ def _faults(found: Check) -> Markup:
     rows = [(issue.kind, issue.path, issue.what) for issue in found.issues[:SHOWN]]
     more = [page.note(f"{len(found.issues) - SHOWN:,} more")] if len(found.issues) > SHOWN else []
     return page.section("Faults", page.table(("kind", "where", "what"), rows) if rows else page.paragraph("None."), *more)
+
+
+def _name(split: str, item: Item) -> str:
+    return item.name if split == "all" else f"{item.name} ({split})"
 
 
 def _picture(item: Item) -> Markup:

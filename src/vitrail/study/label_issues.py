@@ -22,6 +22,8 @@ from vitrail.tasks.probe import RIDGES, Head, ridge_heads
 
 FOLDS = 5
 """Parts that the images are divided into; a class with fewer images is not judged."""
+DIVISIONS = 3
+"""Times that they are divided anew, so that less depends on which images a head happens to see."""
 SURE = 1e-6
 """The least probability, so that ratios are numbers."""
 
@@ -33,7 +35,7 @@ class Judged:
     suggestion: Tensor
     """The likeliest of the other classes, each measured by what is usual for it."""
     confidence: Tensor
-    """That it is that one rather than the one given: 0…1, and the higher the more probably the label is wrong."""
+    """That it is not the class given, 1 − p of this class; the order by it finds more wrong labels than one by margins."""
     wrong: Tensor
     """Whether the image is counted as one of another class."""
 
@@ -43,16 +45,16 @@ class Judged:
         return self.confidence.argsort(descending=True, stable=True).tolist()
 
 
-def judged(features: Tensor, labels: Tensor, *, classes: int, seed: int = 0) -> Judged:
+def judged(features: Tensor, labels: Tensor, *, classes: int) -> Judged:
     """Judge the labels of images by the features of a model.
 
     Args:
         features: float32 (N, D).
         labels: the given classes (N,); each of them has at least `FOLDS` images.
         classes: how many there are.
-        seed: of the division into folds.
     """
-    return judge(out_of_fold(features, labels, classes=classes, seed=seed), labels)
+    found = [out_of_fold(features, labels, classes=classes, seed=seed) for seed in range(DIVISIONS)]
+    return judge(torch.stack(found).mean(dim=0), labels)
 
 
 def judge(probabilities: Tensor, labels: Tensor) -> Judged:
@@ -60,10 +62,9 @@ def judge(probabilities: Tensor, labels: Tensor) -> Judged:
     usual = thresholds(probabilities, labels)
     counted = confident_class(probabilities, usual)
     ratios = probabilities.clamp(min=SURE) / usual.clamp(min=SURE)
-    given = ratios.gather(1, labels[:, None])[:, 0]
-    others = ratios.scatter(1, labels[:, None], -1.0)
-    best, suggestion = others.max(dim=1)
-    return Judged(suggestion, best / (best + given), (counted >= 0) & (counted != labels))
+    suggestion = ratios.scatter(1, labels[:, None], -1.0).argmax(dim=1)
+    given = probabilities.gather(1, labels[:, None])[:, 0]
+    return Judged(suggestion, 1 - given, (counted >= 0) & (counted != labels))
 
 
 def thresholds(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -81,7 +82,7 @@ def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
     return torch.where(best >= 0, place, -1)
 
 
-def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int = 0) -> Tensor:
+def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
     """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
     fold = folds(labels, seed)
     heads = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]

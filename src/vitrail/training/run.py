@@ -10,6 +10,7 @@ import torch
 from vitrail.data.copies import leak_warning
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
+from vitrail.data.mirrors import flip_warning
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
@@ -115,7 +116,8 @@ def begin_run(
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
                 source.tell(run.log)
-                if group.first and (warning := leak_warning(source)):
+                warnings = leak_warning(source), flip_warning(source.classes, resolved.augmentation.horizontal_flip)
+                for warning in filter(None, warnings if group.first else ()):
                     run.log(warning)
                     observer.note(warning)
                 trainer = _trainer(
