@@ -20,6 +20,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model
 
 PROMISED = {
+    "predictions.csv",
     "config.yaml", "env.json", "metrics.jsonl", "metrics.csv", "train.log", "model_summary.txt",
     "classification_report.txt", "report.html", "plots", "checkpoints", "best", "last", "status.json",
 }  # fmt: skip
