@@ -165,6 +165,17 @@ def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, picture
     assert re.findall(r"rank|process", (tmp_path / "two/train.log").read_text()) == []
 
 
+def test_two_processes_fit_the_head_that_one_fits(launch, run, pictures, tmp_path):
+    """Each computes the features of its part of every batch; one of 5 images has no part for the second at its end."""
+    words = ["--from", run.folder, "--data", pictures, "--tune", "head", "--batch-size", 3]
+    codes, _, errs = ended(launch("train", *words, "--out", tmp_path / "two"))
+    assert codes == [0, 0], errs
+    alone = api.train(pictures, tmp_path / "one", start=str(run.folder), tune="head", batch_size=3)
+    one, two = (load_file(folder / "best/model.safetensors") for folder in (alone.folder, tmp_path / "two"))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
+
+
 # alone
 
 
