@@ -118,6 +118,16 @@ def test_a_resumed_run_has_the_rest_of_its_time(make_trainer, monkeypatch):
     assert abs(again.done - alone.done) <= 4
 
 
+def test_a_run_whose_time_was_up_makes_no_other_step_when_it_is_resumed(make_trainer, monkeypatch):
+    monkeypatch.setattr(clocks, "time", Ticking())
+    trainer = make_trainer.finished("run", **{"training.epochs": 1000, "training.time_limit": 5})
+    again = make_trainer.reopen(trainer)
+    again.restore()
+    again.clock = Clock(None)  # as if it had been quicker this time
+    again.run()
+    assert (again.done, again.rows) == (trainer.done, trainer.rows)
+
+
 # later than was planned
 
 

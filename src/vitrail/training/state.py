@@ -40,7 +40,7 @@ class RunState:
         self.rows: list[Row] = []
         self.best: Row | None = None
         self.not_finite = 0
-        self.clock = Clock(settings.training.time_limit)
+        self.clock, self.share = Clock(settings.training.time_limit), 0.0
         self.saved: tuple[int, int] | None = None
         self.saved_at, self.saving = time.monotonic(), 0.0
 
@@ -69,6 +69,7 @@ class RunState:
             "best": self.best,
             "not_finite": self.not_finite,
             "spent": self.clock.spent,
+            "share": self.share,
             "scaler": self.learner.scaler.state_dict(),
             "data": fingerprint(self.data),
             "settings": self.settings.model_dump(mode="json"),
@@ -167,7 +168,8 @@ class RunState:
                 where=folder,
                 hint="bring the run back as it was, or train anew",
             ) from None
-        self.clock = Clock(self.settings.training.time_limit, 0.0 if extends else state.get("spent", 0.0))
+        spent, share = (0.0, 0.0) if extends else (state.get("spent", 0.0), state.get("share", 0.0))
+        self.clock, self.share = Clock(self.settings.training.time_limit, spent), share
         self.saved = None if extends else (self.done, len(self.rows))
         self.folder.write_rows(self.rows)
 

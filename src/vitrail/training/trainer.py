@@ -80,7 +80,7 @@ class Trainer(RunState):
         warmup = warmup_steps(settings.schedule, epoch=self.steps, total=total)
         learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
-        self.clock, self.share = Clock(t.time_limit, probed.seconds if probed else 0.0), 0.0
+        self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -152,6 +152,8 @@ class Trainer(RunState):
 
     def _share(self) -> float:
         """Of the time limit. Evaluating an image takes about a third of learning from it."""
+        if self.clock.limit is None:
+            return 0.0
         rate = self.sums.means["images_per_second"]
         images = len(self.validation) + len(self.data.split(self.data.evaluation_split))
         return self.clock.share(images / (3 * rate) if rate else 0.0)
@@ -182,7 +184,7 @@ class Trainer(RunState):
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """What is left of an epoch; between two batches is the time to save and to stop."""
         batches = self.train_loader.epoch(epoch, skip=self.made)
-        while self.made < self.steps and (self.share < 1 or not self.made):
+        while self.made < self.steps and self.share < 1:
             batch, failure = None, None
             try:
                 batch = next(batches)
