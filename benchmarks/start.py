@@ -1,4 +1,4 @@
-"""How long commands take to say what they can do, and `import vitrail` to be there.
+"""How long commands take to say what they can do or what is wrong, and `import vitrail` to be there.
 
     python benchmarks/start.py [--quick]
 
@@ -15,6 +15,12 @@ import side_by_side
 
 from vitrail.cli.app import app
 
+MISTAKES = [
+    "train --data nosuch",
+    "train --data . --lr 0",
+    "train --data nosuch --from ViT-B/16",
+    "predict runs/nosuch photo.jpg",
+]
 COMMANDS = [[], *([name] for name in app if not name.startswith("-")), ["data", "check"], ["data", "show"]]
 
 
@@ -23,7 +29,7 @@ def seconds(command: list[str], rounds: int) -> float:
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=False, capture_output=True)
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -39,6 +45,8 @@ def main(*, quick: bool) -> str:
         ["`vitrail --help`", f"{times['vitrail']:.2f} s"],
         [f"the slowest, `{slowest} --help`", f"{times[slowest]:.2f} s"],
     ]
+    for words in ("models", *MISTAKES):
+        rows.append([f"`vitrail {words}`", f"{seconds([python, '-m', 'vitrail', *words.split()], rounds):.2f} s"])
     return side_by_side.table(["start", f"median of {rounds}"], rows)
 
 
