@@ -16,11 +16,8 @@ import side_by_side
 from vitrail.cli.app import app
 
 MISTAKES = [
-    "train --data nosuch",
-    "train --data . --lr 0",
-    "train --data nosuch --from ViT-B/16",
-    "predict runs/nosuch photo.jpg",
-]
+    "train --data nosuch", "train --data . --lr 0", "train --data nosuch --from ViT-B/16", "predict runs/nosuch photo.jpg",
+]  # fmt: skip
 COMMANDS = [[], *([name] for name in app if not name.startswith("-")), ["data", "check"], ["data", "show"]]
 
 
@@ -45,8 +42,10 @@ def main(*, quick: bool) -> str:
         ["`vitrail --help`", f"{times['vitrail']:.2f} s"],
         [f"the slowest, `{slowest} --help`", f"{times[slowest]:.2f} s"],
     ]
-    for words in ("models", *MISTAKES):
-        rows.append([f"`vitrail {words}`", f"{seconds([python, '-m', 'vitrail', *words.split()], rounds):.2f} s"])
+    rows += [
+        [f"`vitrail {words}`", f"{seconds([python, '-m', 'vitrail', *words.split()], rounds):.2f} s"]
+        for words in ("models", *MISTAKES)
+    ]
     return side_by_side.table(["start", f"median of {rounds}"], rows)
 
 

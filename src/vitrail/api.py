@@ -24,6 +24,7 @@ from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
 from vitrail.training.progress import watching
+from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
@@ -88,10 +89,12 @@ def resume(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    if not settings and (ended := finished_run(path_of(folder))) is not None:
+    run, given = RunFolder.open(path_of(folder)), nested(settings)
+    extends = settings_to_resume(run, given).schedule.extended_at != run.settings.schedule.extended_at
+    if not extends and (ended := finished_run(run)) is not None:
         return Run(*ended)
     with watching(observer, progress) as observer:
-        return Run.of(resume_run(folder, write_report, nested(settings), observer=observer, transform=transform))
+        return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform))
 
 
 def evaluate(

@@ -55,10 +55,21 @@ def test_ridge_is_scikit_learns(ridge):
     x = Centred(features).features.numpy()
     targets = np.where(labels.numpy()[:, None] == np.arange(3), 1.0, -1.0)
     theirs = Ridge(alpha=ridge * len(x)).fit(x, targets)
-    heads = ridge_heads(features, labels, classes=3, ridges=[ridge])
+    heads = list(ridge_heads(features, labels, classes=3, ridges=[ridge]))
     assert len(heads) == len(SCALES)
     for head, scale in zip(heads, SCALES, strict=True):
         np.testing.assert_allclose(head(features).numpy(), scale * theirs.predict(x), atol=2e-4 * scale)
+
+
+def test_ridge_and_votes_for_shares_of_one_class_are_those_for_its_index():
+    features, labels = drawn()
+    shares = F.one_hot(labels, 3).float()
+    for one, other in zip(ridge_heads(features, labels, classes=3), ridge_heads(features, shares, classes=3), strict=True):
+        torch.testing.assert_close((one.weight, one.bias), (other.weight, other.bias))
+    for known in (labels, shares):
+        torch.testing.assert_close(
+            neighbours(features, known, features[:5], classes=3), neighbours(features, labels, features[:5], classes=3)
+        )
 
 
 def test_features_that_do_not_vary_and_more_of_them_than_images_are_no_trouble():
@@ -66,7 +77,7 @@ def test_features_that_do_not_vary_and_more_of_them_than_images_are_no_trouble()
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
     for head in (*linear_heads(features, labels, F.cross_entropy, classes=2), *ridge_heads(features, labels, classes=2)):
         assert head(features).isfinite().all()
-    assert torch.equal(ridge_heads(torch.ones(4, 5), labels[:4], classes=2)[0](torch.ones(1, 5)), torch.zeros(1, 2))
+    assert torch.equal(next(ridge_heads(torch.ones(4, 5), labels[:4], classes=2))(torch.ones(1, 5)), torch.zeros(1, 2))
 
 
 def test_the_vote_of_neighbours_is_scikit_learns_with_the_same_weights():

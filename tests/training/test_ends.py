@@ -1,11 +1,12 @@
 """When a run ends: by patience, by the clock, and later than was planned."""
 
 import json
+import shutil
 
 import pytest
 
 from vitrail import api
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.training import clock as clocks
 from vitrail.training.checkpoint import checkpoints
@@ -178,3 +179,31 @@ def test_a_run_cannot_be_extended_to_what_it_has_nor_before_it_is_finished(pictu
     with pytest.raises(ConfigError, match="not finished") as error:
         api.resume(run.folder, epochs=5)
     assert "first, then once more" in error.value.hint
+
+
+def test_an_extension_that_cannot_begin_leaves_the_run_finished(pictures, tiny, tmp_path):
+    data = shutil.copytree(pictures, tmp_path / "data")
+    run = api.train(data, tmp_path / "run", **{**tiny, "training.epochs": 1})
+    before = (run.folder / "status.json").read_text(), (run.folder / "config.yaml").read_text()
+    (data / "red/0.png").rename(tmp_path / "away.png")
+    with pytest.raises(DataError, match="other images"):
+        api.resume(run.folder, epochs=2)
+    assert ((run.folder / "status.json").read_text(), (run.folder / "config.yaml").read_text()) == before
+    (tmp_path / "away.png").rename(data / "red/0.png")
+    assert rows_of(api.resume(run.folder, epochs=2).folder)[-1]["epoch"] == 2
+
+
+def test_a_run_that_gave_up_goes_on_to_the_epochs_it_had_and_with_another_patience(pictures, tiny, tmp_path):
+    settings = {**tiny, "training.epochs": 6, "training.patience": 1, "optimizer.lr": 5.0}
+    run = api.train(pictures, tmp_path / "run", **settings)
+    gave_up = rows_of(run.folder)[-1]["epoch"]
+    if gave_up < 6:
+        again = api.resume(run.folder, epochs=6, patience=0)
+        assert rows_of(again.folder)[-1]["epoch"] == 6
+    assert api.resume(run.folder, **{"data.workers": 0}).folder == run.folder  # finished: nothing is done
+
+
+def test_a_fast_run_for_developers_is_not_extended(pictures, tiny, tmp_path):
+    run = api.train(pictures, tmp_path / "run", fast_dev_run=True, **tiny)
+    with pytest.raises(ConfigError, match="developers"):
+        api.resume(run.folder, epochs=5)

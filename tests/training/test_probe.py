@@ -167,6 +167,34 @@ def test_rare_classes_count_as_much_where_they_are_to(balance, known, pictures, 
     assert rows_of(run.folder)[0]["val_top1"] >= 0.5
 
 
+def test_views_are_of_each_image_by_itself(known, pictures, tmp_path, monkeypatch):
+    """However the recipe mixes and repeats: labels stand apart from the images."""
+    seen = []
+    real = ImageDataset.__init__
+
+    def remember(self, items, preparation, augmentation=None, *others, **more):
+        seen.append(augmentation)
+        real(self, items, preparation, augmentation, *others, **more)
+
+    monkeypatch.setattr(ImageDataset, "__init__", remember)
+    mixing = {"augmentation.mixup": 0.5, "augmentation.repeats": 2, "training.views": 2}
+    run = api.train(pictures, tmp_path / "run", start=known, tune="head", **{**PROBE, **mixing})
+    assert [(a.mixup, a.repeats) for a in seen[:3] if a] == [(0.0, 1)]
+    assert rows_of(run.folder)[0]["val_top1"] >= 0.5
+
+
+def test_a_damaged_feature_file_begins_anew(tmp_path):
+    file = tmp_path / "f" / "train"
+    FeatureFile(file, (4, 2), "mark").save(2)
+    assert FeatureFile(file, (4, 2), "mark").done == 2
+    assert FeatureFile(file, (5, 2), "mark").done == 0
+    FeatureFile(file, (4, 2), "mark").save(2)
+    file.with_suffix(".npy").write_bytes(b"\x93NUMPY damaged")
+    assert FeatureFile(file, (4, 2), "mark").done == 0
+    file.with_suffix(".json").write_text("{")
+    assert FeatureFile(file, (4, 2), "mark").done == 0
+
+
 class Stops(Observer):
     """Sends a signal in the middle of the features."""
 

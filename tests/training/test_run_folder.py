@@ -176,6 +176,8 @@ def test_a_resumed_run_that_fails_before_its_first_checkpoint_stays(run, picture
     folder, data = shutil.copytree(run.folder, tmp_path / "run"), shutil.copytree(pictures, tmp_path / "pictures")
     shutil.rmtree(folder / "checkpoints")
     (folder / "checkpoints").mkdir()
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
     with pytest.raises(DataError):
         api.resume(folder, **{"data.source": str(tmp_path / "nowhere")})
     status = json.loads((folder / "status.json").read_text())

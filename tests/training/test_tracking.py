@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vitrail.errors import ConfigError
-from vitrail.training.tracking import open_tracker
+from vitrail.training.tracking import Tracker, open_tracker
 
 
 def read(folder) -> dict[str, list[tuple[int, float]]]:
@@ -150,3 +150,17 @@ def test_a_whole_run_is_told_to_wandb_and_finished(told, make_trainer):
     trainer = make_trainer(**{"training.track": "wandb", "training.epochs": 2})
     trainer.run()
     assert [entry[1] for entry in told[1:-1]] == [1, 2] and told[-1] == "finish"
+
+
+def test_a_tracker_that_fails_does_not_end_the_run(make_trainer, monkeypatch):
+    class Gone(Tracker):
+        def __call__(self, row):
+            raise ConnectionError("no server")
+
+        def close(self):
+            raise ConnectionError("still none")
+
+    monkeypatch.setattr("vitrail.training.trainer.open_tracker", lambda *_, **__: Gone())
+    trainer = make_trainer.finished("run", **{"training.epochs": 2})
+    assert trainer.epoch == 2
+    assert (trainer.folder.path / "train.log").read_text().count("tracking has failed and ends here") == 1

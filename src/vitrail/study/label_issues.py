@@ -9,6 +9,7 @@ is the least that an image must have to be counted as one of j. An image labelle
 probably labelled wrong.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from vitrail.data.items import Item
 from vitrail.errors import DataError
-from vitrail.tasks.probe import RIDGES, Head, ridge_heads
+from vitrail.tasks.probe import RIDGES, ridge_heads
 
 FOLDS = 5
 """Parts that the images are divided into; a class with fewer images is not judged."""
@@ -85,18 +86,16 @@ def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
 def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
     """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
     fold = folds(labels, seed)
-    heads = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
-    count = len(heads[0])
-
-    def answers(number: int) -> Tensor:
-        found = torch.empty(len(features), classes)
-        for k in range(FOLDS):
-            head: Head = heads[k][number]
-            found[fold == k] = head(features[fold == k])
-        return found
-
-    losses = [F.cross_entropy(answers(number), labels).item() for number in range(count)]
-    return answers(int(np.argmin(losses))).softmax(dim=1)
+    every = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
+    least, best = math.inf, torch.zeros(len(features), classes)
+    for heads in zip(*every, strict=True):  # of one strength, a head for each fold
+        answers = torch.empty(len(features), classes)
+        for k, head in enumerate(heads):
+            answers[fold == k] = head(features[fold == k])
+        loss = F.cross_entropy(answers, labels).item()
+        if loss < least:
+            least, best = loss, answers
+    return best.softmax(dim=1)
 
 
 def folds(labels: Tensor, seed: int) -> Tensor:

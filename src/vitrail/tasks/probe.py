@@ -1,6 +1,6 @@
 """Heads fitted to what a model makes of images as it is: linear by a loss, ridge, and nearest neighbours beside them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,8 @@ RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
 SCALES = tuple(2.0**k for k in range(-1, 7))
 """What the scores of ridge, which lie between −1 and 1, are multiplied by to be logits."""
 NEIGHBOURS = 20
+NUMBERS = 2**25
+"""Most numbers of a table of neighbours that is held at a time."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Centred:
 
 def linear_heads(
     features: Tensor, labels: Tensor, loss: Loss, *, classes: int, penalties: Sequence[float] = PENALTIES
-) -> list[Head]:
+) -> Iterator[Head]:
     """Heads that minimise ``loss + penalty/2 · ‖W‖²`` for each penalty, the strongest first, by L-BFGS.
 
     Args:
@@ -83,22 +85,27 @@ def linear_heads(
         optimizer.step(objective)  # from where the stronger penalty ended
         return x.head(weight.detach().clone(), bias.detach().clone())
 
-    with torch.enable_grad():
-        return [minimise(penalty) for penalty in sorted(penalties, reverse=True)]
+    for penalty in sorted(penalties, reverse=True):
+        with torch.enable_grad():
+            head = minimise(penalty)
+        yield head
 
 
-def ridge_heads(features: Tensor, labels: Tensor, *, classes: int, ridges: Sequence[float] = RIDGES) -> list[Head]:
+def ridge_heads(features: Tensor, labels: Tensor, *, classes: int, ridges: Sequence[float] = RIDGES) -> Iterator[Head]:
     """Least squares from `Centred` features to 1 for an image's classes and −1 for others, for each ridge, in closed form.
 
     ``W = (XᵀX + λ·N·I)⁻¹ XᵀY`` (Hoerl and Kennard 1970), by one decomposition for all λ, each at all of `SCALES`.
     """
     x = Centred(features)
-    targets = 2 * shares(labels, classes).double() - 1
-    mean = targets.mean(dim=0)
+    sums, counts = _by_class(x.features, labels, classes)
+    mean = 2 * counts / len(features) - 1
     values, vectors = torch.linalg.eigh(x.features.mT @ x.features / len(features))
-    projected = vectors.mT @ (x.features.mT @ targets) / len(features)
-    solved = (vectors @ (projected / (values.clamp(min=0) + ridge)[:, None]) for ridge in ridges)
-    return [x.head(weight.mT, mean).scaled(scale) for weight in solved for scale in SCALES]
+    projected = vectors.mT @ (2 * sums.mT) / len(features)  # XᵀY, as the columns of X have sum 0
+    for ridge in ridges:
+        weight = vectors @ (projected / (values.clamp(min=0) + ridge)[:, None])
+        head = x.head(weight.mT, mean)
+        for scale in SCALES:
+            yield head.scaled(scale)
 
 
 def neighbours(features: Tensor, labels: Tensor, queries: Tensor, *, classes: int, count: int = NEIGHBOURS) -> Tensor:
@@ -106,15 +113,22 @@ def neighbours(features: Tensor, labels: Tensor, queries: Tensor, *, classes: in
 
     Each counts ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4).
     """
-    known, given = F.normalize(features, dim=1), shares(labels, classes)
+    known, count = F.normalize(features, dim=1), min(count, len(features))
     found = []
-    for part in F.normalize(queries, dim=1).split(1024):
-        cosine, index = (part @ known.mT).topk(min(count, len(known)), dim=1)
-        found.append(((cosine / 0.07).softmax(dim=1)[:, :, None] * given[index]).sum(dim=1))
+    for part in F.normalize(queries, dim=1).split(max(1, NUMBERS // max(len(known), count * classes))):
+        cosine, index = (part @ known.mT).topk(count, dim=1)
+        weights = (cosine / 0.07).softmax(dim=1)
+        if labels.is_floating_point():
+            found.append((weights[:, :, None] * labels[index]).sum(dim=1))
+        else:
+            found.append(torch.zeros(len(part), classes).scatter_add_(1, labels[index], weights))
     votes = torch.cat(found).clamp(1e-4, 1 - 1e-4)
     return votes.logit()
 
 
-def shares(labels: Tensor, classes: int) -> Tensor:
-    """Indices (N,) as ones and zeros (N, classes); shares as they are."""
-    return labels if labels.is_floating_point() else F.one_hot(labels, classes).float()
+def _by_class(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """The sum of the features of each class's images, (classes, D), and how many there are, (classes,)."""
+    if labels.is_floating_point():
+        return labels.to(features.dtype).mT @ features, labels.sum(dim=0, dtype=features.dtype)
+    sums = torch.zeros(classes, features.shape[1], dtype=features.dtype).index_add_(0, labels, features)
+    return sums, torch.bincount(labels, minlength=classes).to(features.dtype)

@@ -1,6 +1,8 @@
 """What the head of a frozen model reads of every image, computed once."""
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitrail.data.loader import EpochLoader
+from vitrail.errors import ModelFileError
 from vitrail.files import room_for, write_json
 from vitrail.models.inference import Answering
 from vitrail.runtime.processes import Processes
@@ -33,10 +36,16 @@ class FeatureFile:
             return
         file.parent.mkdir(exist_ok=True)
         data, state = file.with_suffix(".npy"), file.with_suffix(".json")
-        begun = read_json(state) if data.exists() and state.exists() else {}
-        self.done = begun["batches"] if begun.get("mark") == mark else 0
+        with suppress(OSError, ValueError, ModelFileError):  # a damaged file begins anew
+            begun = read_json(state)
+            kept = np.lib.format.open_memmap(data, "r")
+            if begun.get("mark") == mark and kept.shape == shape and kept.dtype == np.float32:
+                self.done = int(begun.get("batches", 0))
         with room_for(4 * shape[0] * shape[1], file.parent, hint="free some space, or add --training.probe false"):
             self.rows = np.lib.format.open_memmap(data, "r+" if self.done else "w+", np.float32, shape)
+            if hasattr(os, "posix_fallocate"):  # else a disk that fills up later would end the process without a word
+                with data.open("r+b") as room:
+                    os.posix_fallocate(room.fileno(), 0, data.stat().st_size)
 
     def save(self, done: int) -> None:
         """The rows of so many batches are there."""
@@ -81,4 +90,8 @@ def read_features(
             on_batch(loader.size(done - 1))
     finally:
         kept.save(done)
-    return group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
+    found = group.all_reduce(torch.from_numpy(np.asarray(kept.rows)))
+    if not found.isfinite().all():
+        what = "the model gives vectors that are not finite"
+        raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
+    return found

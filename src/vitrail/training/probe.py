@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from vitrail.data.items import ImageData, Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import epoch_order, some_items
 from vitrail.data.preparation import Preparation
+from vitrail.data.transform import Transform
 from vitrail.models.base import Model
 from vitrail.models.inference import Answering, for_inference
 from vitrail.runtime.device import pick_device
@@ -25,7 +26,7 @@ from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
 from vitrail.tasks.classification import Classification
-from vitrail.tasks.metrics import main_metric, metric_of, rank
+from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
 from vitrail.training.features import FeatureFile, read_features
@@ -35,6 +36,10 @@ from vitrail.training.settings import RunSettings
 
 FEATURES = "features"
 """The folder, in the run's, of what is computed; it goes away at the end."""
+MOST = 200_000
+"""Images that heads are fitted to, each view of them; of more, so many at random."""
+LONG = 2 * 10**9
+"""Images × features × classes beyond which the linear head would take many minutes."""
 TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
 
 
@@ -86,7 +91,7 @@ class Probe:
     """Fits heads to the frozen features of a run's images.
 
     Args:
-        settings, model, preparation, data, folder, group, signals: of the run. The model gets the best head.
+        settings, model, preparation, data, folder, group, signals, transform: of the run. The model gets the best head.
         task: what is learned.
     """
 
@@ -101,9 +106,10 @@ class Probe:
         *,
         group: Processes,
         signals: Signals,
+        transform: Transform | None = None,
     ):
         self.settings, self.model, self.preparation, self.data, self.task = settings, model, preparation, data, task
-        self.folder, self.group, self.signals = folder, group, signals
+        self.folder, self.group, self.signals, self.transform = folder, group, signals, transform
         layer = linear_layer(model)
         assert layer is not None
         self.layer = layer
@@ -121,29 +127,28 @@ class Probe:
             InterruptedRunError: after a signal; what is computed is kept.
             DataError: an image cannot be read.
         """
-        self.observer = observer
+        self.observer, self.images = observer, 0
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
         device, begun = pick_device(self.settings.training.device), time.perf_counter()
         self.model.to(device).eval()
         read = for_inference(self.model, "bf16" if self.settings.training.precision == "bf16" else "fp32")
         with kept_memory():
             views = [self._features(read, "train", train, view) for view in range(self.settings.training.views)]
-            seconds = time.perf_counter() - begun
+            seconds, images = time.perf_counter() - begun, self.images
             others = self._features(read, "val", val, 0) if val else views[0]
         labels, theirs = self._labels(train), self._labels(val or train)
-        order = [number % len(train) for number in self._order(train)]
-        features = torch.cat([view[order] for view in views])
-        heads = self._heads(features, labels[order].repeat(len(views), *[1] * (labels.ndim - 1)), others, theirs)
+        order = self._order(train)
+        features, known = torch.cat([view[order] for view in views]), torch.cat([labels[order]] * len(views))
+        with self.group.together():
+            fitted = self._heads(features, known, others, theirs) if self.group.first else None
+        heads = self.group.broadcast(fitted)
+        assert heads is not None
         scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
         if val:  # of images that are known, the nearest is the image itself
-            guess = neighbours(features, labels[order].repeat(len(views), *[1] * (labels.ndim - 1)), others, classes=self.classes)
-            scores["neighbours"] = self._scores(guess, theirs)
+            scores["neighbours"] = self._scores(neighbours(features, known, others, classes=self.classes), theirs)
         kept = max(heads, key=lambda name: rank(_prefixed("val_", scores[name])))
         self._take(heads[kept])
-        on_train = self._scores(heads[kept](views[0]), labels)
-        row = self._row(on_train, scores[kept], seconds, len(train) * len(views))
-        if self.folder.writes:
-            shutil.rmtree(self.folder.path / FEATURES, ignore_errors=True)
+        row = self._row(self._scores(heads[kept](views[0]), labels), scores[kept], seconds, images)
         return Probed(row, scores, kept, time.perf_counter() - begun)
 
     @property
@@ -156,13 +161,18 @@ class Probe:
         return some_items(items, 2 * t.batch, t.seed) if t.fast_dev_run else items
 
     def _order(self, items: list[Item]) -> list[int]:
-        """The images that are learned from: all of them, or rare classes more often."""
-        return epoch_order(items, self.settings.training.seed, 0, shuffle=False, balance=self.settings.data.balance == "sampling")
+        """The images that are learned from: all of them, or rare classes more often; of very many, some at random."""
+        seed, balance = self.settings.training.seed, self.settings.data.balance == "sampling"
+        order = [number % len(items) for number in epoch_order(items, seed, 0, shuffle=len(items) > MOST, balance=balance)]
+        return sorted(order[:MOST])
 
     def _features(self, read: Answering, split: str, items: list[Item], view: int) -> Tensor:
         """Of images as they are prepared, and in further views augmented as in that epoch of the run."""
-        t, group, augmentation = self.settings.training, self.group, self.settings.augmentation if view else None
-        dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets())
+        t, group, augmentation, transform = self.settings.training, self.group, None, None
+        if view:  # each image once, and none mixed with another: labels stand apart from the images here
+            augmentation = self.settings.augmentation.changed(repeats=1, mixup=0.0, cutmix=0.0)
+            transform = self.transform
+        dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets(), transform=transform)
         part = (group.rank, group.count)
         loader = EpochLoader(dataset, t.batch, shuffle=False, workers=self.settings.data.workers, part=part)
         alone = self.folder.path / FEATURES / f"{split}-{view}" if group.count == 1 and self.folder.writes else None
@@ -176,7 +186,12 @@ class Probe:
     def _advance(self, images: int) -> None:
         """So many more images are read; one may stop between two batches."""
         self.observer.advance(images)
+        self.images += images
         (number,) = self.group.all_reduce_max(self.signals.received)
+        self._stop_for(number)
+
+    def _stop_for(self, number: int) -> None:
+        """Leave for a signal, if there was one; what is computed is kept."""
         if number:
             self.folder.write_status("interrupted", epoch=0, step=0)
             self.folder.log(f"stopped by signal {number} before the first step")
@@ -188,21 +203,33 @@ class Probe:
         return torch.from_numpy(np.stack([targets(item, None, random)["labels"] for item in items]))
 
     def _heads(self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor) -> dict[str, Head]:
-        """The best head of each kind by the loss on validation images; without these, a penalty in the middle."""
+        """The best head of each kind by the loss on validation images; without these, a penalty in the middle.
+
+        There is no linear one where that would take many minutes.
+        """
         known = not self.data.splits["val"]
-        penalties, ridges = (PENALTIES[3:4], RIDGES[2:3]) if known else (PENALTIES, RIDGES)
+        penalties: Sequence[float] = PENALTIES[3:4] if known else PENALTIES
+        ridges = RIDGES[2:3] if known else RIDGES
+        if features.numel() * self.classes > LONG:
+            penalties = PENALTIES[:0]
 
         def loss(logits: Tensor, labels: Tensor) -> Tensor:
             return self.task.loss(logits, labels, smoothing=0.0)
 
-        kinds = {
-            "linear": linear_heads(features, labels, loss, classes=self.classes, penalties=penalties),
-            "ridge": ridge_heads(features, labels, classes=self.classes, ridges=ridges),
-        }
+        def best(heads: Iterable[Head]) -> Head:
+            """The one with the lowest loss; a signal is heard after each."""
+            losses = []
+            for head in heads:
+                self._stop_for(self.signals.received)
+                losses.append((loss(head(others), theirs).item(), head))
+            return min(losses, key=lambda pair: pair[0])[1]
+
+        kinds: dict[str, Iterable[Head]] = {"ridge": ridge_heads(features, labels, classes=self.classes, ridges=ridges)}
+        if penalties:
+            kinds["linear"] = linear_heads(features, labels, loss, classes=self.classes, penalties=penalties)
         if self.has_head:
             kinds["head"] = [Head(self.layer.weight.detach().cpu(), self.layer.bias.detach().cpu())]
-        best = {name: min(heads, key=lambda head: loss(head(others), theirs).item()) for name, heads in kinds.items()}
-        return self.group.broadcast(best)
+        return {name: best(heads) for name, heads in kinds.items()}
 
     def _scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         metrics = self.task.metrics()
@@ -217,9 +244,15 @@ class Probe:
     def _row(self, on_train: Mapping[str, float], on_val: Mapping[str, float], seconds: float, images: int) -> Row:
         """What stands in the table of epochs."""
         train = {name: on_train[name] for name in ("loss", *self.task.counts)}
-        val = {name: value for name, value in on_val.items() if name != "images" and metric_of(name).every_epoch}
+        val = of_epoch(on_val)
         row: dict[str, Any] = {"epoch": 0, "step": 0, "lr": 0.0, **_prefixed("train_", train), **_prefixed("val_", val)}
         return {**row, "images_per_second": images / seconds, "seconds": seconds}
+
+
+def remove_features(folder: RunFolder) -> None:
+    """What was computed is needed no more once a model with the head is kept."""
+    if folder.writes:
+        shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
 
 
 def _mark(model: Model, preparation: Preparation, data: ImageData) -> str:

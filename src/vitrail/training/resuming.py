@@ -6,6 +6,8 @@ from typing import Any
 
 from vitrail.data.sources import ImageData
 from vitrail.errors import ConfigError, DataError
+from vitrail.training.configuration import Values, check_names, deep_merge
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 
 FREE = {
@@ -32,9 +34,13 @@ def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
         )
 
 
-def extended(settings: RunSettings, at: tuple[int, int], epochs: int) -> RunSettings:
-    """The settings of a finished run that goes on from an epoch and a step to so many epochs, by a schedule for the new ones."""
-    training = settings.training.changed(epochs=epochs, min_steps=0)
+def extended(settings: RunSettings, at: tuple[int, int], like: RunSettings) -> RunSettings:
+    """The settings of a finished run that goes on from an epoch and a step, by a schedule for the new epochs.
+
+    How many there are to be, and what else may end it, is ``like`` in other settings.
+    """
+    ends = {name: getattr(like.training, name) for name in ("epochs", "time_limit", "patience")}
+    training = settings.training.changed(min_steps=0, **ends)
     return settings.changed(training=training, schedule=settings.schedule.changed(extended_at=at))
 
 
@@ -72,3 +78,38 @@ def require_same_data(begun: dict[str, Any], data: ImageData) -> None:
 
 def _counts(images: dict[str, int]) -> str:
     return ", ".join(f"{split} {count:,}" for split, count in images.items())
+
+
+def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
+    """The settings that a run goes on with: its own, or where a finished one is to have more epochs, with a schedule for these.
+
+    Raises:
+        ConfigError: settings that may not change.
+    """
+    begun = run.settings
+    check_names(settings)
+    resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
+    if "epochs" in settings.get("training", {}):
+        epochs, found = resolved.training.epochs, run.standing
+        if found["state"] != "finished" and epochs != begun.training.epochs:
+            what = "the run is not finished, and keeps its number of epochs until it is"
+            raise ConfigError(what, where="--epochs", hint=f"{run.resume_command} first, then once more with --epochs")
+        if found["state"] == "finished":
+            _require_extendable(run, begun, epochs)
+            at = (found["epoch"], found["step"])
+            begun, resolved = extended(begun, at, resolved), extended(resolved, at, resolved)
+    require_same_settings(begun, resolved)
+    return resolved
+
+
+def _require_extendable(run: RunFolder, begun: RunSettings, epochs: int) -> None:
+    """Refuse more epochs for a finished run that has as many, or that can have none."""
+    found = run.standing
+    if epochs <= found["epoch"]:
+        hint = f"give more than {found['epoch']}"
+        raise ConfigError(f"the run has {found['epoch']} epochs already", where="--epochs", hint=hint)
+    if begun.training.fast_dev_run:
+        raise ConfigError("a fast run for developers has one epoch", where="--epochs", hint="train anew without --fast-dev-run")
+    if begun.training.probe and begun.training.tune == "head" and not found["step"]:
+        hint = f"vitrail train --from {run.path} --data {begun.data.source}"
+        raise ConfigError("a probe has no epochs", where="--epochs", hint=hint)

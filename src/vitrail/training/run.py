@@ -13,7 +13,6 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.mirrors import flip_warning
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
-from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
@@ -28,7 +27,7 @@ from vitrail.tasks.task import Metrics, Task
 from vitrail.training.advice import advice_to_start
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import Values, check_names, deep_merge
+from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
 from vitrail.training.preparing import (
     check_images,
@@ -44,7 +43,7 @@ from vitrail.training.preparing import (
     with_batch_size,
 )
 from vitrail.training.probe import Probe, is_probed
-from vitrail.training.resuming import extended, require_same_settings
+from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
@@ -135,21 +134,14 @@ def resume_run(
     """Continue an interrupted run; see `vitrail.resume`."""
     run = RunFolder.open(path_of(folder))
     begun, observer = run.settings, observer or Observer()
-    check_names(settings)
-    resolved = RunSettings.read(deep_merge(begun.model_dump(mode="json"), settings))
-    extends = resolved.training.epochs != begun.training.epochs
-    if extends:
-        begun = _extended(run, begun, resolved.training.epochs)
-        resolved = extended(resolved, begun.schedule.extended_at, begun.training.epochs)
-    require_same_settings(begun, resolved)
+    resolved = settings_to_resume(run, settings)
+    extends = resolved.schedule.extended_at != begun.schedule.extended_at
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
         run.writes = group.first
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
-                if extends:
-                    run.extend(resolved)
                 source = open_source(resolved, assignment=run.assignment)
                 require_classes(resolved, source)
                 source.tell(observer.note)
@@ -162,29 +154,15 @@ def resume_run(
                 signals=signals,
             )  # fmt: skip
             trainer.restore(observer)
+            if extends:
+                run.extend(resolved)  # not before all of it has opened: until then the run is finished
             return _finish(trainer, report, observer)
 
 
-def _extended(run: RunFolder, begun: RunSettings, epochs: int) -> RunSettings:
-    """The settings that a finished run goes on with; raises `ConfigError` where it cannot."""
-    found = run.standing
-    if found["state"] != "finished":
-        what = "the run is not finished, and keeps its number of epochs until it is"
-        raise ConfigError(what, where="--epochs", hint=f"{run.resume_command} first, then once more with --epochs")
-    if epochs <= found["epoch"]:
-        hint = f"give more than {found['epoch']}"
-        raise ConfigError(f"the run has {found['epoch']} epochs already", where="--epochs", hint=hint)
-    if begun.training.probe and begun.training.tune == "head" and not found["step"]:
-        hint = f"vitrail train --from {run.path} --data {begun.data.source}"
-        raise ConfigError("a probe has no epochs", where="--epochs", hint=hint)
-    return extended(begun, (found["epoch"], found["step"]), epochs)
-
-
-def finished_run(folder: Path) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
+def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
     """What a finished run came to: its folder, best model, the split it is reported on, and its scores; None of any other."""
-    run = RunFolder.open(folder)
     found = run.standing
-    return (folder, load_model(folder / "best"), found["split"], found["scores"]) if found["state"] == "finished" else None
+    return (run.path, load_model(run.path / "best"), found["split"], found["scores"]) if found["state"] == "finished" else None
 
 
 def _trainer(
@@ -205,7 +183,8 @@ def _trainer(
         task = create_task(settings, model, preparation, source, teacher)
         if is_probed(settings, task):
             assert isinstance(task, Classification)
-            probe = Probe(settings, model, preparation, source, task, run, group=others["group"], signals=others["signals"])
+            own = {name: others[name] for name in ("group", "signals", "transform")}
+            probe = Probe(settings, model, preparation, source, task, run, **own)
             probed = probe.run(observer)
             for line in (probed.line, *([PROBE_ENDS] if settings.training.tune == "head" else [])):
                 run.log(line)

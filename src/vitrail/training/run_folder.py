@@ -111,6 +111,9 @@ class RunFolder:
             self.remove()
             return
         what = error.what if isinstance(error, VitrailError) else repr(error)
+        if not stopped and self.made is None and self.standing["state"] == "finished":
+            self.log(f"not extended: {what}")
+            return
         self.write_status("interrupted" if stopped else "failed", error=what)
         self.log(f"failed: {what}")
 

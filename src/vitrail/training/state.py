@@ -12,10 +12,11 @@ import torch
 
 from vitrail.data.items import ImageData
 from vitrail.errors import DivergedError, ModelFileError
-from vitrail.files import room_for
+from vitrail.files import room_for, whole_folder
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.training import best_model, parallel
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
@@ -75,6 +76,16 @@ class RunState:
             "settings": self.settings.model_dump(mode="json"),
         }
         return {**self.learner.tensors(), "random": random}, state
+
+    def save_model(self, name: str, weights: Tensors | None = None) -> None:
+        """A complete model folder; every process takes part, the first one writes."""
+        weights = weights or parallel.whole(self.learner.evaluated.state_dict())
+        size = sum(tensor.nbytes for tensor in weights.values())
+        with self.group.together():
+            if self.group.first:
+                card = best_model.card_of(self.settings, self.data, self.rows[-1], self.epochs)
+                with self._room_for(size), whole_folder(self.folder.path / name) as draft:
+                    best_model.fill(draft, self.settings, self.learner.task, weights, card)
 
     def save(self) -> None:
         """Keep the whole state: a checkpoint, and ``status.json``. Every process takes part, the first one writes."""
@@ -154,7 +165,7 @@ class RunState:
             begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
             extends = begun.schedule.extended_at != at == (state["rows"][-1]["epoch"] if state["rows"] else 0, state["done"])
             if extends:
-                begun = extended(begun, at, self.settings.training.epochs)
+                begun = extended(begun, at, self.settings)
             require_same_settings(begun, self.settings)
             require_same_data(state["data"], self.data)
             self.learner.load(tensors, state["scaler"])

@@ -1,5 +1,6 @@
 """The training loop: epochs, validation, what is kept, and when to save and to stop."""
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, VitrailError
-from vitrail.files import whole_folder
 from vitrail.models.base import Model
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
@@ -23,17 +23,16 @@ from vitrail.runtime.signals import Signals
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.metrics import of_epoch, rank
 from vitrail.tasks.task import Metrics
-from vitrail.training import best_model, parallel
-from vitrail.training.checkpoint import Tensors
+from vitrail.training import parallel
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
-from vitrail.training.probe import Probed, is_probed
+from vitrail.training.probe import Probed, is_probed, remove_features
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
 from vitrail.training.state import RunState, seed_of
 from vitrail.training.tasks import create_task
-from vitrail.training.tracking import open_tracker
+from vitrail.training.tracking import Tracker, open_tracker
 from vitrail.training.tuning import start_training
 from vitrail.weights.folder import TrainedModel
 
@@ -129,10 +128,11 @@ class Trainer(RunState):
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
         finally:
-            self.track.close()
+            with contextlib.suppress(Exception):  # of somebody's library
+                self.track.close()
             self.train_loader.close()
             self.val_loader.close()
-        self._save_model("last")
+        self.save_model("last")
 
     def finish(self, **found: Any) -> None:
         """Say that everything is done, the report included, and what is ``found`` of the best model."""
@@ -163,8 +163,9 @@ class Trainer(RunState):
         self.rows, self.best = [row], row
         with self.group.together(), self._room_for(2**10):
             self.folder.write_rows(self.rows)
-        self._save_model("best")
+        self.save_model("best")
         self.save()
+        remove_features(self.folder)
         self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
@@ -251,11 +252,21 @@ class Trainer(RunState):
             self.folder.write_rows(self.rows)
         if self.best is None or rank(row) >= rank(self.best):
             self.best = row
-            self._save_model("best", weights)
+            self.save_model("best", weights)
             self.observer.kept(epoch + 1)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
-        self.track(row)
+        self._track(row)
         self.observer.epoch(row)
+
+    def _track(self, row: Row) -> None:
+        """Tell whoever follows the run; it goes on without them where that fails."""
+        try:
+            self.track(row)
+        except Exception as error:  # of somebody's library, server or network
+            self.track = Tracker()
+            message = f"tracking has failed and ends here: {type(error).__name__}: {error}"
+            self.folder.log(message)
+            self.observer.note(message)
 
     def _validation(self) -> Metrics:
         """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
@@ -278,13 +289,3 @@ class Trainer(RunState):
     def _learning_rate(self) -> float:
         """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
         return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
-
-    def _save_model(self, name: str, weights: Tensors | None = None) -> None:
-        """A complete model folder; every process takes part, the first one writes."""
-        weights = weights or parallel.whole(self.learner.evaluated.state_dict())
-        size = sum(tensor.nbytes for tensor in weights.values())
-        with self.group.together():
-            if self.group.first:
-                card = best_model.card_of(self.settings, self.data, self.rows[-1], self.epochs)
-                with self._room_for(size), whole_folder(self.folder.path / name) as draft:
-                    best_model.fill(draft, self.settings, self.learner.task, weights, card)
