@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types golden layouts mutants soak bench install clean
+.PHONY: help demo test lint types golden layouts mutants docs docs-serve soak bench install clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
@@ -11,6 +11,7 @@ help:
 	@echo "make golden BEFORE=COMMIT  train by that commit and by the working tree: the same weights, to the bit? (five minutes)"
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
 	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
+	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
@@ -36,6 +37,12 @@ layouts: .venv/.dev
 
 mutants: .venv/.dev
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+
+docs: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 soak: .venv/.dev
 	@$(BIN)/python benchmarks/soak/soak_runs.py

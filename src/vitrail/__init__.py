@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, study_model, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
+    from vitrail.deploy.embed import embed
     from vitrail.deploy.predict import predict
+    from vitrail.deploy.zero_shot import zero_shot
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
     from vitrail.models.registry import create_model, model_config

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import CLIPConfig, CLIPModel
+from small_clip import save_clip, small_clip
+from transformers import CLIPModel
 
 import vitrail
 from vitrail.deploy.zero_shot import zero_shot
@@ -17,34 +17,18 @@ from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.text_tower import Tokenizer as Ours
 from vitrail.weights.text_tower import read_text_tower
 
-WORDS = ["a", "photo", "of", "red", "green", "blue", "thing", "very", "[start]", "[end]"]
 LENGTH = 8
 
 
 @pytest.fixture(scope="module")
 def theirs() -> CLIPModel:
-    torch.manual_seed(0)
-    text = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "hidden_act": "gelu"}
-    text |= {"vocab_size": len(WORDS), "max_position_embeddings": LENGTH, "eos_token_id": 9, "bos_token_id": 8}
-    vision = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    vision |= {"image_size": 16, "patch_size": 8}
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=20)).eval()
-    for name, parameter in model.named_parameters():
-        if name != "logit_scale":
-            torch.nn.init.normal_(parameter, std=0.3)
-    return model
+    return small_clip()
 
 
 @pytest.fixture
 def clip(theirs, tmp_path) -> Path:
     """A folder with both models and a tokenizer of words."""
-    folder = tmp_path / "clip"
-    theirs.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="thing"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(single="[start] $A [end]", special_tokens=[("[start]", 8), ("[end]", 9)])
-    words.save(str(folder / "tokenizer.json"))
-    return folder
+    return save_clip(theirs, tmp_path / "clip")
 
 
 def change(folder: Path, **text):
