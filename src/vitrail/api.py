@@ -237,7 +237,8 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
     Raises:
         ModelFileError: a folder that is no run.
     """
-    from vitrail.study.comparison import Compared, by_last_name, write_comparison
+    from vitrail.study.comparison import Compared, by_last_name
+    from vitrail.study.comparison_page import write_comparison
 
     if out is not None:
         require_free(path_of(out))

@@ -118,7 +118,7 @@ def _caption(study: StudyContext, number: int) -> str:
     guess = f"{figures.short_path(item.name)}\n" + predictions.caption(number, int(predictions.probabilities[number].argmax()))
     if not study.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
         return guess
-    return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
+    return f"{guess}\nis {figures.readable(predictions.classes[item.labels[0]])}"
 
 
 def heads(study: StudyContext) -> Markup:
