@@ -88,4 +88,4 @@ class Predictions:
     @property
     def looks(self) -> str:
         """What stands beside a mistake, as the end of its caption."""
-        return "" if self.look is None else " Beside it, bright, where the model looked: the last attention before its answer."
+        return "" if self.look is None else " Beside it, glowing, where the model looked: the last attention before its answer."
