@@ -109,13 +109,9 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
         rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
         captions.append(_caption(study, number))
     wrong = [place for place, number in enumerate(drawn) if _mistaken(study, number)]
-    caption = (
-        look.describe(study.model) + (MISTAKES if wrong else "") + ROLLOUT + (RELEVANCE if "relevance" in made else "") + BRIGHT
-    )
-    head = ["image", *made]
-    return page.section(
-        "Where it looks", study.picture(pictures.sheet(rows, head, captions, wrong), "maps", "Maps", "".join(parts))
-    )
+    said = [look.describe(study.model), *[MISTAKES] * bool(wrong), ROLLOUT, *[RELEVANCE] * ("relevance" in made), BRIGHT]
+    sheet = pictures.sheet(rows, ["image", *made], captions, wrong)
+    return page.section("Where it looks", study.picture(sheet, "maps", "Maps", "".join(said)))
 
 
 def _drawn(study: StudyContext) -> list[int]:
