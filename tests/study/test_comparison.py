@@ -119,8 +119,8 @@ def test_curves_have_a_line_for_every_run_and_one_for_each_of_many():
 
 
 def test_the_best_of_a_column_stands_out_where_another_is_worse():
-    assert best([0.5, 0.9, 0.9, float("nan")]) == [1, 2]
-    assert best([0.5, 0.5]) == best([0.5, float("nan")]) == best([]) == []
+    assert best([0.5, 0.9, float("nan")], ["50 %", "90 %", "–"]) == "90 %"
+    assert best([0.501, 0.502], ["50 %", "50 %"]) == best([float("nan")], ["–"]) == best([], []) is None
 
 
 def test_the_page_links_to_the_report_of_each_run_and_marks_the_best(run, second, tmp_path):

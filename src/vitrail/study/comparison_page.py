@@ -47,10 +47,11 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
 
 def run_table(runs: Sequence[Compared], folder: Path) -> Markup:
     """`table` for a page in a folder: with a link to the report of each run there is one of, and the best of each column."""
-    marks = {HEAD.index(name): best(values) for name, values in _ranked(runs).items()}
+    listed = table(runs)
+    marks = {HEAD.index(name): best(values, [row[HEAD.index(name)] for row in listed]) for name, values in _ranked(runs).items()}
     rows = []
-    for place, (run, (name, *cells)) in enumerate(zip(runs, table(runs), strict=True)):
-        shown = [Best(cell) if place in marks.get(column, ()) else Number(cell) for column, cell in enumerate(cells, 1)]
+    for run, (name, *cells) in zip(runs, listed, strict=True):
+        shown = [Best(cell) if cell == marks.get(column) else Number(cell) for column, cell in enumerate(cells, 1)]
         rows.append((_linked(name, run, folder), *shown))
     return page.table(HEAD, rows)
 
@@ -59,16 +60,21 @@ def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
     """What of the columns of `HEAD` is better the higher it is; NaN where it is not known."""
     scores = [math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs]
     found = {"images/s": [run.rate or math.nan for run in runs]}
-    if len({run.metric for run in runs if run.scores}) == 1:
+    if len({(run.metric, run.split, run.scores["images"], _source(run)) for run in runs if run.scores}) == 1:
         found["score"] = scores
     costs = {"training": "seconds", "parameters": "parameters", "multiply-adds": "macs"}
     return found | {name: [-getattr(run, of) or math.nan for run in runs] for name, of in costs.items()}
 
 
-def best(values: Sequence[float]) -> list[int]:
-    """Places of the highest value, where another is lower."""
-    known = [value for value in values if not math.isnan(value)]
-    return [place for place, value in enumerate(values) if value == max(known)] if len(set(known)) > 1 else []
+def _source(run: Compared) -> str:
+    """Of the images: scores on different ones have no best."""
+    return str(run.settings.get("data", {}).get("source"))
+
+
+def best(values: Sequence[float], shown: Sequence[str]) -> str | None:
+    """The highest value, as it is shown; None where all look alike."""
+    known = [(value, words) for value, words in zip(values, shown, strict=True) if not math.isnan(value)]
+    return max(known)[1] if len({words for _, words in known}) > 1 else None
 
 
 def _linked(name: str, run: Compared, folder: Path) -> str:

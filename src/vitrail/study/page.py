@@ -12,8 +12,9 @@ from vitrail.data.decode import Source, decode_reduced
 
 THUMBNAIL = 240
 """Pixels of the longer side of a picture in a gallery."""
-LEAST = 0.7
-"""To what share of its size a drawn picture shrinks on a small screen; from there on it scrolls, as its words stay legible."""
+LEAST, NARROW = 0.7, 600
+"""To what share of its size a drawn picture shrinks on a small screen, and scrolls from there on, so that its words stay legible;
+one of fewer pixels always fits."""
 STYLE = """
 :root { color-scheme: light dark; --ground: white; --ink: #1b1b1b; --quiet: #555; --line: #ddd; --faint: #f5f5f5;
   --mark: #fdeee3; --best: #00694b; --bar: #0072b2; --link: #0057a0; }
@@ -114,7 +115,7 @@ def picture(file: Path, title: str, caption: str) -> Markup:
     """A PNG file, inside of the page."""
     content = file.read_bytes()
     with Image.open(BytesIO(content)) as drawn:
-        least = round(LEAST * drawn.width)
+        least = round(LEAST * drawn.width) if drawn.width > NARROW else 0
     data = base64.b64encode(content).decode()
     image = f'<img alt="{escape(title)}" style="min-width:{least}px" src="data:image/png;base64,{data}">'
     return Markup(f'<figure><div class="wide drawn">{image}</div><figcaption>{text(caption)}</figcaption></figure>')

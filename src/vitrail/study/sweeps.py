@@ -168,10 +168,11 @@ def _side_by_side(axes: Axes, found: Sequence[Combination]) -> None:
 
 
 def _singles(axes: Axes, one: Combination, place: float, color: str, *, upright: bool = True) -> None:
-    """A faint point for each of several runs that a mean stands for."""
+    """A small circle for each of several runs that a mean stands for."""
     if len(one.scores) > 1:
         scores, places = [one.metric.factor * score for score in one.scores], [place] * len(one.scores)
-        axes.plot(*((places, scores) if upright else (scores, places)), ".", color=color, alpha=0.5, markersize=5)
+        style: Any = {"color": color, "markerfacecolor": "white", "markersize": 4, "zorder": 3}
+        axes.plot(*((places, scores) if upright else (scores, places)), "o", **style)
 
 
 def _away(one: Combination) -> list[list[float]] | None:
@@ -258,7 +259,7 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
     bars = (
         "the standard deviation over seeds" if "± sd" in head else "95 % intervals for the images that were tried (Wilson 1927)"
     )
-    singles = ", faint points single runs" if "± sd" in head else ""
+    singles = ", small circles single runs" if "± sd" in head else ""
     computed = f" {COUNTED}" if against == OPERATIONS else ""
     sections = [
         page.section(
