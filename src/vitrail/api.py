@@ -17,7 +17,7 @@ from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.output import free_folder, name_of, require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
-from vitrail.study.attention import look_of
+from vitrail.study.attention import look_of, relevance_map
 from vitrail.study.subjects import subjects_of
 from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.metrics import main_metric
@@ -177,7 +177,7 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 def serve(model: str | Path, **options: Any) -> int:
     """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
-    return server.serve(model, look_of=look_of, **options)
+    return server.serve(model, look_of=look_of, relevance_of=lambda trained: look_of(trained, relevance_map), **options)
 
 
 def study_model(
@@ -240,7 +240,8 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
     Raises:
         ModelFileError: a folder that is no run.
     """
-    from vitrail.study.comparison import Compared, by_last_name, write_comparison
+    from vitrail.study.comparison import Compared, by_last_name
+    from vitrail.study.comparison_page import write_comparison
 
     if out is not None:
         require_free(path_of(out))

@@ -28,6 +28,7 @@ def test_the_nearest_images_are_of_the_same_colour_and_not_the_image_itself(vitr
     assert cosines == sorted(cosines, reverse=True)
     page = (tmp_path / "page/report.html").read_text()
     assert page.count("<img") == 6 and query.name in page
+    assert all("/".join(name.split("/")[-2:]) in page for name in names)  # the folder tells files of two classes apart
     shown = vitrail("similar", run.folder, query, "--among", pictures, "--top", 2)
     assert shown.out.splitlines()[0] == f"{query}:" and len(shown.out.splitlines()) == 3
 

@@ -171,10 +171,11 @@ def serving(
     limits: Limits | None = None,
     *,
     look: Look | None = None,
+    relevance: Look | None = None,
     token: str | None = None,
 ) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
-    service = Service(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test")
+    service = Service(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
     server = running.Server(application(service, Access(token)), service, started.set)
     service.start()

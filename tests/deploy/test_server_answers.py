@@ -13,7 +13,7 @@ from server_running import SHADES, Shades, noise, serving, shade
 
 import vitrail
 from vitrail.deploy.predictor import in_python
-from vitrail.study.attention import head_maps
+from vitrail.study.attention import head_maps, look_of, relevance_map
 
 PICTURES = [noise(seed, (30 + 3 * seed, 60 - 2 * seed)) for seed in range(12)]
 
@@ -208,3 +208,13 @@ def test_only_finite_answers_are_given():
         assert server.post(shade(1)).status_code == 200
         says[0] = torch.nan
         assert server.post(shade(1)).status_code == 500
+
+
+def test_relevance_comes_with_attention_where_there_is_one(server, model):
+    assert server.post(PICTURES[3], "/attention").json()["relevance"] is None
+    look, relevance = (look_of(model, seen)[0] for seen in (head_maps, relevance_map))
+    with serving(in_python(model), look=look, relevance=relevance) as found:
+        answer = found.post(PICTURES[3], "/attention").json()
+    expected = relevance_map(model.model, model.preparation(PICTURES[3]))[0].numpy()
+    shown = np.frombuffer(base64.b64decode(answer["relevance"]), np.uint8).reshape(expected.shape)
+    assert shown / 255 == pytest.approx(expected / expected.max(), abs=0.003)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_images
 import vitrail
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.limits import Limits
-from vitrail.study.attention import head_maps
+from vitrail.study.attention import head_maps, look_of, relevance_map
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -24,7 +24,8 @@ IDLE = "document.getElementById('status').innerText === ''"
 
 @pytest.fixture(scope="module")
 def server(model, look):
-    with serving(in_python(model), Limits(body=500_000), look=look) as found:
+    relevance, _ = look_of(model, relevance_map)
+    with serving(in_python(model), Limits(body=500_000), look=look, relevance=relevance) as found:
         yield found
 
 
@@ -209,3 +210,29 @@ def test_while_the_server_is_busy_the_page_tries_again(browser, tmp_path):
         shades.go.set()
         assert waiting.result.status_code == 200
         browser.until(f"{LABELS}.length === 5")
+
+
+def test_relevance_stands_beside_attention(page, model, pictures):
+    page.choose("#file", pictures[1])
+    page.until(SHOWN)
+    page.value("document.querySelector('#heads input[value=\"-2\"]').click()")
+    expected_map = relevance_map(model.model, model.preparation(pictures[1]))[0].numpy()
+    assert brightness(page) == pytest.approx(bright(expected_map), abs=0.15)
+    assert page.value("document.getElementById('layer').disabled") is True
+
+
+def test_several_pictures_are_answered_and_can_be_returned_to(page, model, pictures, tmp_path):
+    (tmp_path / "notes.png").write_text("no picture")
+    page.choose("#file", *pictures, tmp_path / "notes.png")
+    page.until("document.querySelectorAll('#past button').length === 3")
+    said = "[...document.querySelectorAll('#past button span')].map(span => span.innerText)"
+    page.until(f"!{said}.includes('…')")
+    best = [f"{label} {100 * score:.1f}%" for file in pictures for label, score in vitrail.predict(model, file)[0][:1]]
+    assert page.value(said) == ["no answer", *reversed(best)]
+    page.value("document.querySelectorAll('#past button')[1].click()")
+    page.until(f"document.getElementById('picture').alt.includes('flower') && {SHOWN}")
+    assert page.value(LABELS) == expected(model, pictures[1])
+    page.value("document.querySelectorAll('#past button')[0].click()")
+    assert "not an image" in page.until(PROBLEM)
+    assert page.value(LABELS) == [] and page.value(SHOWN) is False
+    assert page.value("sessionStorage.length + localStorage.length") == 0

@@ -1,6 +1,9 @@
 """Runs side by side."""
 
 import json
+import math
+import re
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ from PIL import Image
 
 from vitrail import api
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.study.comparison import Compared, columns, curves, differences, flattened, text
+from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, text
+from vitrail.study.comparison_page import best, curves
+from vitrail.study.paired import Paired, answers_in, paired
 
 ROW = {"epoch": 1, "val_loss": 0.5, "val_top1": 0.8, "seconds": 2.0, "images_per_second": 100.0}
 
@@ -111,3 +116,34 @@ def test_curves_have_a_line_for_every_run_and_one_for_each_of_many():
     assert len(lines) == 20
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
     assert len(curves([compared(rows=())]).axes[0].get_lines()) == 0
+
+
+def test_the_best_of_a_column_stands_out_where_another_is_worse():
+    assert best([0.5, 0.9, float("nan")], ["50 %", "90 %", "–"]) == "90 %"
+    assert best([0.501, 0.502], ["50 %", "50 %"]) == best([float("nan")], ["–"]) == best([], []) is None
+
+
+def test_the_page_links_to_the_report_of_each_run_and_marks_the_best(run, second, tmp_path):
+    api.compare([run.folder, second.folder], tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    found = [(tmp_path / "out" / unquote(address)).resolve() for address in re.findall('href="([^"]+)"', page)]
+    assert found == [(each.folder / "report.html").resolve() for each in (run, second)]
+    small, _ = api.compare([run.folder, second.folder])
+    assert f'<td class="right best">{small.parameters / 1e6:,.2f} M</td>' in page
+
+
+@pytest.mark.parametrize(("only_first", "only_second"), [(0, 0), (5, 0), (9, 2), (30, 28)])
+def test_the_p_of_paired_answers_is_mcnemars_exact_test(only_first, only_second):
+    apart = only_first + only_second
+    tail = sum(math.comb(apart, k) for k in range(min(only_first, only_second) + 1)) / 2**apart
+    assert Paired("a", "b", 100, only_first, only_second).p == pytest.approx(min(1, 2 * tail))
+
+
+def test_runs_are_paired_where_they_have_answers_to_the_same_images(run, second, tmp_path):
+    (pair,) = paired_runs(api.compare([run.folder, second.folder]))
+    assert (pair.first, pair.second, pair.images) == ("colours", "wide", run.scores["images"])
+    assert pair.difference == pytest.approx(run.scores["top1"] - second.scores["top1"])
+    right, wrong = {("a", "x"): True, ("b", "x"): False}, {("b", "x"): False, ("a", "x"): False}
+    assert paired([("1", right), ("2", wrong), ("3", {("c", "x"): True}), ("4", {})]) == [Paired("1", "2", 2, 1, 0)]
+    (tmp_path / "predictions.csv").write_text("image,true_label,label,correct\na,x,x,yes\na,x,y,no\n")
+    assert answers_in(tmp_path / "predictions.csv") == {}  # names that do not tell images apart

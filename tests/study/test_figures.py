@@ -166,3 +166,11 @@ def test_a_grey_picture_is_shown_in_its_own_greys():
     image = next(axes.images[0] for axes in figure.axes if axes.images)
     assert image.get_clim() == (0, 255)
     assert image.get_cmap().name == "gray"
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [("cat_photos", "cat photos"), ("tench, Tinca tinca", "tench"), ("__", "__"), ("x" * 20, "x" * 15 + "…")],
+)
+def test_a_class_is_readable_beside_a_picture(label, shown):
+    assert figures.readable(label) == shown

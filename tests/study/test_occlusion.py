@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.study.occlusion import area, deletion, verdict, without_patches
+from vitrail.study.occlusion import area, deletion, faster, verdict, without_patches
 
 
 def test_the_patches_of_the_highest_scores_become_zero():
@@ -66,3 +66,8 @@ def test_two_standard_errors_of_the_mean_decide(gain, said):
 
 def test_one_image_cannot_tell():
     assert "1 image cannot tell" in verdict([0.1], [0.9])
+
+
+def test_the_verdict_counts_images_with_wilsons_interval():
+    assert "in 2 of 3 images that tell a difference (95 % interval 21 to 94 %)" in verdict([0.1, 0.2, 0.9, 0.5], [0.5] * 4)
+    assert faster([0.5], [0.5]) == {"images": 0, "of": 0, "low": 0.0, "high": 1.0}

@@ -80,3 +80,19 @@ def test_a_number_is_not_parted_from_its_per_cent_sign():
 def test_markup_is_left_as_it_is():
     assert page.text(Markup("<i>")) == "<i>"
     assert page.text(5) == "5"
+
+
+def test_a_drawn_picture_scrolls_where_it_would_become_illegible_and_the_page_knows_the_dark(tmp_path):
+    Image.new("RGB", (1000, 20)).save(tmp_path / "wide.png")
+    made = page.page("x", [page.picture(tmp_path / "wide.png", "x", "y")])
+    tags = Seen(made).tags
+    place = next(number for number, (tag, _) in enumerate(tags) if tag == "img")
+    assert (tags[place - 1][1]["class"], tags[place][1]["style"]) == ("wide drawn", "min-width:700px")
+    assert "prefers-color-scheme: dark" in made and "color-scheme: light dark" in made
+
+
+def test_a_link_is_a_name_in_a_table_and_the_best_number_stands_out():
+    made = page.table(["run", "score"], [[page.link(NASTY, 'a"b'), page.Best(1)]])
+    tags = Seen(made).tags
+    assert [t["class"] for tag, t in tags if tag == "td"] == ["name", "right best"]
+    assert dict(tags)["a"]["href"] == 'a"b' and NASTY in Seen(made).texts

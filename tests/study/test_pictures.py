@@ -16,9 +16,24 @@ def test_an_overlay_is_bright_where_the_map_is_high_and_pale_outside():
     assert shown[38, 48].sum() > shown[2, 12].sum() + 200
 
 
-def test_an_overlay_of_a_map_that_is_the_same_everywhere_is_dark():
+def test_an_overlay_of_a_map_that_is_the_same_everywhere_leaves_the_picture():
     shown = np.asarray(pictures.overlay(Image.new("L", (8, 8), 128), np.full((2, 2), 0.3), (0, 0, 8, 8)))
     assert len(np.unique(shown.reshape(-1, 3), axis=0)) == 1
+
+
+@pytest.mark.parametrize(("darkest", "brightest"), [(0, 60), (200, 255)])
+def test_an_overlay_neither_blackens_a_dark_picture_nor_hides_what_is_in_it(darkest, brightest):
+    stripes = Image.fromarray(np.tile(np.array([darkest, brightest], dtype=np.uint8).repeat(4), (8, 4)))
+    heat = np.zeros((2, 4))
+    heat[0, 3] = 1.0
+    shown = np.asarray(pictures.overlay(stripes, heat, (0, 0, 32, 8)).convert("L")).astype(int)
+    assert shown.min() >= 30 and 50 < shown.mean() < 200
+    assert np.ptp(shown[6, :8]) > 35
+
+
+def test_captions_of_mistakes_are_orange():
+    figure = pictures.sheet([[Image.new("RGB", (4, 4))]] * 2, ["a"], ["right", "wrong"], wrong=[1])
+    assert [axes.xaxis.label.get_color() for axes in figure.axes] == ["black", pictures.ORANGE]
 
 
 @pytest.mark.parametrize("size", [(1, 4), (4, 1), (1, 1)])

@@ -16,9 +16,10 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, Item
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import cost
+from vitrail.models.registry import model_config
 from vitrail.models.vit import ViT
 from vitrail.study.predictions import Predictions
-from vitrail.study.report import write_report
+from vitrail.study.report import title_of, write_report
 from vitrail.study.reports import classification
 from vitrail.study.reports.classification import several_labels
 from vitrail.study.reports.multi_label import THESE
@@ -88,9 +89,11 @@ def report(tmp_path_factory):
             "about": "A recipe for <toys>.",
             "expected": {"result": "70 %", "cost": "", "machine": "an abacus & chalk"},
             "model": {"name": "ViT-Ti/4"},
+            "task": {"name": "classification"},
+            "start": None,
             "data": {"source": "made up"},
             "augmentation": {"mixup": 0.0, "cutmix": 0.0},
-            "training": {"label_smoothing": 0.0},
+            "training": {"label_smoothing": 0.0, "tune": "all"},
         }
         items = [Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))]
         some = [Item("", None, (i,) if several else i) for i in range(len(classes))]
@@ -157,7 +160,7 @@ def test_the_page_says_what_was_reached_with_what_and_what_to_expect(report):
         "12 test images",
         "1.234",
         "3 epochs",
-        "ViT-Ti/4 on made up",
+        "ViT-Ti/4 on made up, trained from scratch",
         "<toys>",
         "Expected by the recipe: 70 %; an abacus & chalk.",
         "abacus, 1 core, quill",
@@ -255,3 +258,20 @@ def test_a_folder_named_like_markup_injects_nothing_into_the_report_of_a_run(run
     assert not {"b", "i"} & set(page.tags)
     assert "<b>&" in page.text
     assert made.trained.labels == ["<b>&", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("start", "tune", "task", "said"),
+    [
+        (None, "all", "classification", "ViT-Ti/16 on photos, trained from scratch"),
+        ("w", "all", "classification", "ViT-Ti/16 fine-tuned on photos"),
+        ("w", "lora", "classification", "ViT-Ti/16 fine-tuned on photos with low-rank adapters"),
+        ("w", "head", "classification", "ViT-Ti/16 on photos, a head on frozen features"),
+        (None, "all", "mae", "ViT-Ti/16 on photos, learned without labels"),
+    ],
+)
+def test_a_report_is_titled_by_what_was_done_and_shows_no_path(start, tune, task, said):
+    settings = {"model": {"name": "custom"}, "data": {"source": "/home/me/photos"}, "start": start}
+    settings |= {"training": {"tune": tune}, "task": {"name": task}}
+    assert title_of(settings, model_config("ViT-Ti/16", num_classes=7, image_size=96)) == said
+    assert title_of(settings, CONFIG).startswith("ViT ")

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
+from vitrail.study import attention_sections
 from vitrail.study.subjects import labelled_subjects
 
 DIGITS = {
@@ -83,6 +85,18 @@ def test_overlays_have_the_resolution_of_the_image(study):
     files = sorted((study[0] / "overlays").iterdir())
     assert len(files) == 6 * 3
     assert {Image.open(file).size for file in files} == {(8, 8)}
+
+
+def test_among_the_images_drawn_are_the_first_and_up_to_half_that_are_mistakes():
+    items = [Item(f"{i}.png", None, i % 2) for i in range(40)]
+    guesses = np.eye(2)[[item.target if i < 30 else 1 - item.target for i, item in enumerate(items)]]
+    subjects = SimpleNamespace(items=items, labelled=True)
+    predictions = SimpleNamespace(probabilities=guesses, multi_label=False, classes=["a_cat", "dog"], caption=lambda n, c: f"{c}")
+    study = SimpleNamespace(pixels=items, subjects=subjects, predictions=predictions)
+    drawn = attention_sections._drawn(study)
+    assert drawn[0] == 0 and len(drawn) == 6 and len({n for n in drawn if n >= 30}) >= 3
+    assert attention_sections._caption(study, 31) == "31.png\nguess: 0\ntrue: dog"
+    assert attention_sections._caption(SimpleNamespace(**vars(study) | {"predictions": None}), 3) == "3.png"
 
 
 def test_the_page_needs_nothing_but_itself_and_shows_every_picture(study):

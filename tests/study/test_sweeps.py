@@ -107,6 +107,14 @@ def test_scores_stand_against_the_first_setting_of_numbers_with_a_line_for_the_r
     np.testing.assert_allclose(lines[0].get_ydata(), [61, 81])
 
 
+def test_single_runs_are_points_beside_their_mean_and_the_axis_has_the_name_of_its_setting():
+    points = [line for line in picture(combinations(GRID)).axes[0].get_lines() if line.get_markerfacecolor() == "white"]
+    assert [line.get_ydata() for line in points] == [pytest.approx(s) for s in ([60, 62], [80, 82]) * 2]
+    axes = picture(combinations([({"model.position": p, "training.seed": s}, run(0.5)) for p in "ab" for s in (0, 1)])).axes[0]
+    assert axes.get_ylabel() == "model.position"
+    assert sum(line.get_markerfacecolor() == "white" for line in axes.get_lines()) == 2
+
+
 def test_without_numbers_scores_stand_side_by_side():
     found = combinations([({"model.position": name}, run(0.5)) for name in ("none", "relative")])
     axes = picture(found).axes[0]

@@ -45,7 +45,7 @@ def similar(
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of, whole_folder
-    from vitrail.runtime.output import require_free
+    from vitrail.runtime.output import name_of, require_free
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
@@ -75,7 +75,7 @@ def similar(
         from vitrail.study.similar import write_similar
 
         with whole_folder(folder, replace=False) as draft:
-            write_similar(draft, found, title=f"Nearest among {among}")
+            write_similar(draft, found, title=f"Nearest among {name_of(among)}")
         note(f"page: {folder / 'report.html'}")
     if json:
         result_json(

@@ -76,6 +76,16 @@ def family_of(config: ModelConfig) -> str:
     return config.family or architecture_of(config).name
 
 
+def listed_name(config: ModelConfig) -> str:
+    """The listed name of a model of these sizes, whatever its images and classes; its family where there is none."""
+    row, free = architecture_of(config), {"image_size", "channels", "num_classes"}
+    for name, fields in row.presets.items():
+        listed = row.config.read(dict(fields), where=name)
+        if all(getattr(config, field) == getattr(listed, field) for field in fields if field not in free):
+            return name
+    return family_of(config)
+
+
 def model_config(name: str, **fields: Any) -> ModelConfig:
     """The configuration of the model called ``name``, with any of its fields replaced.
 

@@ -31,11 +31,12 @@ ORDERS = {
 }
 """In which patches are taken away: by which map, from its highest or its lowest."""
 
+MISTAKES = " Mistakes are orange; there may be more of them here than among all images."
 ROLLOUT = " Rollout follows the mean attention of all heads through all layers (Abnar and Zuidema 2020)."
 RELEVANCE = " Relevance weighs it by what changes the guess (Chefer et al. 2021)."
 BRIGHT = (
-    " The brightest twentieth of each map is drawn alike; pale is what the model does not see. A patch or two that are bright in "
-    "every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
+    " The picture glows where the map is high, the highest twentieth alike; pale is what the model does not see. A patch or two "
+    "that glow in every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
 )
 HEADS = (
     "The first of the images above, as every head of every layer looks at it: attention from what the answer is read from, each "
@@ -97,7 +98,8 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
         study.maps[name] = torch.cat([method(study.model, images).cpu() for images in batches])
     rows, captions = [], []
     (study.folder / "overlays").mkdir()
-    for number in spread(len(study.pixels), SHOWN):
+    drawn = _drawn(study)
+    for number in drawn:
         item = study.subjects.items[number]
         whole = study.preparation.decode(item.image, share=None)
         box = study.preparation.box(*whole.size)
@@ -106,19 +108,38 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
             image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
         rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
         captions.append(_caption(study, number))
-    caption = look.describe(study.model) + ROLLOUT + (RELEVANCE if "relevance" in made else "") + BRIGHT
-    head = ["image", *made]
-    return page.section("Where it looks", study.picture(pictures.sheet(rows, head, captions), "maps", "Maps", caption))
+    wrong = [place for place, number in enumerate(drawn) if _mistaken(study, number)]
+    said = [look.describe(study.model), *[MISTAKES] * bool(wrong), ROLLOUT, *[RELEVANCE] * ("relevance" in made), BRIGHT]
+    sheet = pictures.sheet(rows, ["image", *made], captions, wrong)
+    return page.section("Where it looks", study.picture(sheet, "maps", "Maps", "".join(said)))
+
+
+def _drawn(study: StudyContext) -> list[int]:
+    """Places of the images that are drawn: the first, some of all, and among them up to half that the model gets wrong."""
+    wrong = [number for number in range(len(study.pixels)) if _mistaken(study, number)]
+    kept = [wrong[place] for place in spread(len(wrong), SHOWN // 2)]
+    others = [number for number in spread(len(study.pixels), SHOWN) if number not in kept]
+    return sorted([*kept, *others[: SHOWN - len(kept)]])
+
+
+def _mistaken(study: StudyContext, number: int) -> bool:
+    """Whether the guess for an image of one known class is wrong."""
+    predictions = study.predictions
+    if predictions is None or predictions.multi_label or not study.subjects.labelled:
+        return False
+    return bool(predictions.probabilities[number].argmax() != study.subjects.items[number].target)
 
 
 def _caption(study: StudyContext, number: int) -> str:
+    """The file, the guess, and where it is known what is true."""
     predictions, item = study.predictions, study.subjects.items[number]
-    if predictions is None:
-        return figures.short_path(item.name)
-    guess = f"{figures.short_path(item.name)}\n" + predictions.caption(number, int(predictions.probabilities[number].argmax()))
-    if not study.subjects.labelled or predictions.multi_label or item.target == predictions.probabilities[number].argmax():
-        return guess
-    return f"{guess}\nis {figures.short(predictions.classes[item.labels[0]])}"
+    lines = [figures.short_path(item.name)]
+    if predictions is not None:
+        lines.append(f"guess: {predictions.caption(number, int(predictions.probabilities[number].argmax()))}")
+        if study.subjects.labelled:
+            true = ", ".join(figures.readable(predictions.classes[label]) for label in item.labels)
+            lines.append(f"true: {figures.short(true or 'none', 26)}")
+    return "\n".join(lines)
 
 
 def heads(study: StudyContext) -> Markup:
@@ -166,6 +187,7 @@ def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
         "right": curves,
         "area": {order: float(np.mean(found)) for order, found in areas.items()},
         "probability_area": probabilities,
+        "faster": occlusion.faster(areas["most relevant first"], areas["at random"]),
     }
     figure = pictures.occlusion(occlusion.SHARES, curves, "correct answers, %" if by_label else "guesses that stay, %")
     words = occlusion.verdict(areas["most relevant first"], areas["at random"])

@@ -1,4 +1,4 @@
-"""Runs side by side: accuracy with its uncertainty, curves, cost, and the settings that differ."""
+"""Runs side by side: accuracy with its uncertainty, paired differences, cost, and the settings that differ."""
 
 import json
 from collections.abc import Sequence
@@ -6,19 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from vitrail.files import write_json, write_text
-from vitrail.study import figures, page
+from vitrail.study import figures
 from vitrail.study.calibration import wilson_interval
-from vitrail.study.page import Markup, Number
+from vitrail.study.paired import Paired, answers_in, paired
 from vitrail.study.tables import duration
 from vitrail.tasks.metrics import Metric, main_metric
 
-LINES = ("-", "--", ":", "-.")
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
 
@@ -37,6 +32,7 @@ class Compared:
         split: what the best model was evaluated on; empty where it was not.
         scores: of that evaluation.
         family: the kind of its model, such as hybrid; empty where that is not known.
+        folder: of the run; None where it has none.
     """
 
     name: str
@@ -48,6 +44,7 @@ class Compared:
     split: str = ""
     scores: dict[str, float] = field(default_factory=dict)
     family: str = ""
+    folder: Path | None = None
 
     @property
     def metric(self) -> Metric:
@@ -150,6 +147,9 @@ HEAD = (
 )
 
 
+PAIRS = ("run", "against", "difference, points", "it alone right", "the other alone", "images", "p")
+
+
 def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
     """A row for every run, in the columns of `HEAD`."""
     return [
@@ -172,6 +172,8 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
 def text(runs: Sequence[Compared]) -> str:
     """The tables for a terminal: the runs, and below them the settings that differ."""
     parts = [columns([HEAD, *table(runs)])]
+    if pairs := paired_runs(runs):
+        parts.append(columns([PAIRS, *paired_table(pairs)]))
     different = differences(runs)
     if different:
         head = ("setting", *(run.name for run in runs))
@@ -194,60 +196,26 @@ def shown(value: Any) -> str:
 
 def document(runs: Sequence[Compared]) -> dict[str, Any]:
     """For programs."""
-    return {"runs": [run.to_dict() for run in runs], "differences": differences(runs)}
+    pairs = [pair.to_dict() for pair in paired_runs(runs)]
+    return {"runs": [run.to_dict() for run in runs], "paired": pairs, "differences": differences(runs)}
 
 
-def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
-    """Write ``comparison.json``, ``curves.png`` and ``report.html`` to a folder that exists."""
-    figures.save(curves(runs), folder / "curves.png")
-    caption = "Of the validation images, against epochs and against the time that training took; each run has its own line."
-    found = document(runs)
-    rows = [(name, *map(shown, values)) for name, values in found["differences"].items()]
-    settings = (
-        page.table(("setting", *(run.name for run in runs)), rows) if rows else page.paragraph("All settings are the same.")
-    )
-    sections = [
-        page.section("Runs", run_table(runs)),
-        page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
-        page.section("Settings that differ", settings),
+def paired_runs(runs: Sequence[Compared]) -> list[Paired]:
+    """Every two runs that were evaluated on the same images."""
+    return paired([(run.name, answers_in(run.folder / "predictions.csv")) for run in runs if run.folder is not None])
+
+
+def paired_table(pairs: Sequence[Paired]) -> list[tuple[str, ...]]:
+    """A row for every two runs, in the columns of `PAIRS`."""
+    return [
+        (
+            pair.first,
+            pair.second,
+            f"{100 * pair.difference:+.2f}",
+            f"{pair.only_first:,}",
+            f"{pair.only_second:,}",
+            f"{pair.images:,}",
+            f"{pair.p:.2g}" if pair.p >= 0.0001 else "< 0.0001",
+        )
+        for pair in pairs
     ]
-    write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
-    write_json(folder / "comparison.json", found)
-
-
-def run_table(runs: Sequence[Compared]) -> Markup:
-    """`table` for a page."""
-    return page.table(HEAD, [(name, *map(Number, cells)) for name, *cells in table(runs)])
-
-
-def curves(runs: Sequence[Compared]) -> Figure:
-    """Validation loss and accuracy of every run, against epochs and against time."""
-    measured = [run for run in runs if run.rows]
-    long = max((run.seconds for run in measured), default=0) > 180
-    with matplotlib.rc_context(figures.STYLE):
-        figure = Figure(figsize=(10, 6.4), layout="constrained")
-        grid = figure.subplots(2, 2)
-        for number, run in enumerate(measured):
-            style = {
-                "color": figures.COLORS[number % len(figures.COLORS)],
-                "linestyle": LINES[number // len(figures.COLORS) % len(LINES)],
-            }
-            metric = main_metric(run.rows[0], "val_")
-            times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
-            for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):
-                values = [factor * row[name] for row in run.rows]
-                marker = "o" if len(values) == 1 else ""
-                axes[0].plot(
-                    [row["epoch"] for row in run.rows], values, marker=marker, label=figures.legend_name(run.name), **style
-                )
-                axes[1].plot(times, values, marker=marker, **style)
-        titles = {main_metric(run.rows[0], "val_").label for run in measured}
-        for row, name in zip(grid, ("loss", titles.pop() if len(titles) == 1 else "score"), strict=True):
-            row[0].set_ylabel(f"validation {name}")
-            for axes, against in zip(row, ("epoch", "minutes of training" if long else "seconds of training"), strict=True):
-                axes.set_xlabel(against)
-                axes.grid(alpha=0.25)
-            row[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
-    return figure

@@ -47,6 +47,12 @@ def short(name: str, length: int = 16) -> str:
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
+def readable(label: str, length: int = 16) -> str:
+    """A class as a figure shows it: of ImageNet's names the first, of a folder's words with spaces; tables have it whole."""
+    first = label.partition(", ")[0].replace("_", " ").strip()
+    return short(first or label, length)
+
+
 def short_path(name: str, length: int = 26) -> str:
     """The end of a path, which tells files apart, that fits below a picture."""
     return name if len(name) <= length else "…" + name[1 - length :]
@@ -80,7 +86,7 @@ def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:
             axes.autoscale_view()
             axes.set_ylim(bottom=0)
         rate.ticklabel_format(axis="y", scilimits=(-2, 3))
-        figure.legend(*loss.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+        figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=3, frameon=False)
     return figure
 
 
@@ -118,7 +124,7 @@ def confusion(matrix: np.ndarray, classes: list[str]) -> Figure:
         axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if count <= MAX_NAMED_CLASSES else 0.5, vmin=0, vmax=1))
         axes.set(xlabel="guessed", ylabel="true")
         if count <= MAX_NAMED_CLASSES:
-            names = [short(name) for name in classes]
+            names = [readable(name) for name in classes]
             axes.set_xticks(range(count), names, rotation=90 if max(map(len, names)) > 3 else 0, parse_math=False)
             axes.set_yticks(range(count), names, parse_math=False)
         if count <= MAX_NUMBERED_CLASSES:

@@ -12,28 +12,43 @@ from vitrail.data.decode import Source, decode_reduced
 
 THUMBNAIL = 240
 """Pixels of the longer side of a picture in a gallery."""
+LEAST, NARROW = 0.7, 600
+"""To what share of its size a drawn picture shrinks on a small screen, and scrolls from there on, so that its words stay legible;
+one of fewer pixels always fits."""
 STYLE = """
+:root { color-scheme: light dark; --ground: white; --ink: #1b1b1b; --quiet: #555; --line: #ddd; --faint: #f5f5f5;
+  --mark: #fdeee3; --best: #00694b; --bar: #0072b2; --link: #0057a0; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ground: #16181c; --ink: #e8e6e3; --quiet: #a3a7ae; --line: #3a3f47; --faint: #22252b;
+    --mark: #46301f; --best: #5fd3a6; --bar: #3f9bd8; --link: #8cc4f5; }
+}
 html { font-size: 16px; }
-body { font: 1rem/1.5 system-ui, sans-serif; color: #1b1b1b; background: white; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; print-color-adjust: exact; }
+body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 62rem; margin: 2rem auto;
+  padding: 0 1rem; print-color-adjust: exact; } a { color: var(--link); }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; break-after: avoid; }
-p { margin: .5rem 0; max-width: 48rem; } .note, figcaption { color: #555; font-size: .9rem; }
-figure { margin: .6rem 0; break-inside: avoid; } img { max-width: 100%; height: auto; } figcaption { max-width: 48rem; }
+h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; border-bottom: 1px solid var(--line); padding-bottom: .2rem;
+  break-after: avoid; overflow-wrap: anywhere; }
+p { margin: .5rem 0; max-width: 48rem; overflow-wrap: anywhere; } .note, figcaption { color: var(--quiet); font-size: .9rem; }
+figure { margin: .6rem 0; break-inside: avoid; } img { max-width: 100%; height: auto; }
+figcaption { max-width: 48rem; margin-top: .4rem; }
+.drawn img { display: block; box-sizing: border-box; background: white; padding: .5rem; border-radius: .3rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
-.card { border: 1px solid #ddd; border-radius: .5rem; padding: .7rem 1rem; break-inside: avoid; }
+.card { border: 1px solid var(--line); border-radius: .5rem; padding: .7rem 1rem; break-inside: avoid; }
 .number { font-size: 1.8rem; line-height: 1.3; font-weight: 600; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(8.5rem, 1fr)); gap: .8rem; margin: .6rem 0; }
 .gallery figure { margin: 0; } .gallery img { width: 100%; } .gallery figcaption { overflow-wrap: anywhere; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #eee; }
-th { border-color: #bbb; } tr { break-inside: avoid; } .name { overflow-wrap: anywhere; min-width: 6rem; max-width: 24rem; }
-.right { text-align: right; white-space: nowrap; } tr.marked td { background: #fdeee3; } tr.total td { font-weight: 600; }
-.bar { display: block; height: .7rem; margin-top: .35rem; background: #0072b2; min-width: 1px; } td.bars { width: 9rem; }
-pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; font-size: .8rem; } details { margin: .6rem 0; }
+td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+th { border-color: var(--quiet); } tr { break-inside: avoid; }
+.name { overflow-wrap: anywhere; min-width: 6rem; max-width: 24rem; }
+.right { text-align: right; white-space: nowrap; } tr.marked td { background: var(--mark); } tr.total td { font-weight: 600; }
+td.best { color: var(--best); font-weight: 700; }
+.bar { display: block; height: .7rem; margin-top: .35rem; background: var(--bar); min-width: 1px; }
+td.bars { width: 9rem; min-width: 5rem; }
+pre { background: var(--faint); padding: .8rem; overflow-x: auto; font-size: .8rem; } details { margin: .6rem 0; }
 summary { cursor: pointer; }
-@media print { html { font-size: 11px; } body { margin: 0; } img { max-height: 11cm; }
-  pre { white-space: pre-wrap; } .wide { overflow: visible; } }
+@media print { html { font-size: 11px; } body { margin: 0; } .drawn img { min-width: 0 !important; padding: 0; }
+  img { max-height: 11cm; } pre { white-space: pre-wrap; } .wide { overflow: visible; } }
 """
 
 
@@ -41,8 +56,16 @@ class Markup(str):
     """Text that is HTML already; any other is escaped wherever it is put."""
 
 
+class Link(Markup):
+    """A name that leads to another page."""
+
+
 class Number(str):
     """A number as it is shown, set to the right of its column."""
+
+
+class Best(Number):
+    """The best number of its column, which stands out."""
 
 
 def text(value: object) -> Markup:
@@ -90,9 +113,17 @@ def _unbroken(words: str) -> str:
 
 def picture(file: Path, title: str, caption: str) -> Markup:
     """A PNG file, inside of the page."""
-    data = base64.b64encode(file.read_bytes()).decode()
-    image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
-    return Markup(f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>")
+    content = file.read_bytes()
+    with Image.open(BytesIO(content)) as drawn:
+        least = round(LEAST * drawn.width) if drawn.width > NARROW else 0
+    data = base64.b64encode(content).decode()
+    image = f'<img alt="{escape(title)}" style="min-width:{least}px" src="data:image/png;base64,{data}">'
+    return Markup(f'<figure><div class="wide drawn">{image}</div><figcaption>{text(caption)}</figcaption></figure>')
+
+
+def link(words: str, address: str) -> Link:
+    """Words that lead to another page."""
+    return Link(f'<a href="{escape(address)}">{text(words)}</a>')
 
 
 def inline(picture: Image.Image, name: str) -> Markup:
@@ -136,11 +167,14 @@ def table(
 
 
 def _kind(cell: object) -> str:
-    return "right" if isinstance(cell, Number) else "bars" if isinstance(cell, Markup) else "name"
+    if isinstance(cell, Number):
+        return "right"
+    return "bars" if isinstance(cell, Markup) and not isinstance(cell, Link) else "name"
 
 
 def _row(tag: str, cells: Sequence[object], kinds: Sequence[str], of: str = "") -> str:
-    inside = "".join(f'<{tag} class="{kind}">{text(cell)}</{tag}>' for cell, kind in zip(cells, kinds, strict=True))
+    named = ((cell, f"{kind} best" if isinstance(cell, Best) else kind) for cell, kind in zip(cells, kinds, strict=True))
+    inside = "".join(f'<{tag} class="{kind}">{text(cell)}</{tag}>' for cell, kind in named)
     return f'<tr class="{of}">{inside}</tr>' if of else f"<tr>{inside}</tr>"
 
 

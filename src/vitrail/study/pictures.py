@@ -1,7 +1,7 @@
 """Pictures of what is inside a model, legible at report size and safe for colour-blind eyes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -15,7 +15,8 @@ from vitrail.study.figures import BLUE, GREY, ORANGE, STYLE
 from vitrail.tasks.metrics import Metric
 
 HEAT = matplotlib.colormaps["inferno"]
-PALETTE = (255 * HEAT(np.arange(256))[:, :3]).astype(np.uint8)
+PALETTE = (255 * HEAT(np.linspace(0.35, 1, 256))[:, :3]).astype(np.uint8)
+"""Without its darkest third: what is laid over a picture never blackens it."""
 BRIGHTEST = 0.95
 THUMBNAIL = 480
 """Pixels of the longer side of a picture on a sheet."""
@@ -31,11 +32,11 @@ Box = tuple[float, float, float, float]
 def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
     """A map laid over the part of a picture that the model saw, at the picture's own resolution.
 
-    The picture is dark where the map is low and bright where it is high; what the model did not see is pale.
+    The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
 
     Args:
         picture: upright, of any size.
-        heat: (rows, columns); its lowest value is the darkest, and the highest twentieth of them are the brightest.
+        heat: (rows, columns); its lowest value leaves the picture as it is, and the highest twentieth of them glow most.
         box: the part of the picture that the map covers.
     """
     left, top = (min(math.floor(start), size - 1) for start, size in zip(box[:2], picture.size, strict=True))
@@ -44,10 +45,18 @@ def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
     levels = (255 * (heat - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
     shown = Image.fromarray(levels).resize((right - left, bottom - top), Image.Resampling.BICUBIC)
     warm = Image.fromarray(PALETTE[np.asarray(shown)])
-    grey = picture.convert("L").convert("RGB")
-    pale = Image.blend(grey, Image.new("RGB", picture.size, "white"), 0.65)
-    pale.paste(Image.blend(grey.crop((left, top, right, bottom)), warm, 0.55), (left, top))
+    grey = picture.convert("L")
+    pale = Image.blend(grey, Image.new("L", picture.size, 255), 0.65).convert("RGB")
+    under = middling(grey.crop((left, top, right, bottom))).convert("RGB")
+    pale.paste(Image.composite(warm, under, shown.point([round(0.7 * level) for level in range(256)])), (left, top))
     return pale
+
+
+def middling(grey: Image.Image) -> Image.Image:
+    """A grey picture that is neither black nor white anywhere, and on average about as bright however dark it was."""
+    mean = np.clip(np.asarray(grey).mean() / 255, 0.12, 0.8)
+    gamma = math.log(0.5) / math.log(mean)
+    return grey.point([round(40 + 150 * (level / 255) ** gamma) for level in range(256)])
 
 
 def thumbnail(picture: Image.Image) -> Image.Image:
@@ -57,8 +66,13 @@ def thumbnail(picture: Image.Image) -> Image.Image:
     return shrunk
 
 
-def sheet(rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str]) -> Figure:
-    """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row."""
+def sheet(
+    rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: Sequence[str], wrong: Collection[int] = ()
+) -> Figure:
+    """Pictures in rows, each row of one size, with the names of the columns above and a caption below the first of each row.
+
+    The captions of ``wrong`` rows, by their place, are orange.
+    """
     side, shapes = 2.0, [min(TALLEST, row[0].height / row[0].width) for row in rows]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(side * len(head), side * sum(shapes) + 0.3 * len(rows) + 0.2), layout="constrained")
@@ -68,7 +82,8 @@ def sheet(rows: Sequence[Sequence[Image.Image]], head: Sequence[str], captions: 
                 axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest" if image.width < 96 else "antialiased")
                 axes.set(xticks=[], yticks=[])
                 axes.spines[:].set_visible(False)
-            grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False)
+            color = ORANGE if place in wrong else "black"
+            grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False, color=color)
         for axes, name in zip(grid[0], head, strict=True):
             axes.set_title(name, fontsize=10)
     return figure

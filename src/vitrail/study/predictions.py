@@ -60,7 +60,7 @@ class Predictions:
 
     def caption(self, image: int, index: int) -> str:
         """A class and its probability, short enough to stand above a picture."""
-        return f"{figures.short(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
+        return f"{figures.readable(self.classes[index])} ({100 * self.probabilities[image, index]:.0f} %)"
 
     def save_sheet(self, file: Path, captions: dict[int, str], *, correct: bool) -> None:
         """Draw images, by their index, as the model sees them, with captions and file names; without captions none is written.
@@ -88,4 +88,4 @@ class Predictions:
     @property
     def looks(self) -> str:
         """What stands beside a mistake, as the end of its caption."""
-        return "" if self.look is None else " Beside it, bright, where the model looked: the last attention before its answer."
+        return "" if self.look is None else " Beside it, glowing, where the model looked: the last attention before its answer."

@@ -7,7 +7,10 @@ from typing import Any
 import yaml
 
 from vitrail.files import write_text
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.cost import Cost
+from vitrail.models.registry import listed_name
+from vitrail.runtime.output import name_of
 from vitrail.study import figures, page
 from vitrail.study.reports import part_of
 from vitrail.study.reports.part import Reported
@@ -63,8 +66,21 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
             page.folded("Machine and versions", page.verbatim(yaml.safe_dump(environment, sort_keys=False, allow_unicode=True))),
         ),
     ]
-    title = f"{settings['model']['name']} on {settings['data']['source']}"
-    write_text(folder / "report.html", page.page(title, sections))
+    write_text(folder / "report.html", page.page(title_of(settings, run.task.model.config), sections))
+
+
+def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
+    """What was trained on what, and how; a path may be private, and only its end says anything."""
+    name, tune = settings["model"]["name"], settings["training"]["tune"]
+    model = listed_name(config) if name == "custom" else name
+    data = name_of(settings["data"]["source"])
+    if settings["task"]["name"] == "mae":
+        return f"{model} on {data}, learned without labels"
+    if not settings["start"]:
+        return f"{model} on {data}, trained from scratch"
+    if tune == "head":
+        return f"{model} on {data}, a head on frozen features"
+    return f"{model} fine-tuned on {data}" + (" with low-rank adapters" if tune == "lora" else "")
 
 
 def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator[str]:

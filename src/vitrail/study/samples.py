@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.plan import to_picture
-from vitrail.study.figures import STYLE, short
+from vitrail.study.figures import STYLE, readable
 
 SIDE = 1.35
 """Longer side of a picture on the sheet, in inches."""
@@ -37,7 +37,7 @@ def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: l
         for row, index in enumerate(indices):
             item = dataset.items[index]
             _draw(grid[row, 0], dataset.preparation.pixels(item.image))
-            names = "\n".join(short(classes[label]) for label in item.labels) or "no class"
+            names = "\n".join(readable(classes[label]) for label in item.labels) or "no class"
             grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
             for version in range(versions):
                 epoch, copy = divmod(version, repeats)
@@ -63,4 +63,4 @@ def _draw(axes: Axes, pixels: np.ndarray) -> None:
 def _shares(targets: np.ndarray, classes: list[str]) -> str:
     """The two largest parts of a mixed target (classes,), a line each."""
     largest = [label for label in np.argsort(-targets, kind="stable")[:2] if targets[label] >= 0.005]
-    return "\n".join(f"{short(classes[label])} {100 * targets[label]:.0f} %" for label in largest)
+    return "\n".join(f"{readable(classes[label])} {100 * targets[label]:.0f} %" for label in largest)

@@ -14,8 +14,13 @@ def write_similar(folder: Path, found: Sequence[tuple[Path, Sequence[tuple[Path,
             query.name,
             page.gallery([(page.thumbnail(query, query.name), "the image itself", query.name)]),
             page.paragraph("The nearest, with the cosine of their vectors:"),
-            page.gallery((page.thumbnail(file, file.name), f"{cosine:.3f}", file.name) for file, cosine in nearest),
+            page.gallery((page.thumbnail(file, file.name), f"{cosine:.3f}", _name(file)) for file, cosine in nearest),
         )
         for query, nearest in found
     ]
     write_text(folder / "report.html", page.page(title, sections))
+
+
+def _name(file: Path) -> str:
+    """With its folder, which tells files of several classes apart."""
+    return "/".join(file.parts[-2:])

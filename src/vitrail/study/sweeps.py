@@ -18,7 +18,8 @@ from matplotlib.ticker import NullLocator
 from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.study import figures, labels, page
-from vitrail.study.comparison import Compared, curves, run_table, shown
+from vitrail.study.comparison import Compared, shown
+from vitrail.study.comparison_page import curves, run_table
 from vitrail.study.labels import Label
 from vitrail.study.page import Number
 from vitrail.study.tables import duration
@@ -161,8 +162,17 @@ def _side_by_side(axes: Axes, found: Sequence[Combination]) -> None:
     for place, one in enumerate(found):
         if one.scored:
             axes.errorbar([one.metric.factor * one.mean], [place], xerr=_away(one), fmt="o", capsize=3, color=figures.BLUE)
+            _singles(axes, one, place, figures.BLUE, upright=False)
     axes.set_yticks(range(len(found)), names, parse_math=False)
-    axes.set(xlabel=_label(found), ylim=(len(found) - 0.5, -0.5))
+    axes.set(xlabel=_label(found), ylabel=", ".join(found[0].values), ylim=(len(found) - 0.5, -0.5))
+
+
+def _singles(axes: Axes, one: Combination, place: float, color: str, *, upright: bool = True) -> None:
+    """A small circle for each of several runs that a mean stands for."""
+    if len(one.scores) > 1:
+        scores, places = [one.metric.factor * score for score in one.scores], [place] * len(one.scores)
+        style: Any = {"color": color, "markerfacecolor": "white", "markersize": 4, "zorder": 3}
+        axes.plot(*((places, scores) if upright else (scores, places)), "o", **style)
 
 
 def _away(one: Combination) -> list[list[float]] | None:
@@ -219,6 +229,7 @@ def _draw(axes: Axes, line: Sequence[Point], **style: Any) -> None:
     for x, score, (_, one) in zip(places, scores, line, strict=True):
         if (away := _away(one)) is not None:
             axes.errorbar([x], [score], yerr=away, fmt="none", capsize=3, color=style["color"])
+        _singles(axes, one, x, style["color"])
 
 
 def _scale(axes: Axes, places: Sequence[float], against: str) -> None:
@@ -248,14 +259,19 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
     bars = (
         "the standard deviation over seeds" if "± sd" in head else "95 % intervals for the images that were tried (Wilson 1927)"
     )
+    singles = ", small circles single runs" if "± sd" in head else ""
     computed = f" {COUNTED}" if against == OPERATIONS else ""
     sections = [
         page.section(
             "Result",
-            page.picture(folder / "sweep.png", "Scores", f"Scores of the best model of each run; bars are {bars}.{computed}"),
+            page.picture(
+                folder / "sweep.png", "Scores", f"Scores of the best model of each run; bars are {bars}{singles}.{computed}"
+            ),
             page.table(head, [[*row[:settings], *map(Number, row[settings:])] for row in rows]),
         ),
-        page.section("Runs", run_table(every), page.picture(folder / "curves.png", "Curves", "Of the validation images.")),
+        page.section(
+            "Runs", run_table(every, folder), page.picture(folder / "curves.png", "Curves", "Of the validation images.")
+        ),
     ]
     write_text(folder / "report.html", page.page(title, sections))
     write_text(folder / "results.csv", _sheet(found))

@@ -205,7 +205,7 @@ class RunFolder:
         parameters, macs = totals(settings.model.config)
         found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
         found |= {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows}
-        return {**found, "family": family_of(settings.model.config)}
+        return {**found, "family": family_of(settings.model.config), "folder": self.path}
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""

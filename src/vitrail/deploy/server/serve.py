@@ -32,6 +32,7 @@ def serve(
     model: str | Path,
     *,
     look_of: LookOf,
+    relevance_of: LookOf | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
@@ -45,6 +46,7 @@ def serve(
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or an exported model.
         look_of: gives the function that computes attention maps.
+        relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
         host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
         token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
@@ -68,8 +70,8 @@ def serve(
     token = _token(token_file)
     with running.listen(host, port) as bound:
         _require_token(bound, token, running.is_loopback(bound))
-        predictor, look, unseen = _opened(look_of, model, precision, engine)
-        service = Service(predictor, name_of(str(model)), limits, look, unseen)
+        predictor, looks, unseen = _opened([look_of, relevance_of], model, precision, engine)
+        service = Service(predictor, name_of(str(model)), limits, looks[0], unseen, looks[1])
         address = running.address(bound)
         return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
 
@@ -92,9 +94,12 @@ def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> N
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
 
-def _opened(look_of: LookOf, model: str | Path, precision: Precision | None, engine: str) -> "tuple[Predictor, Look | None, str]":
-    """The predictor, the function that computes its attention maps, and why there is none where there is none."""
+def _opened(
+    of: "list[LookOf | None]", model: str | Path, precision: Precision | None, engine: str
+) -> "tuple[Predictor, list[Look | None], str]":
+    """The predictor, the functions that compute maps, and why there is none of attention where there is none."""
     if graph_of(model) is not None:
-        return open_predictor(model, precision, engine=engine), None, "an exported model keeps its attention to itself"
+        return open_predictor(model, precision, engine=engine), [None, None], "an exported model keeps its attention to itself"
     trained = open_model(model)
-    return open_predictor(trained, precision, engine=engine), *look_of(trained)
+    looks = [(None, "") if each is None else each(trained) for each in of]
+    return open_predictor(trained, precision, engine=engine), [look for look, _ in looks], looks[0][1]

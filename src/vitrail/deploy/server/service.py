@@ -35,7 +35,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D")
 Look = Callable[[Tensor], Tensor]
-"""Prepared pixels, uint8 (1, C, H, W), to what each head of each layer looks at: (layers, heads, rows, columns)."""
+"""Prepared pixels, uint8 (1, C, H, W), to what each head of each layer looks at, (layers, heads, rows, columns); or to the
+relevance of each patch, (rows, columns)."""
 
 
 class Service:
@@ -47,10 +48,20 @@ class Service:
         limits: what is taken on.
         look: computes attention, in the same thread; None where the model's cannot be seen.
         unseen: why not, then.
+        relevance: computes what speaks for the best label, beside attention; None where that cannot be told.
     """
 
-    def __init__(self, predictor: Predictor, name: str, limits: Limits, look: Look | None = None, unseen: str = ""):
-        self.predictor, self.name, self.limits, self._look, self.unseen = predictor, name, limits, look, unseen
+    def __init__(
+        self,
+        predictor: Predictor,
+        name: str,
+        limits: Limits,
+        look: Look | None = None,
+        unseen: str = "",
+        relevance: Look | None = None,
+    ):
+        self.predictor, self.name, self.limits, self.unseen = predictor, name, limits, unseen
+        self._look, self._relevance = look, relevance
         self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
         self._worker = Worker()
         self._images: Queue[tuple[np.ndarray, int], Answer] = self._worker.queue(
@@ -177,7 +188,11 @@ class Service:
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
         assert self._look is not None
-        return [encoded(self._look(torch.from_numpy(pixels[None]))) for pixels in images]
+        return [self._seen(torch.from_numpy(pixels[None]), self._look) for pixels in images]
+
+    def _seen(self, pixels: Tensor, look: Look) -> dict[str, Any]:
+        relevance = None if self._relevance is None else encoded(self._relevance(pixels)[None, None])["maps"]
+        return {**encoded(look(pixels)), "relevance": relevance}
 
 
 def encoded(maps: Tensor) -> dict[str, Any]:

@@ -1,14 +1,18 @@
-// Sends a picture to the server that this page came from, and shows what the model says and where it looked.
+// Sends pictures to the server that this page came from, and shows what the model says and where it looked.
 
 const at = (id) => document.getElementById(id);
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const TRIES = 4;
+const KEPT = 50; // pictures that can be returned to
+const [ALL, RELEVANCE] = [-1, -2]; // in place of a head
 
 let model = null;
-let looked = null; // what /attention answered, with its maps as numbers
-let current = null; // stops what is asked about the picture before
+let looked = null; // what /attention answered about the picture shown, with its maps as numbers
+let shown = null; // one of asked
+let asked = []; // the pictures of this tab, each with its file, its address here, and what was said of it
+let last = Promise.resolve(); // the end of all that is asked so far: one picture after the other
 
-async function ask(path, options = {}) {
+async function ask(path, options = {}, wait = () => {}) {
   const token = sessionStorage.getItem("token");
   const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
   for (let left = TRIES; ; left--) {
@@ -17,9 +21,8 @@ async function ask(path, options = {}) {
     const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
     if (answer.status === 401) askForToken();
     if (answer.status !== 429 || left <= 1) throw new Error(told(problem));
-    say("The server is busy: trying again…", true);
+    wait();
     await new Promise((go) => setTimeout(go, 1000 * Number(answer.headers.get("Retry-After") ?? 1)));
-    options.signal?.throwIfAborted();
   }
 }
 
@@ -56,40 +59,76 @@ async function meet() {
   at("about").textContent = `${labels}, ${model.engine}`;
 }
 
-// a picture
+// pictures
 
-async function take(file) {
-  if (!file) return complain(new Error("That is no picture file."));
-  current?.abort();
-  current = new AbortController();
-  const { signal } = current;
-  show(file);
+function take(files) {
+  const taken = [...files].map((file) => ({ file, url: URL.createObjectURL(file), said: ["Waiting…", true] }));
+  if (!taken.length) return complain(new Error("That is no picture file."));
+  for (const picture of taken) {
+    remember(picture);
+    last = last.then(() => askAbout(picture));
+  }
+  show(taken[0]);
+}
+
+async function askAbout(picture) {
+  if (!asked.includes(picture)) return; // it has left the history
+  const { file } = picture;
+  const busy = () => tell(picture, "The server is busy: trying again…", true);
   try {
     if (!model) await meet();
     if (file.size > model.limits.body) throw new Error(`The picture is larger than ${mebibytes(model.limits.body)} MiB.`);
-    const sent = { method: "POST", body: file, signal, headers: { "Content-Type": "application/octet-stream" } };
-    say("Looking…", true);
-    const { predictions: [answer] } = await ask("predict?top=5", sent);
-    list(answer.predictions);
-    if (model.attention) see(await ask("attention", sent));
-    say(model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
+    const sent = { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
+    tell(picture, "Looking…", true);
+    const { predictions: [answer] } = await ask("predict?top=5", sent, busy);
+    picture.predictions = answer.predictions;
+    const [{ label, score }] = answer.predictions;
+    picture.entry.lastElementChild.textContent = `${label} ${percent.format(score)}`;
+    if (picture === shown) list(answer.predictions);
+    if (model.attention) picture.seen = await ask("attention", sent, busy);
+    if (picture === shown && picture.seen) see(picture.seen);
+    tell(picture, model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
   } catch (error) {
-    if (!signal.aborted) complain(error);
+    picture.problem = error;
+    picture.entry.lastElementChild.textContent = "no answer";
+    if (picture === shown) complain(error);
   }
 }
 
 const mebibytes = (bytes) => (bytes / 2 ** 20).toLocaleString("en", { maximumFractionDigits: 1 });
 
-function show(file) {
-  URL.revokeObjectURL(at("picture").src);
-  at("picture").src = URL.createObjectURL(file);
-  at("picture").alt = file.name ? `Your picture ${file.name}` : "Your picture";
+function tell(picture, ...said) {
+  picture.said = said;
+  if (picture === shown) say(...said);
+}
+
+function remember(picture) {
+  const image = part("img");
+  Object.assign(image, { src: picture.url, alt: picture.file.name });
+  picture.entry = part("button", image, part("span", "…"));
+  Object.assign(picture.entry, { type: "button", title: picture.file.name });
+  picture.entry.addEventListener("click", () => show(picture));
+  asked = [picture, ...asked];
+  for (const old of asked.splice(KEPT)) URL.revokeObjectURL(old.url);
+  at("past").replaceChildren(...asked.map(({ entry }) => part("li", entry)));
+  at("history").hidden = asked.length < 2;
+}
+
+function show(picture) {
+  shown = picture;
+  looked = null;
+  for (const { entry } of asked) entry.removeAttribute("aria-current");
+  picture.entry.setAttribute("aria-current", "true");
+  at("picture").src = picture.url;
+  at("picture").alt = picture.file.name ? `Your picture ${picture.file.name}` : "Your picture";
   at("figure").hidden = false;
   at("place").classList.add("filled");
-  at("choose").firstElementChild.textContent = "Choose another";
+  at("choose").firstElementChild.textContent = "Choose others";
   at("attention").hidden = at("overlay").hidden = true;
-  at("labels").replaceChildren();
-  looked = null;
+  list(picture.predictions ?? []);
+  if (picture.seen) see(picture.seen);
+  if (picture.problem) complain(picture.problem);
+  else say(...picture.said);
 }
 
 at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
@@ -112,35 +151,40 @@ function part(name, ...inside) {
 
 // where the model looked
 
+const numbers = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
 function see(answer) {
-  const bytes = Uint8Array.from(atob(answer.maps), (c) => c.charCodeAt(0));
-  looked = { ...answer, bytes, size: answer.rows * answer.columns };
+  looked = { ...answer, bytes: numbers(answer.maps), size: answer.rows * answer.columns };
+  if (answer.relevance) looked.relevance = numbers(answer.relevance);
   const [left, top, right, bottom] = answer.seen;
   const places = { left, top, width: right - left, height: bottom - top };
   for (const [side, share] of Object.entries(places)) at("overlay").style[side] = `${100 * share}%`;
   at("layer").max = answer.layers;
   at("layer").value = answer.layers;
-  const heads = [part("span", "all"), ...Array.from({ length: answer.heads }, (_, n) => part("span", `${n + 1}`))];
-  at("heads").replaceChildren(...heads.map((name, n) => choice(name, n - 1)));
+  const heads = Array.from({ length: answer.heads }, (_, n) => n);
+  at("heads").replaceChildren(...[ALL, ...heads, ...(answer.relevance ? [RELEVANCE] : [])].map(choice));
+  at("speaks").hidden = !answer.relevance;
   at("attention").hidden = false;
   draw();
 }
 
-function choice(name, head) {
+function choice(head) {
   const input = part("input");
-  Object.assign(input, { type: "radio", name: "head", value: head, checked: head < 0 });
-  input.setAttribute("aria-label", head < 0 ? "all heads on average" : `head ${head + 1}`);
-  const made = part("label", input, part("canvas"), name);
+  const [name, said] = { [ALL]: ["all", "all heads on average"], [RELEVANCE]: ["relevance", "relevance"] }[head]
+    ?? [`${head + 1}`, `head ${head + 1}`];
+  Object.assign(input, { type: "radio", name: "head", value: head, checked: head === ALL });
+  input.setAttribute("aria-label", said);
+  const made = part("label", input, part("canvas"), part("span", name));
   made.className = "head";
   return made;
 }
 
-// How bright each patch is, 0 to 1: the highest twentieth is the brightest, or a few patches, often in corners, would leave
-// the rest black. Head -1 is the mean of all.
+// How clear each patch is, 0 to 1: the highest twentieth is the clearest, or a few patches, often in corners, would leave
+// the rest in fog.
 function map(layer, head) {
   const { bytes, size, heads, largest } = looked;
-  const found = new Float64Array(size);
-  for (const each of head < 0 ? Array(heads).keys() : [head]) {
+  const found = head === RELEVANCE ? Float64Array.from(looked.relevance) : new Float64Array(size);
+  for (const each of head === RELEVANCE ? [] : head === ALL ? Array(heads).keys() : [head]) {
     const start = (layer * heads + each) * size;
     for (let i = 0; i < size; i++) found[i] += bytes[start + i] * largest[layer][each];
   }
@@ -157,7 +201,9 @@ function draw() {
     const [input, canvas] = label.children;
     const shares = map(layer, Number(input.value));
     paint(canvas, shares, 4, (share) => [240, 179, 90, 255 * share]);
-    if (input.checked) paint(at("overlay"), shares, 24, (share) => [12, 12, 16, 190 * (1 - share)]);
+    if (!input.checked) continue;
+    at("layer").disabled = Number(input.value) === RELEVANCE;
+    paint(at("overlay"), shares, 24, (share) => [112, 116, 126, 190 * (1 - share)]);
   }
   at("overlay").hidden = !at("shown").checked;
 }
@@ -177,10 +223,10 @@ function paint(canvas, shares, scale, color) {
 // the ways to give a picture, and to choose what is shown
 
 at("file").addEventListener("change", ({ target }) => {
-  if (target.files.length) take(target.files[0]);
+  if (target.files.length) take(target.files);
   target.value = "";
 });
-document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && take(clipboardData.files[0]));
+document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && take(clipboardData.files));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
   at("place").classList.add("over");
@@ -189,7 +235,7 @@ document.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? a
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   at("place").classList.remove("over");
-  take(event.dataTransfer.files[0]);
+  take(event.dataTransfer.files);
 });
 at("layer").addEventListener("input", draw);
 at("heads").addEventListener("change", draw);

@@ -1,0 +1,65 @@
+"""Two models on the same images: which of them is right where the other is wrong, and whether that may be chance."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import binomtest
+
+Answers = Mapping[tuple[str, str], bool]
+"""Whether the answer is right, by the name of an image and its true label."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """What is known of two runs that were evaluated on the same images."""
+
+    first: str
+    second: str
+    images: int
+    only_first: int
+    """Images that the first alone has right."""
+    only_second: int
+
+    @property
+    def difference(self) -> float:
+        """The first's share of right answers less the second's."""
+        return (self.only_first - self.only_second) / self.images
+
+    @property
+    def p(self) -> float:
+        """McNemar's exact test (1947): how probable so uneven a split of the images that tell them apart is by chance alone."""
+        apart = self.only_first + self.only_second
+        return float(binomtest(self.only_first, apart).pvalue) if apart else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "difference": self.difference, "p": self.p}
+
+
+def answers_in(file: Path) -> Answers:
+    """What ``predictions.csv`` of a run says; nothing where there is none, or names do not tell its images apart."""
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8-sig", newline="") as table:
+        rows = list(csv.DictReader(table))
+    found = {(row["image"], row.get("true_label") or row.get("true_labels") or ""): row["correct"] == "yes" for row in rows}
+    return found if len(found) == len(rows) else {}
+
+
+def paired(runs: Sequence[tuple[str, Answers]]) -> list[Paired]:
+    """Every two runs, by name, that have answers to the same images."""
+    return [
+        compared(first, second)
+        for place, first in enumerate(runs)
+        for second in runs[place + 1 :]
+        if first[1] and first[1].keys() == second[1].keys()
+    ]
+
+
+def compared(first: tuple[str, Answers], second: tuple[str, Answers]) -> Paired:
+    """Two runs with answers to the same images."""
+    both = [(right, second[1][image]) for image, right in first[1].items()]
+    return Paired(first[0], second[0], len(both), both.count((True, False)), both.count((False, True)))
