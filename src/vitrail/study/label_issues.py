@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitrail.data.items import Item
 from vitrail.errors import DataError
-from vitrail.tasks.probe import RIDGES, Head, ridge_heads
+from vitrail.tasks.probe import RIDGES, SCALES, Head, ridge_heads
 
 FOLDS = 5
 """Parts that the images are divided into; a class with fewer images is not judged."""
@@ -85,18 +85,23 @@ def confident_class(probabilities: Tensor, usual: Tensor) -> Tensor:
 def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) -> Tensor:
     """Probabilities (N, classes) of ridge heads, each for the fold that it has not seen; the ridge has the least loss."""
     fold = folds(labels, seed)
-    heads = [ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES) for k in range(FOLDS)]
-    count = len(heads[0])
+    kept: list[list[Head]] = []
+    losses = torch.zeros(len(RIDGES), len(SCALES))
+    for k in range(FOLDS):
+        heads = ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES)
+        kept.append(heads[:: len(SCALES)])  # at one scale: with thousands of classes, heads at all of them fill the memory
+        for r, head in enumerate(kept[k]):
+            losses[r] += _losses(head(features[fold == k]), labels[fold == k])
+    ridge, scale = divmod(int(losses.argmin()), len(SCALES))
+    found = torch.empty(len(features), classes)
+    for k in range(FOLDS):
+        found[fold == k] = kept[k][ridge](features[fold == k])
+    return (found * (SCALES[scale] / SCALES[0])).softmax(dim=1)
 
-    def answers(number: int) -> Tensor:
-        found = torch.empty(len(features), classes)
-        for k in range(FOLDS):
-            head: Head = heads[k][number]
-            found[fold == k] = head(features[fold == k])
-        return found
 
-    losses = [F.cross_entropy(answers(number), labels).item() for number in range(count)]
-    return answers(int(np.argmin(losses))).softmax(dim=1)
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """The sum of the losses of logits (N, K) at the first of `SCALES`, if they were at each of these: (scales,)."""
+    return torch.stack([F.cross_entropy(logits * (scale / SCALES[0]), labels, reduction="sum") for scale in SCALES])
 
 
 def folds(labels: Tensor, seed: int) -> Tensor:
