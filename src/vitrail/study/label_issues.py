@@ -88,8 +88,8 @@ def out_of_fold(features: Tensor, labels: Tensor, *, classes: int, seed: int) ->
     kept: list[list[Head]] = []
     losses = torch.zeros(len(RIDGES), len(SCALES))
     for k in range(FOLDS):
-        heads = ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES)
-        kept.append(heads[:: len(SCALES)])  # at one scale: with thousands of classes, heads at all of them fill the memory
+        # at one scale, and of no fold longer at all of them: with thousands of classes these fill the memory
+        kept.append(ridge_heads(features[fold != k], labels[fold != k], classes=classes, ridges=RIDGES)[:: len(SCALES)])
         for r, head in enumerate(kept[k]):
             losses[r] += _losses(head(features[fold == k]), labels[fold == k])
     ridge, scale = divmod(int(losses.argmin()), len(SCALES))
