@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.ahead import read_ahead
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.pictures import Picture, pictures_of
-from vitrail.deploy.predict import read_ahead
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision, pick_device

@@ -3,14 +3,16 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.ahead import read_ahead
 from vitrail.data.check import Check, check_contents, path_in
 from vitrail.data.items import Issue, Item
 from vitrail.data.sources import read_data
 from vitrail.data.table import SEPARATOR
-from vitrail.errors import ModelFileError
+from vitrail.errors import DataError, ModelFileError
 from vitrail.files import whole_folder, write_text
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import pick_device
@@ -111,15 +113,24 @@ def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Su
 
 @torch.inference_mode()
 def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Tensor:
-    """What the head of a model reads of images, float32 (N, D) on the CPU."""
+    """What the head of a model reads of images, float32 (N, D) on the CPU.
+
+    Raises:
+        DataError: an image that cannot be read.
+        ModelFileError: the features are not finite.
+    """
     device, network = next(trained.model.parameters()).device, for_inference(trained.model)
     observer.begin("features", len(items))
     found = []
-    for start in range(0, len(items), BATCH):
-        part = items[start : start + BATCH]
-        pixels = torch.stack([torch.from_numpy(trained.preparation.pixels(item.image)) for item in part])
-        found.append(network.vectors(trained.preparation.normalize(pixels.to(device))).cpu())
-        observer.advance(len(part))
+    for images in read_ahead(trained.preparation, [item.image for item in items], BATCH):
+        pixels = []
+        for image in images:
+            if isinstance(image, DataError):
+                raise image
+            pixels.append(image)
+        batch = torch.from_numpy(np.stack(pixels)).to(device)
+        found.append(network.vectors(trained.preparation.normalize(batch)).cpu())
+        observer.advance(len(pixels))
     features = torch.cat(found)
     if not features.isfinite().all():
         raise ModelFileError("the features of the model are not finite", where="model", hint="its weights are damaged")
