@@ -34,14 +34,14 @@ def measure(**settings: Any) -> str:
     saves: list[float] = []
     models: list[float] = []
     runs: list[float] = []
-    originals = Trainer.save, Trainer._save_model, Trainer.run
-    Trainer.save, Trainer._save_model = timed(Trainer.save, saves), timed(Trainer._save_model, models)
+    originals = Trainer.save, Trainer.save_model, Trainer.run
+    Trainer.save, Trainer.save_model = timed(Trainer.save, saves), timed(Trainer.save_model, models)
     Trainer.run = timed(Trainer.run, runs)
     try:
         with tempfile.TemporaryDirectory() as folder:
             vitrail.train(out=Path(folder) / "run", **settings)
     finally:
-        Trainer.save, Trainer._save_model, Trainer.run = originals
+        Trainer.save, Trainer.save_model, Trainer.run = originals
     saving, keeping, whole = sum(saves), sum(models), sum(runs)
     made = sum(seconds > 1e-3 for seconds in saves)
     return (

@@ -65,6 +65,21 @@ def test_what_is_no_json_leaves_the_old_file(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == ["a.json"] and "old" in (tmp_path / "a.json").read_text()
 
 
+def test_a_folder_may_hold_what_is_read_only(tmp_path, monkeypatch):
+    opened = os.open
+
+    def unprivileged(path, flags, *rest, **more):
+        if flags & (os.O_RDWR | os.O_WRONLY) and os.path.isfile(path) and not os.stat(path).st_mode & 0o200:
+            raise PermissionError(path)
+        return opened(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", unprivileged)  # whoever tests may be allowed everything
+    with whole_folder(tmp_path / "out") as draft:
+        (draft / "a").write_text("a")
+        (draft / "a").chmod(0o444)
+    assert (tmp_path / "out" / "a").read_text() == "a"
+
+
 def test_a_folder_appears_at_the_end_with_its_parents(tmp_path):
     folder = tmp_path / "a" / "b" / "model"
     with whole_folder(folder) as draft:

@@ -36,9 +36,16 @@ def write_text(file: Path, text: str) -> None:
 
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
+    with whole_file(file) as draft:
+        draft.write_bytes(content)
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """A draft to write; it takes the place of ``file`` at the end, and goes away if anything fails before."""
     draft = file.with_name(f".{file.name}.draft")
     try:
-        draft.write_bytes(content)
+        yield draft
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -90,7 +97,7 @@ def flush(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk and not only on their way to it."""
     if os.name == "nt" and path.is_dir():
         return  # Windows opens no folders
-    number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    number = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # a copy of what is read-only is read-only, too
     try:
         os.fsync(number)
     finally:

@@ -90,7 +90,7 @@ WRONG_MODEL = {
     "unknown model to evaluate": ("evaluate ViT-B16 --data pictures", 4),
     "unknown model to predict with": ("predict ViT-B16 pictures", 4),
     "unknown model to summarise": ("summary ViT-B16", 4),
-    "an architecture to evaluate": ("evaluate ViT-B/16 --data pictures", 4),
+    "an architecture to evaluate": ("evaluate ViT-H/14 --data pictures", 4),
     "missing model": ("evaluate nowhere --data pictures", 4),
     "missing run to resume": ("resume nowhere", 4),
     "missing model to start from": (f"{TRAIN} --from nowhere", 4),

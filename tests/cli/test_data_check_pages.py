@@ -34,7 +34,7 @@ def mislabelled(pictures, tmp_path_factory):
 
 
 def rows(file):
-    with file.open(newline="", encoding="utf-8") as table:
+    with file.open(newline="", encoding="utf-8-sig") as table:
         return list(csv.DictReader(table))
 
 
@@ -65,6 +65,18 @@ def test_without_a_model_the_page_has_the_near_duplicates(vitrail, mislabelled, 
     assert answer.code == 3 and f"page     {tmp_path / 'out' / 'report.html'}" in answer.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["near-duplicates.csv", "report.html"]
     assert "Probably wrong" not in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_tables_and_page_take_any_name_and_no_cell_is_a_formula(vitrail, tmp_path):
+    folder = tmp_path / "data" / "=1+1"
+    folder.mkdir(parents=True)
+    for shade, name in enumerate(("a.png", "g\udcff.png")):
+        Image.fromarray((np.indices((40, 40)).sum(axis=0) * 3 + shade).astype(np.uint8)).save(folder / name)
+    out = tmp_path / "out"
+    found = json.loads(vitrail("data", "check", tmp_path / "data", "--out", out, "--json").out)
+    assert "g\udcff.png" in str(found["near_duplicates"]).replace("\\udcff", "\udcff")
+    assert {row["label"] for row in rows(out / "near-duplicates.csv")} == {"'=1+1"}
+    assert "g\\udcff.png" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_an_image_that_cannot_be_read_is_a_fault_and_not_judged(run, pictures, tmp_path):

@@ -5,6 +5,8 @@ import shutil
 
 import numpy as np
 
+from vitrail.study.similar import SHOWN, write_similar
+
 
 def test_vectors_of_a_folder_are_written_and_bad_images_told(vitrail, run, pictures, tmp_path):
     folder = shutil.copytree(pictures, tmp_path / "images")
@@ -31,6 +33,33 @@ def test_the_nearest_images_are_of_the_same_colour_and_not_the_image_itself(vitr
     assert all("/".join(name.split("/")[-2:]) in page for name in names)  # the folder tells files of two classes apart
     shown = vitrail("similar", run.folder, query, "--among", pictures, "--top", 2)
     assert shown.out.splitlines()[0] == f"{query}:" and len(shown.out.splitlines()) == 3
+
+
+def test_an_image_under_several_names_takes_no_place_of_the_nearest(vitrail, run, pictures, tmp_path):
+    folder = shutil.copytree(pictures / "red", tmp_path / "images")
+    query = sorted(folder.iterdir())[0]
+    for number in range(3):
+        (folder / f"again{number}.png").symlink_to(query)
+    answer = vitrail("similar", run.folder, query, "--among", folder, "--top", 4, "--json")
+    (found,) = json.loads(answer.out)
+    assert len(found["similar"]) == 4 and not any("again" in near["image"] for near in found["similar"])
+
+
+def test_a_page_shows_the_first_images_and_says_so_and_takes_any_name(pictures, tmp_path):
+    image = sorted((pictures / "red").iterdir())[0]
+    odd = shutil.copy(image, tmp_path / "g\udcff.png")
+    write_similar(tmp_path, [(odd, [])] + [(image, [])] * SHOWN, title="Nearest")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img") == SHOWN and f"first {SHOWN} of {SHOWN + 1} images" in page and "g\\udcff.png" in page
+
+
+def test_labels_in_words_may_stand_in_a_file(vitrail, run, pictures, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("vitrail.deploy.zero_shot.zero_shot", lambda model, labels, **_: seen.append(labels) or 1 / 0)
+    (tmp_path / "labels.txt").write_text("a cat, asleep\n\na dog\n")
+    for given in (tmp_path / "labels.txt", "a cat,a dog"):
+        vitrail("predict", run.folder, pictures, "--labels", given)
+    assert seen == [["a cat, asleep", "a dog"], ["a cat", "a dog"]]
 
 
 def test_labels_in_words_need_a_clip(vitrail, run, pictures):

@@ -242,6 +242,7 @@ def test_the_line_of_an_issue_counts_lines_inside_quotes(table):
         (["image,label,split,split", "a.png,cat,val,val"], "2 columns are called 'split'"),
         (["image,label"], "no images listed"),
         (["image,label", 'a.png,"cat'], "damaged"),
+        (["x" * 140_000], "damaged"),
     ],
 )
 def test_what_is_no_table_is_refused(table, lines, words):

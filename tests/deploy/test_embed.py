@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.deploy.embed import nearest, write_vectors
+from vitrail.deploy.embed import nearest
+from vitrail.deploy.vector_files import write_vectors
 from vitrail.errors import ConfigError, DataError
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
@@ -45,11 +46,14 @@ def test_files_of_vectors_are_read_by_others(tmp_path):
     import pyarrow.parquet as parquet
 
     names, vectors = ["a b.png", "ü.png"], np.arange(6, dtype=np.float32).reshape(2, 3)
+    tmp_path /= "new"
     write_vectors(tmp_path / "v.npz", names, vectors)
     with np.load(tmp_path / "v.npz") as found:  # no pickle
         assert found["images"].tolist() == names and np.array_equal(found["vectors"], vectors)
     write_vectors(tmp_path / "v.parquet", names, vectors)
     assert parquet.read_table(tmp_path / "v.parquet").to_pydict() == {"image": names, "vector": vectors.tolist()}
+    write_vectors(tmp_path / "v.parquet", ["a", "g\udcff"], vectors)  # as the system gives a name that is not in UTF-8
+    assert parquet.read_table(tmp_path / "v.parquet")["image"].to_pylist() == ["a", "g\\udcff"]
     with pytest.raises(ConfigError, match="no file for vectors"):
         write_vectors(tmp_path / "v.txt", names, vectors)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["v.npz", "v.parquet"]

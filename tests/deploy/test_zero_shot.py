@@ -90,12 +90,34 @@ def test_the_layout_of_openai_and_openclip_is_the_same_model(clip, tmp_path):
 
 @pytest.mark.parametrize(
     ("change_text", "said"),
-    [({"hidden_act": "relu"}, "relu"), ({"model_type": "bert"}, "bert"), ({"num_attention_heads": 5}, "5")],
-)
+    [({"hidden_act": "relu"}, "relu"), ({"model_type": "bert"}, "bert"), ({"num_attention_heads": 5}, "5"),
+     ({"num_attention_heads": "4"}, "heads"), ({"hidden_act": ["gelu"]}, "gelu"), ({"layer_norm_eps": "8"}, "norm_eps")],
+)  # fmt: skip
 def test_a_model_of_texts_that_is_not_understood_is_refused_by_name(change_text, said, clip):
     change(clip, **change_text)
     with pytest.raises(ModelFileError, match=said):
         read_text_tower(Checkpoint.read(clip))
+
+
+DAMAGES = {
+    "logit_scale": [torch.tensor(1000.0), torch.zeros(3), torch.tensor(torch.nan)],
+    "text_model.embeddings.token_embedding.weight": [torch.zeros(10), torch.zeros(10, 31)],
+    "text_model.encoder.layers.0.self_attn.q_proj.weight": [torch.tensor(0.0), torch.zeros(32, 31)],
+}
+
+
+@pytest.mark.parametrize(("name", "tensor"), [(name, tensor) for name, tensors in DAMAGES.items() for tensor in tensors])
+def test_a_damaged_tensor_is_an_error_of_the_file(name, tensor, clip):
+    save_file({**load_file(clip / "model.safetensors"), name: tensor}, clip / "model.safetensors")
+    with pytest.raises(ModelFileError):
+        read_text_tower(Checkpoint.read(clip))
+
+
+def test_a_tokenizer_of_another_model_is_refused_by_name(clip):
+    text = (clip / "tokenizer.json").read_text()
+    (clip / "tokenizer.json").write_text(text.replace('"red": 3', '"red": 30').replace('"red":3', '"red":30'))
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json gives token 30, and the model knows 10"):
+        zero_shot(clip, ["red", "blue"])
 
 
 def test_an_image_is_what_transformers_takes_it_for(theirs, clip, tmp_path):
@@ -112,7 +134,7 @@ def test_an_image_is_what_transformers_takes_it_for(theirs, clip, tmp_path):
 
 
 def test_texts_are_cut_to_what_the_model_reads_and_keep_their_end(clip):
-    tokens, ends = Ours(clip, LENGTH)(["very " * 20, "red"])
+    tokens, ends = Ours(clip, LENGTH, len(WORDS))(["very " * 20, "red"])
     assert tokens.shape == (2, LENGTH) and ends.tolist() == [7, 2] and tokens[0, -1] == 9
 
 

@@ -1,5 +1,6 @@
 """Metrics for trackers: TensorBoard's are read back by its own reader; stand-ins for W&B and MLflow note what they are told."""
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -63,6 +64,9 @@ def test_a_run_tracks_its_epochs(make_trainer):
 # W&B and MLflow
 
 
+SILENT = {"WANDB_ERROR_REPORTING": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
 @pytest.fixture
 def told(monkeypatch):
     """What the stand-ins for W&B and MLflow were told."""
@@ -104,8 +108,9 @@ def told(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=Client))
-    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("WANDB_MODE", "MLFLOW_TRACKING_URI", *SILENT):
+        monkeypatch.setenv(name, "")  # so that it is as before in the end
+        monkeypatch.delenv(name)
     return told
 
 
@@ -135,6 +140,15 @@ def test_mlflow_writes_into_the_run_folder_and_a_resumed_run_is_the_same(told, t
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker")
     open_tracker("mlflow", tmp_path, epochs_done=1)
     assert told[-1] == "http://tracker"  # and no second run
+
+
+@pytest.mark.parametrize(("kind", "name"), [*zip(("wandb", "mlflow"), SILENT, strict=True)])
+def test_a_tracker_tells_its_makers_nothing_unless_it_is_told_to(told, tmp_path, monkeypatch, kind, name):
+    open_tracker(kind, tmp_path, epochs_done=0)
+    assert os.environ[name] == SILENT[name]
+    monkeypatch.setenv(name, "as I like")
+    open_tracker(kind, tmp_path, epochs_done=0)
+    assert os.environ[name] == "as I like"
 
 
 def test_a_tracker_that_does_not_start_says_why(told, tmp_path, monkeypatch):

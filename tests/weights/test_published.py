@@ -67,6 +67,14 @@ def test_a_name_is_fetched_once_and_says_what_and_under_which_licence(hub, capsy
     assert hub == [repository] and "fetching" not in capsys.readouterr().err
 
 
+def test_weights_that_another_program_fetched_alone_do_not_do(hub, tmp_path):
+    open_model("ViT-Ti/16")
+    (tmp_path / "cache" / "config.json").rename(tmp_path / "config.json")
+    with pytest.raises(ModelFileError, match=r"config\.json is missing") as error:  # the hub has it no more
+        locate("ViT-Ti/16")
+    assert len(hub) == 2 and "save config.json" in error.value.hint
+
+
 def test_what_is_here_by_a_name_stands_before_what_is_published(hub, trained, tmp_path):
     save_model(tmp_path / "ViT-Ti" / "16", trained(seed=1), card="")
     assert locate("ViT-Ti/16") == tmp_path.relative_to(tmp_path) / "ViT-Ti" / "16" and not hub

@@ -1,6 +1,7 @@
 """The command line: one thin module per command; each imports what computes only when it is called."""
 
 import contextlib
+import io
 import os
 import shlex
 import signal
@@ -93,6 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave with the exit code that `vitrail.errors` gives it; ``--debug`` shows tracebacks."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: the name of a file may be in no encoding
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminated)
     debug = "--debug" in words

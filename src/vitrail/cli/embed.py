@@ -36,6 +36,7 @@ def embed(
         fp32, the default, or bf16: about twice as fast on processors that have it.
     """
     from vitrail.checks import require_positive
+    from vitrail.deploy.vector_files import require_suffix, write_vectors
     from vitrail.files import path_of
     from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
@@ -43,12 +44,12 @@ def embed(
     file = path_of(out)
     require_possible(model)  # before torch is imported
     require_free_file(file, where="--out")
+    require_suffix(file)
     require_positive(**{"--batch-size": batch_size})
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
-    from vitrail.deploy.embed import embed_files, require_suffix, write_vectors
+    from vitrail.deploy.embed import embed_files
 
-    require_suffix(file)
     files = image_files(images)
     with counting("embedding") as progress:
         progress.start(len(files))

@@ -1,5 +1,6 @@
 """``vitrail predict``."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,7 +49,8 @@ def predict(
     engine
         What runs an exported model; auto takes the quicker one.
     labels
-        Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog".
+        Of a CLIP, with its model of texts: the labels to choose from, in words, with commas between them: "a cat, a dog"; or a
+        file with one in each line.
     template
         Makes a sentence of each label: "a photo of a {}".
     csv
@@ -61,17 +63,24 @@ def predict(
         One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
         where there may be several.
     """
+    from vitrail.checks import require_positive
     from vitrail.files import path_of
     from vitrail.runtime.output import require_free, require_free_file
     from vitrail.weights.locate import require_possible
 
-    require_possible(model)  # before torch is imported
+    require_possible(model)  # all of these before torch is imported
+    count = 5 if top is None else top
+    require_positive(**{"--top": count, "--batch-size": batch_size})
+    words = None if labels is None else _labels(labels)
+    if words is None and template is not None:
+        raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
+    if words is not None and engine != "auto":
+        raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
     table, sorted_to = csv and path_of(csv), sort_into and path_of(sort_into)
     if table is not None:
         require_free_file(table, where="--csv")
     if sorted_to is not None:
         require_free(sorted_to, where="--sort-into")
-    from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
@@ -82,15 +91,11 @@ def predict(
     from vitrail.tasks.answer_table import predicted_rows, write_table
     from vitrail.weights.reference import open_model
 
-    count = 5 if top is None else top
-    if template is not None and labels is None:
-        raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
-    require_positive(**{"--top": count, "--batch-size": batch_size})
     with open_processes() as group:
         with group.together():
             files = image_files(images)
-            if labels is not None:
-                predictor = zero_shot(model, labels.split(","), template=template or "{}", precision=precision)
+            if words is not None:
+                predictor = zero_shot(model, words, template=template or "{}", precision=precision)
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
                 predictor = open_predictor(opened, precision, engine=engine, images=len(files))
@@ -103,14 +108,6 @@ def predict(
         found = list(zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True))
     answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
     unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
-    if is_first() and table is not None:
-        write_table(table, predicted_rows(predictor, answered))
-    if is_first() and sorted_to is not None:
-        copies = sort_into_folders(sorted_to, predictor, answered)
-        often = sorted(copies, key=lambda folder: -copies[folder])
-        words = [f"{copies[folder]:,} {folder}" for folder in often[:10]]
-        more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
-        note(f"copied to {sorted_to}: {', '.join(words + more)}")
     several = predictor.multi_label
     if json:
         result_json([answer.to_json(str(file), several=several) for file, answer in answered])
@@ -118,4 +115,25 @@ def predict(
         for file, answer in answered:
             told = answer.told if several and top is None else answer.best
             result(f"{file}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+    if is_first() and table is not None:  # after the answers are told, which a full disk must not take along
+        write_table(table, predicted_rows(predictor, answered))
+    if is_first() and sorted_to is not None:
+        copies = sort_into_folders(sorted_to, predictor, answered)
+        often = sorted(copies, key=lambda folder: -copies[folder])
+        counts = [f"{copies[folder]:,} {folder}" for folder in often[:10]]
+        more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
+        note(f"copied to {sorted_to}: {', '.join(counts + more)}")
     report_unreadable(unreadable)
+
+
+def _labels(given: str) -> list[str]:
+    """The lines of a file, or what stands between commas."""
+    from vitrail.files import path_of
+
+    file = path_of(given)
+    if not os.path.isfile(file):
+        return given.split(",")
+    try:
+        return [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

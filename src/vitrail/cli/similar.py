@@ -1,5 +1,6 @@
 """``vitrail similar``."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,7 +36,7 @@ def similar(
     top
         Images to find for each.
     out
-        A folder to write a page with the pictures to, which must not exist.
+        A folder to write a page with the pictures to, of the first 50 images; it must not exist.
     batch_size
         Images per batch.
     precision
@@ -66,11 +67,14 @@ def similar(
         )
     place = {file: number for number, file in enumerate(readable)}
     known = [file for file in others if file in place]
+    real = [file.resolve() for file in known]
+    often = Counter(real)
     table = vectors[[place[file] for file in known]]
     found = []
     for query in (query for query in queries if query in place):
-        near = [(known[i], cosine) for i, cosine in nearest(vectors[place[query]], table, top + 1)]
-        found.append((query, [(file, cosine) for file, cosine in near if file.resolve() != query.resolve()][:top]))
+        itself = query.resolve()  # which may be there under several names
+        first = nearest(vectors[place[query]], table, top + often[itself])
+        found.append((query, [(known[i], cosine) for i, cosine in first if real[i] != itself][:top]))
     if folder is not None:
         from vitrail.study.similar import write_similar
 

@@ -45,13 +45,14 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
     if len(miniatures) < 2:
         return []
     plain, mirrored = _changes(miniatures[:, 0]), _changes(miniatures[:, 1])
-    group = np.arange(len(plain))
-    for first, second in _pairs(plain, mirrored):
-        old, new = sorted((_root(group, first), _root(group, second)), reverse=True)
-        group[old] = new
+    group = np.arange(len(plain))  # the first picture of each one's group
+    for place, others in _alike(plain, mirrored):
+        joined = np.unique(group[np.append(others, place)])
+        if len(joined) > 1:
+            group[np.isin(group, joined)] = joined[0]
     groups: dict[int, list[int]] = {}
-    for place in range(len(group)):
-        groups.setdefault(_root(group, place), []).append(place)
+    for place, first in enumerate(group.tolist()):
+        groups.setdefault(first, []).append(place)
     return [places for places in groups.values() if len(places) > 1]
 
 
@@ -74,20 +75,12 @@ def _changes(miniatures: np.ndarray) -> np.ndarray:
     return changes / np.maximum(length, 1)
 
 
-def _pairs(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, int]]:
-    """The places of every two pictures that are alike, the smaller first."""
+def _alike(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The places of pictures, each with those of the later ones that are like it, where there are any."""
     rows = max(1, 2**23 // len(plain))
     for start in range(0, len(plain), rows):
         part = plain[start : start + rows]
         found = np.maximum(part @ plain[start:].T, part @ mirrored[start:].T) >= ALIKE
-        for first, second in np.argwhere(found).tolist():
-            if second > first:
-                yield start + first, start + second
-
-
-def _root(group: np.ndarray, place: int) -> int:
-    """The first picture of the group that a place belongs to; the way there becomes shorter."""
-    while group[place] != place:
-        group[place] = group[group[place]]
-        place = int(group[place])
-    return place
+        later = np.triu(found, 1)
+        for row in later.any(axis=1).nonzero()[0].tolist():
+            yield start + row, start + later[row].nonzero()[0]

@@ -126,7 +126,7 @@ def _rows(file: Path) -> tuple[_Header, list[tuple[int, dict[str, str]]]]:
     except UnicodeDecodeError:
         raise DataError("the table is not in UTF-8", where=file, hint="save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"the table is damaged: {error}", where=f"{file}:{reader.line_num}", hint="correct that line") from None
+        raise _damaged(file, reader.line_num, error) from None
     if not rows:
         raise DataError("no images listed", where=file, hint="give every image a row: image,label or image,label,split")
     ours = {called: name for name, called in header.columns.items()}
@@ -134,11 +134,18 @@ def _rows(file: Path) -> tuple[_Header, list[tuple[int, dict[str, str]]]]:
     return header, [(line, dict(zip(columns, row, strict=True)) if len(row) == len(columns) else {}) for line, row in rows]
 
 
+def _damaged(file: Path, line: int, error: csv.Error) -> DataError:
+    return DataError(f"the table is damaged: {error}", where=f"{file}:{line}", hint="correct that line")
+
+
 def _header(file: Path, line: str) -> _Header:
     """The columns of a table, by whatever stands between them; raises `DataError` where image or label is not among them."""
     refused: list[tuple[int, DataError]] = []
     for separator in BETWEEN:
-        cells = next(csv.reader([line], delimiter=separator), [])
+        try:
+            cells = next(csv.reader([line], delimiter=separator), [])
+        except csv.Error as error:  # a column's name that is longer than the library reads
+            raise _damaged(file, 1, error) from None
         found = ["_".join(cell.strip().lower().replace("-", " ").split()) for cell in cells]
         try:
             return _Header(separator, found, _columns(file, found))

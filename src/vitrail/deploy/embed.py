@@ -1,27 +1,21 @@
 """Images to vectors, and the images that lie nearest to another."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.ahead import read_ahead
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.pictures import Picture, pictures_of
-from vitrail.deploy.predict import read_ahead
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import write_bytes
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
-
-SUFFIXES = (".npz", ".parquet")
-"""Of the files that vectors are written to."""
 
 
 def embed(
@@ -62,15 +56,22 @@ def embed_files(
     on_batch: Callable[[int], None],
 ) -> tuple[list[Path], np.ndarray, list[DataError]]:
     """The files that can be read, their vectors (N, D), and what is wrong with the others; raises `DataError` where all are."""
-    found: list[Tensor | DataError] = []
+    readable: list[Path] = []
+    failures: list[DataError] = []
+    table: np.ndarray | None = None
     for vectors in embed_each(model, files, batch_size=batch_size, precision=precision):
-        found += vectors
+        for vector in vectors:
+            if isinstance(vector, DataError):
+                failures.append(vector)
+                continue
+            if table is None:
+                table = np.empty((len(files), len(vector)), np.float32)
+            table[len(readable)] = vector.numpy()
+            readable.append(files[len(readable) + len(failures)])
         on_batch(len(vectors))
-    failures = [vector for vector in found if isinstance(vector, DataError)]
-    readable = [(file, vector) for file, vector in zip(files, found, strict=True) if not isinstance(vector, DataError)]
-    if not readable:
+    if table is None:
         raise failures[0]
-    return [file for file, _ in readable], torch.stack([vector for _, vector in readable]).numpy(), failures
+    return readable, table[: len(readable)], failures
 
 
 @torch.inference_mode()
@@ -89,45 +90,6 @@ def embed_each(
         if pixels:
             vectors = iter(read(trained.preparation.normalize(torch.from_numpy(np.stack(pixels)).to(device))).cpu())
         yield [image if isinstance(image, DataError) else next(vectors) for image in images]
-
-
-def write_vectors(file: Path, images: Sequence[str], vectors: np.ndarray) -> None:
-    """Images and their vectors, ``images`` (N,) and ``vectors`` (N, D), as NumPy's .npz or as .parquet, whole or not at all.
-
-    Raises:
-        ConfigError: another suffix, or the library that writes .parquet is not installed.
-    """
-    require_suffix(file)
-    content = BytesIO()
-    if file.suffix.lower() == ".parquet":
-        pyarrow = _pyarrow()
-        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.ravel()), vectors.shape[1])
-        pyarrow.parquet.write_table(pyarrow.table({"image": list(images), "vector": rows}), content)
-    else:
-        np.savez(content, images=np.array(images, dtype=np.str_), vectors=vectors)
-    write_bytes(file, content.getvalue())
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        what, hint = (
-            "parquet files are written by the library pyarrow",
-            'pip install "vitrail[hf]", or give a name that ends in .npz',
-        )
-        raise ConfigError(what, where="--out", hint=hint) from None
-    return pyarrow
-
-
-def require_suffix(file: Path) -> None:
-    """Refuse a file for vectors that is neither of `SUFFIXES`, or that nothing here can write."""
-    if file.suffix.lower() not in SUFFIXES:
-        hint = f"give a name that ends in {' or '.join(SUFFIXES)}"
-        raise ConfigError(f"{file.name} is no file for vectors", where="--out", hint=hint)
-    if file.suffix.lower() == ".parquet":
-        _pyarrow()
 
 
 def nearest(query: np.ndarray, vectors: np.ndarray, count: int) -> list[tuple[int, float]]:

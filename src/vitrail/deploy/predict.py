@@ -1,23 +1,19 @@
 """Pictures in, labels out, by whatever model."""
 
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from vitrail.data.ahead import read_ahead
 from vitrail.data.decode import Source
-from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision, pick_device
-from vitrail.runtime.memory import kept_memory
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Answer, Labels
 from vitrail.weights.reference import open_model
@@ -101,26 +97,3 @@ def predict_each(
         pixels = [image for image in images if not isinstance(image, DataError)]
         answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
         yield [image if isinstance(image, DataError) else next(answers) for image in images]
-
-
-def read_ahead(preparation: Preparation, pictures: Sequence[Source], batch_size: int) -> Iterator[list[np.ndarray | DataError]]:
-    """Pictures as pixels, uint8 (C, H, W), batch by batch, with the error in place of one that cannot be read.
-
-    While a batch is in use, the images of the next one are read.
-    """
-
-    def read(picture: Source) -> np.ndarray | DataError:
-        try:
-            return preparation.pixels(picture)
-        except DataError as error:
-            return error
-
-    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
-        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
-        try:
-            for start in range(0, len(pictures) + batch_size, batch_size):
-                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
-                if start:
-                    yield [image.result() for image in ahead.popleft()]
-        finally:
-            pool.shutdown(cancel_futures=True)

@@ -43,7 +43,7 @@ def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}",
         raise ConfigError(f"{template!r} has no place for a label", where="--template", hint='--template "a photo of a {}"')
     path = locate(model)
     tower, scale = read_text_tower(Checkpoint.read(path))
-    tokenizer = Tokenizer(path if path.is_dir() else path.parent, tower.config.length)
+    tokenizer = Tokenizer(path if path.is_dir() else path.parent, tower.config.length, tower.config.vocabulary)
     trained, device = open_model(path), pick_device()
     if trained.config.num_classes != tower.config.output_dim:
         raise ConfigError(

@@ -1,31 +1,35 @@
 """CLIP's model of texts (Radford et al. 2021, https://arxiv.org/abs/2103.00020, section 2.4): each token sees those before it."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
+from vitrail.models.configs.base import Depth, Positive, Width
 from vitrail.parts.feed_forward import Activation
+from vitrail.settings import Settings
 
 
-@dataclass(frozen=True)
-class TextConfig:
+class TextConfig(Settings):
     """Sizes of a model of texts."""
 
-    vocabulary: int
+    model_config = ConfigDict(strict=True)  # it is read from files of others, never from the command line
+
+    vocabulary: Positive
     """Kinds of tokens."""
-    length: int
+    length: Positive
     """Tokens of the longest text."""
-    dim: int
-    depth: int
-    heads: int
-    mlp_dim: int
-    output_dim: int
+    dim: Width
+    depth: Depth
+    heads: Width
+    mlp_dim: Width
+    output_dim: Width
     """Of the vectors that texts share with images."""
     activation: Activation = "quick-gelu"
-    norm_eps: float = 1e-5
+    norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
 
 
 class TextTower(nn.Module):

@@ -10,14 +10,14 @@ from vitrail.files import path_of
 
 
 def require_free(path: Path, *, where: str = "--out") -> None:
-    """Refuse a folder that exists, unless it is empty, and one below a file."""
+    """Refuse a folder that exists, unless it is empty, and one that cannot be made."""
     _require_folder_above(path, where)
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise taken(path, where=where)
 
 
 def require_free_file(path: Path, *, where: str) -> None:
-    """Refuse a file that exists, and one below another."""
+    """Refuse a file that exists, and one that cannot be made."""
     _require_folder_above(path, where)
     if os.path.lexists(path):
         raise taken(path, where=where, kind="file")
@@ -27,6 +27,8 @@ def _require_folder_above(path: Path, where: str) -> None:
     above = next((p for p in path.parents if os.path.exists(p)), None)
     if above is not None and not above.is_dir():
         raise ConfigError(f"{str(above)!r} is a file", where=where, hint="give a folder")
+    if above is not None and not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"nothing may be written to {str(above)!r}", where=where, hint="give another folder")
 
 
 def taken(path: Path, *, where: str = "--out", kind: str = "folder") -> ConfigError:

@@ -1,25 +1,27 @@
 """What a check found, with pictures: near-duplicates and, by the features of a model, labels that are probably wrong."""
 
-import csv
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.ahead import read_ahead
 from vitrail.data.check import Check, check_contents, path_in
 from vitrail.data.items import Issue, Item
 from vitrail.data.sources import read_data
-from vitrail.errors import ModelFileError
+from vitrail.data.table import SEPARATOR
+from vitrail.errors import DataError, ModelFileError
 from vitrail.files import whole_folder, write_text
+from vitrail.models.inference import for_inference
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.study import page
 from vitrail.study.label_issues import Judged, judgeable, judged
 from vitrail.study.page import Markup
+from vitrail.tasks.answer_table import write_table
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -111,15 +113,24 @@ def suspects(found: Check, trained: TrainedModel, observer: Observer) -> list[Su
 
 @torch.inference_mode()
 def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Tensor:
-    """What the head of a model reads of images, float32 (N, D) on the CPU."""
-    device = next(trained.model.parameters()).device
+    """What the head of a model reads of images, float32 (N, D) on the CPU.
+
+    Raises:
+        DataError: an image that cannot be read.
+        ModelFileError: the features are not finite.
+    """
+    device, network = next(trained.model.parameters()).device, for_inference(trained.model)
     observer.begin("features", len(items))
     found = []
-    for start in range(0, len(items), BATCH):
-        part = items[start : start + BATCH]
-        pixels = torch.stack([torch.from_numpy(trained.preparation.pixels(item.image)) for item in part])
-        found.append(trained.model.vectors(trained.preparation.normalize(pixels.to(device))).float().cpu())
-        observer.advance(len(part))
+    for images in read_ahead(trained.preparation, [item.image for item in items], BATCH):
+        pixels = []
+        for image in images:
+            if isinstance(image, DataError):
+                raise image
+            pixels.append(image)
+        batch = torch.from_numpy(np.stack(pixels)).to(device)
+        found.append(network.vectors(trained.preparation.normalize(batch)).cpu())
+        observer.advance(len(pixels))
     features = torch.cat(found)
     if not features.isfinite().all():
         raise ModelFileError("the features of the model are not finite", where="model", hint="its weights are damaged")
@@ -130,25 +141,17 @@ def write_check(folder: Path, found: Check, ranked: list[Suspect] | None, *, tit
     """Write ``report.html``, ``near-duplicates.csv`` and, where labels were judged, ``wrong-labels.csv`` to a folder."""
     groups = [(number, split, item) for number, group in enumerate(found.alike, 1) for split, item in group]
     names = found.contents.classes
-    rows = [(number, path_in(item), split, ";".join(names[label] for label in item.labels)) for number, split, item in groups]
-    write_text(folder / "near-duplicates.csv", _sheet(("group", "image", "split", "label"), rows))
+    rows = [(str(n), path_in(item), split, SEPARATOR.join(names[label] for label in item.labels)) for n, split, item in groups]
+    write_table(folder / "near-duplicates.csv", [("group", "image", "split", "label"), *rows])
     if ranked is not None:
         head = ("rank", "image", "split", "label", "suggestion", "confidence", "probably_wrong")
         lines = [
-            (rank, path_in(s.item), s.split, s.label, s.suggestion, f"{s.confidence:.4f}", "yes" if s.wrong else "no")
+            (str(rank), path_in(s.item), s.split, s.label, s.suggestion, f"{s.confidence:.4f}", "yes" if s.wrong else "no")
             for rank, s in enumerate(ranked, 1)
         ]
-        write_text(folder / "wrong-labels.csv", _sheet(head, lines))
+        write_table(folder / "wrong-labels.csv", [head, *lines])
     sections = [_cards(found, ranked), *([] if ranked is None else [_labels(ranked)]), _alike(found), _faults(found)]
     write_text(folder / "report.html", page.page(title, sections))
-
-
-def _sheet(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    sheet = StringIO()
-    writer = csv.writer(sheet, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    return sheet.getvalue()
 
 
 def _cards(found: Check, ranked: list[Suspect] | None) -> Markup:

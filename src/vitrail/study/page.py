@@ -75,11 +75,12 @@ def text(value: object) -> Markup:
 
 def page(title: str, sections: Iterable[Markup]) -> str:
     """A whole page."""
-    return (
+    whole = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(sections)}</body></html>\n"
     )
+    return whole.encode("utf-8", "backslashreplace").decode()  # the name of a file may be in no encoding
 
 
 def section(title: str, *contents: Markup) -> Markup:

@@ -79,7 +79,7 @@ class DataSettings(Settings):
     """Processes that prepare images; the result does not depend on it."""
     bad_images: Literal["stop", "skip"] = "stop"
     """What an image that cannot be read does: end the run, or, found when every image is read before the first step, stay
-    out of it, as long as it is no more than 1 in 100."""
+    out of it, as long as they are no more than 1 in 100, or three; of fewer than 30 images, a tenth."""
     balance: Literal["none", "sampling", "loss"] = "none"
     """Rare classes weigh as much as frequent ones: drawn as often, or with a larger loss."""
 

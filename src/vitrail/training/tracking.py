@@ -72,9 +72,11 @@ class _TensorBoard(Tracker):
 
 class _WandB(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
+        mode: Any = os.environ.get("WANDB_MODE", "offline")
+        if mode == "offline":
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
         import wandb
 
-        mode: Any = os.environ.get("WANDB_MODE", "offline")
         number = _remembered(folder / "wandb" / "run-id", lambda: secrets.token_hex(4))
         self.run = wandb.init(
             project=PROJECT, name=folder.name, id=number, dir=str(folder), mode=mode, resume="allow", config=dict(settings)
@@ -89,6 +91,7 @@ class _WandB(Tracker):
 
 class _MLflow(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
         from mlflow import MlflowClient
 
         place = folder.resolve() / "mlflow"

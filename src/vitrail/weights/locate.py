@@ -1,12 +1,12 @@
 """Where the model behind a MODEL lies. Imports no torch."""
 
 import os
-import sys
 from pathlib import Path
 
 from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
 from vitrail.models.registry import NAMES, named
+from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, refuse_pickle
 from vitrail.weights.published import PUBLISHED, Published, published
@@ -84,10 +84,13 @@ def _fetched(model: Published) -> Path:
     What is there is taken without asking the hub.
     """
     try:
-        if (folder := cached(model.repository)) is not None:
+        if (folder := cached(model.repository)) is not None and (folder / CONFIG).is_file():
             return folder
-        sys.stderr.write(f"fetching {model}\n")
-        return fetch(model.repository)
+        note(f"fetching {model}")  # of several processes each asks; the hub's library lets one at a time download a file
+        folder = fetch(model.repository)
+        if not (folder / CONFIG).is_file():  # another program fetched the weights alone, and the hub does not answer now
+            raise ModelFileError(f"{CONFIG} is missing", where=folder, hint="connect to the hub once")
+        return folder
     except (ConfigError, ModelFileError) as error:
         by_hand = f"save {CONFIG} and {USUAL} of {model.address} in a folder, and give that folder in place of {model.name}"
         raise type(error)(error.what, where=model.name, hint=f"{error.hint}; or {by_hand}") from error

@@ -20,6 +20,8 @@ from vitrail.weights.plain_files import TOKENIZER
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64
 """Of every published CLIP, where a file does not say how many heads there are."""
+LARGEST = 20
+"""Above any logarithm of a scale: CLIP's own is at most log 100."""
 HUGGING_FACE = {
     "tokens.weight": "text_model.embeddings.token_embedding.weight",
     "position": "text_model.embeddings.position_embedding.weight",
@@ -56,19 +58,28 @@ def read_text_tower(checkpoint: Checkpoint) -> tuple[TextTower, float]:
     if names is None or "logit_scale" not in tensors:
         hint = "give a whole CLIP: a folder, or a hub id such as openai/clip-vit-base-patch32"
         raise ModelFileError("the file holds no model of texts", where=checkpoint.file, hint=hint)
-    ours = _hugging_face(tensors) if names is HUGGING_FACE else _original(tensors)
     try:
+        ours = _hugging_face(tensors) if names is HUGGING_FACE else _original(tensors)
         ours |= _plain(tensors, names, depth=_depth(tensors, names))
-        config = _config(checkpoint, ours)
+        config, scale = _config(checkpoint, ours), _scale(tensors["logit_scale"])
         with no_numbers():
             tower = TextTower(config)
     except KeyError as error:
         what = f"the model of texts lacks {error.args[0]}"
         raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
+    except RuntimeError as error:  # of torch, for tensors that cannot be put together
+        what = f"tensors of the model of texts do not fit together: {error}"
+        raise ModelFileError(what, where=checkpoint.file, hint="give the file as it was published") from None
     except ConfigError as error:
         raise ModelFileError(error.what, where=checkpoint.file, hint="give the file as it was published") from None
     fill(tower, ours, where=checkpoint.file)
-    return tower.eval(), math.exp(tensors["logit_scale"].float().item())
+    return tower.eval(), scale
+
+
+def _scale(logit_scale: Tensor) -> float:
+    if logit_scale.numel() != 1 or not abs(value := logit_scale.float().item()) < LARGEST:
+        raise ConfigError("logit_scale is no number that CLIP's could be")
+    return math.exp(value)
 
 
 def _depth(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> int:
@@ -107,19 +118,15 @@ def _original(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextConfig:
     """Sizes by the tensors; heads, activation and epsilon by what stands beside them, else as OpenAI has them."""
-    dim = ours["tokens.weight"].shape[1]
-    told = _told(checkpoint)
-    return TextConfig(
-        vocabulary=len(ours["tokens.weight"]),
-        length=len(ours["position"]),
-        dim=dim,
-        depth=sum(name.endswith("qkv.weight") for name in ours),
-        heads=told.get("heads") or max(1, dim // HEAD_DIM),
-        mlp_dim=len(ours["blocks.0.mlp.layer.expand.weight"]),
-        output_dim=len(ours["projection.weight"]),
-        activation=told.get("activation", "quick-gelu"),
-        norm_eps=told.get("norm_eps", 1e-5),
-    )
+    sized = ("tokens.weight", "position", "blocks.0.mlp.layer.expand.weight", "projection.weight")
+    if flat := [name for name in sized if ours[name].ndim != 2]:
+        raise ConfigError(f"{flat[0]} of the model of texts is no matrix")
+    vocabulary, length, mlp_dim, output_dim = (len(ours[name]) for name in sized)
+    dim, told = ours["tokens.weight"].shape[1], _told(checkpoint)
+    sizes = {"vocabulary": vocabulary, "length": length, "dim": dim, "mlp_dim": mlp_dim, "output_dim": output_dim}
+    depth = sum(name.endswith("qkv.weight") for name in ours)
+    heads = told.pop("heads", None) or max(1, dim // HEAD_DIM)
+    return TextConfig.read({**sizes, "depth": depth, "heads": heads, **told}, where="text_config")
 
 
 def _told(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -137,7 +144,7 @@ def _told(checkpoint: Checkpoint) -> dict[str, Any]:
     kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
     if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":
         raise _refused(checkpoint.file, f"it is a {brief(kind)} of a {brief(config.get('model_type'))}")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise _refused(checkpoint.file, f"its hidden_act is {brief(activation)}")
     heads = text.get("num_attention_heads", 8)
     return {"heads": heads, "activation": ACTIVATIONS[activation], "norm_eps": text.get("layer_norm_eps", 1e-5)}
@@ -153,19 +160,21 @@ class Tokenizer:
     Args:
         folder: of the model.
         length: tokens of the longest text; a longer one is cut, and keeps its last token.
+        vocabulary: kinds of tokens that the model knows.
 
     Raises:
         ConfigError: the extra is not installed.
         ModelFileError: no such file, or a damaged one.
     """
 
-    def __init__(self, folder: Path, length: int):
+    def __init__(self, folder: Path, length: int, vocabulary: int):
         try:
             import tokenizers
         except ImportError:
             what, hint = "texts are read by the library tokenizers", 'pip install "vitrail[text]"'
             raise ConfigError(what, where="--labels", hint=hint) from None
         file = folder / TOKENIZER
+        self.file, self.vocabulary = file, vocabulary
         if not file.is_file():
             hint = f"put the {TOKENIZER} of the model beside its weights"
             raise ModelFileError(f"{TOKENIZER} is missing", where=folder, hint=hint)
@@ -177,8 +186,15 @@ class Tokenizer:
         self.tokenizer.enable_truncation(length)
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,)."""
+        """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,).
+
+        Raises:
+            ModelFileError: the tokenizer has tokens that the model does not.
+        """
         found = [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+        if (largest := max(map(max, found))) >= self.vocabulary:
+            what = f"{TOKENIZER} gives token {largest:,}, and the model knows {self.vocabulary:,}"
+            raise ModelFileError(what, where=self.file, hint="take the one that was published with the model")
         ends = torch.tensor([len(ids) - 1 for ids in found])
         tokens = torch.zeros(len(found), int(ends.max()) + 1, dtype=torch.long)
         for row, ids in zip(tokens, found, strict=True):
