@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from small_clip import save_clip, small_clip
+from small_clip import WORDS, save_clip, small_clip
 from transformers import CLIPModel
 
 import vitrail
