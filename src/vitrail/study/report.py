@@ -25,6 +25,7 @@ CAUTIONS = {
 CURVES = "Training is measured on augmented images as they were learned from, validation with the weights that are kept."
 
 
+PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
 PROBE = "Epoch 0 is a head fitted to features of the model as it came."
 
 
@@ -44,19 +45,23 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         write_text(folder / name, text)
     for name, table in part.tables.items():
         write_table(folder / name, table)
-    figures.save(figures.curves(rows, kept), plots / "curves.png")
     seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]
     cards = [
         *part.cards,
         (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
         (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds per image"),
     ]
-    caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption]))
+    if epochs:
+        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption]))
+        figures.save(figures.curves(rows, kept), plots / "curves.png")
+        training = page.picture(plots / "curves.png", "Curves of training", caption)
+    else:
+        training = page.paragraph(PROBE_ALONE)
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
         *([page.paragraph(CAUTIONS[run.split])] if run.split in CAUTIONS else []),
-        page.section("Training", page.picture(plots / "curves.png", "Curves of training", caption)),
+        page.section("Training", training),
         *part.sections,
         page.section("Cost", cost_table(cost), page.note(_speed(rows))),
         page.section("Data", part.data),
