@@ -20,7 +20,7 @@ demo: .venv/.core
 	@$(BIN)/vitrail demo
 
 test: lint types
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.dev
 	@$(BIN)/ruff check

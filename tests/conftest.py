@@ -21,6 +21,12 @@ from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel
 
 OPERATORS = declare_operators()
+LONG = (
+    "test_processes.py", "test_soak.py", "test_export.py", "test_export_model.py", "test_study.py", "test_resnet.py",
+    "test_contract.py", "test_task_contract.py", "test_translate.py", "test_quantise.py", "test_trainer.py", "test_site.py",
+    "test_docs.py",
+)  # fmt: skip
+"""Files of tests that take long: they come first, so that no process is left alone with one at the end."""
 
 TINY = {
     "model.name": "ViT-Ti/4",
@@ -33,6 +39,10 @@ TINY = {
     "training.batch_size": 8,
     "augmentation.crop": "none",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -93,12 +93,12 @@ def predict(
 
     with open_processes() as group:
         with group.together():
-            files = image_files(images)
             if words is not None:
-                predictor = zero_shot(model, words, template=template or "{}", precision=precision)
+                opened: Any = zero_shot(model, words, template=template or "{}", precision=precision)
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
-                predictor = open_predictor(opened, precision, engine=engine, images=len(files))
+            files = image_files(images)
+            predictor = open_predictor(opened, None if words else precision, engine=engine, images=len(files))
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []
