@@ -1,16 +1,34 @@
-"""Pictures read while those before them are in use."""
+"""Pictures read while the ones before them are in use."""
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from vitrail.data.decode import Source
 from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
 from vitrail.runtime.memory import kept_memory
+
+T = TypeVar("T")
+
+
+def answer_ahead(
+    preparation: Preparation, pictures: Sequence[Source], batch_size: int, answer: Callable[[Tensor], Iterable[T]]
+) -> Iterator[list[T | DataError]]:
+    """What ``answer`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
+
+    It is given the pixels of those that can, uint8 (B, C, H, W), and gives something for each.
+    """
+    for images in read_ahead(preparation, pictures, batch_size):
+        pixels = [image for image in images if not isinstance(image, DataError)]
+        answers = iter(answer(torch.from_numpy(np.stack(pixels))) if pixels else ())
+        yield [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
 def read_ahead(preparation: Preparation, pictures: Sequence[Source], batch_size: int) -> Iterator[list[np.ndarray | DataError]]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.ahead import read_ahead
+from vitrail.data.ahead import answer_ahead
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.pictures import Picture, pictures_of
@@ -84,12 +84,11 @@ def embed_each(
     trained, device = model if isinstance(model, TrainedModel) else open_model(model), pick_device()
     network = for_inference(trained.model.to(device).eval(), precision or "fp32")
     read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
-    for images in read_ahead(trained.preparation, pictures, batch_size):
-        pixels = [image for image in images if not isinstance(image, DataError)]
-        vectors: Iterator[Tensor] = iter(())
-        if pixels:
-            vectors = iter(read(trained.preparation.normalize(torch.from_numpy(np.stack(pixels)).to(device))).cpu())
-        yield [image if isinstance(image, DataError) else next(vectors) for image in images]
+
+    def vectors(pixels: Tensor) -> Tensor:
+        return read(trained.preparation.normalize(pixels.to(device))).cpu()
+
+    yield from answer_ahead(trained.preparation, pictures, batch_size, vectors)
 
 
 def nearest(query: np.ndarray, vectors: np.ndarray, count: int) -> list[tuple[int, float]]:

@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from vitrail.data.ahead import read_ahead
+from vitrail.data.ahead import answer_ahead
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
@@ -93,7 +90,4 @@ def predict_each(
     predictor: Predictor, pictures: Sequence[Source], *, top: int, batch_size: int
 ) -> Iterator[list[Answer | DataError]]:
     """`predict`, batch by batch, with the error in place of an image that cannot be read."""
-    for images in read_ahead(predictor.preparation, pictures, batch_size):
-        pixels = [image for image in images if not isinstance(image, DataError)]
-        answers = iter(predictor.best(torch.from_numpy(np.stack(pixels)), top) if pixels else ())
-        yield [image if isinstance(image, DataError) else next(answers) for image in images]
+    return answer_ahead(predictor.preparation, pictures, batch_size, lambda pixels: predictor.best(pixels, top))

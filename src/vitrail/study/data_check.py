@@ -3,11 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.ahead import read_ahead
+from vitrail.data.ahead import answer_ahead
 from vitrail.data.check import Check, check_contents, path_in
 from vitrail.data.items import Issue, Item
 from vitrail.data.sources import read_data
@@ -120,18 +119,19 @@ def vectors(trained: TrainedModel, items: list[Item], observer: Observer) -> Ten
         ModelFileError: the features are not finite.
     """
     device, network = next(trained.model.parameters()).device, for_inference(trained.model)
+
+    def read(pixels: Tensor) -> Tensor:
+        return network.vectors(trained.preparation.normalize(pixels.to(device))).cpu()
+
     observer.begin("features", len(items))
-    found = []
-    for images in read_ahead(trained.preparation, [item.image for item in items], BATCH):
-        pixels = []
-        for image in images:
-            if isinstance(image, DataError):
-                raise image
-            pixels.append(image)
-        batch = torch.from_numpy(np.stack(pixels)).to(device)
-        found.append(network.vectors(trained.preparation.normalize(batch)).cpu())
-        observer.advance(len(pixels))
-    features = torch.cat(found)
+    found: list[Tensor] = []
+    for batch in answer_ahead(trained.preparation, [item.image for item in items], BATCH, read):
+        for vector in batch:
+            if isinstance(vector, DataError):
+                raise vector
+            found.append(vector)
+        observer.advance(len(batch))
+    features = torch.stack(found)
     if not features.isfinite().all():
         raise ModelFileError("the features of the model are not finite", where="model", hint="its weights are damaged")
     return features
