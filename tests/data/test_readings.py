@@ -1,33 +1,17 @@
 """Folders as people have them: what would train on a wrong reading is refused, with the right one; the rest is counted."""
 
-import hashlib
 import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
+from data.folders import fill, flat
 from vitrail.data.check import check_data
 from vitrail.data.sources import open_data, read_data
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import DataError
-
-
-def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
-    """A folder with ``count`` small images, no two of them alike."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        colour = hashlib.blake2b(f"{folder}/{number}".encode(), digest_size=12).digest()
-        Image.frombytes("RGB", (2, 2), colour).save(folder / f"{number}{suffix}")
-    return folder
-
-
-def flat(folder: Path, **counts: int) -> Path:
-    for name, count in counts.items():
-        fill(folder / name, count)
-    return folder
 
 
 def refused(folder: Path) -> DataError:

@@ -1,6 +1,5 @@
 """Folders and the digits become classes and splits, always the same ones."""
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 
@@ -9,23 +8,9 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from data.folders import fill, flat
 from vitrail.data.sources import image_files, match_classes, open_data
 from vitrail.errors import ConfigError, DataError
-
-
-def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
-    """A folder with ``count`` small images, no two of them alike."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(count):
-        colour = hashlib.blake2b(f"{folder.name}/{number}".encode(), digest_size=12).digest()
-        Image.frombytes("RGB", (2, 2), colour).save(folder / f"{number}{suffix}")
-    return folder
-
-
-def flat(folder: Path, **counts: int) -> Path:
-    for name, count in counts.items():
-        fill(folder / name, count)
-    return folder
 
 
 def names(data, split: str) -> set[str]:

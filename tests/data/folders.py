@@ -1,0 +1,22 @@
+"""Folders of small images, for what becomes of folders."""
+
+import hashlib
+from pathlib import Path
+
+from PIL import Image
+
+
+def fill(folder: Path, count: int = 1, suffix: str = ".png") -> Path:
+    """A folder with ``count`` small images, no two of them alike."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        colour = hashlib.blake2b(f"{folder}/{number}".encode(), digest_size=12).digest()
+        Image.frombytes("RGB", (2, 2), colour).save(folder / f"{number}{suffix}")
+    return folder
+
+
+def flat(folder: Path, **counts: int) -> Path:
+    """A folder of class folders, each with so many."""
+    for name, count in counts.items():
+        fill(folder / name, count)
+    return folder
