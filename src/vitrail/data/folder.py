@@ -15,7 +15,7 @@ from vitrail.errors import DataError
 
 @dataclass(frozen=True)
 class _Classes:
-    """The folders of classes, those of the same class in several splits each for itself."""
+    """The folders of classes; a class in several splits has one in each."""
 
     folders: list[tuple[str, Path]]
     """With their splits."""

@@ -37,7 +37,7 @@ def near_duplicates(miniatures: np.ndarray) -> list[list[int]]:
     """The places of pictures that are nearly the same, a group for every picture that is there more than once.
 
     Compared is how brightness changes from place to place, which neither light nor size nor compression changes much, by
-    the correlation of all changes with the other's and with those of its mirror image.
+    the correlation of all changes with the changes of the other and of its mirror image.
 
     Args:
         miniatures: uint8 (N, 2, 12, 12) of `miniature`; N is at most `MOST`.
@@ -76,7 +76,7 @@ def _changes(miniatures: np.ndarray) -> np.ndarray:
 
 
 def _alike(plain: np.ndarray, mirrored: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The places of pictures, each with those of the later ones that are like it, where there are any."""
+    """The places of pictures that later ones are like, each with the places of these."""
     rows = max(1, 2**23 // len(plain))
     for start in range(0, len(plain), rows):
         part = plain[start : start + rows]

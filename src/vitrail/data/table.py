@@ -25,7 +25,7 @@ NAMES = {
 }
 """What others call the columns."""
 NUMBERS = ("image_id", "id")
-"""What they call that of the image where none of these names is there."""
+"""What they call the column of images where none of these names is there."""
 
 
 class _Header(NamedTuple):
