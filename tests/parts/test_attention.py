@@ -13,7 +13,7 @@ from transformers import ViTConfig as TheirConfig
 from transformers.models.vit.modeling_vit import ViTAttention as TheirAttention
 
 from vitrail.errors import ConfigError
-from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights
+from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights, causal_mask
 
 few = settings(max_examples=25, deadline=None)
 small = st.integers(1, 5)
@@ -430,3 +430,34 @@ def test_a_norm_of_the_output_is_on_all_heads_side_by_side():
     heads = attend(q, k, v).transpose(1, 2).flatten(2)
     normed = torch.nn.functional.layer_norm(heads, (12,), attention.output_norm.weight, attention.output_norm.bias, 1e-3)
     torch.testing.assert_close(attention(x), normed @ attention.output.weight.T)
+
+
+# no look ahead
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize("queries", [1, 3, 6])
+def test_causal_attention_is_that_of_torch_with_a_triangle_below_the_last_token(dtype, with_mask, queries):
+    q, k, v = (torch.randn(2, 3, n, 4).to(dtype) for n in (queries, 6, 6))
+    triangle = torch.tensor([[key <= query + 6 - queries for key in range(6)] for query in range(queries)])
+    assert torch.equal(causal_mask(queries, 6), triangle)
+    mask = random_mask(2, 1, 1, 6) if with_mask else None
+    expected = F.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), attn_mask=triangle if mask is None else triangle & mask
+    )
+    torch.testing.assert_close(
+        attend(q, k, v, mask=mask, causal=True).double(), expected, atol=0.03 if dtype.itemsize < 8 else 1e-12, rtol=0
+    )
+
+
+def test_a_later_token_changes_nothing_before_it_and_dropout_is_on_the_weights():
+    attention = randomized(Attention(8, 2)).eval()
+    x = numbers(2, 5, 8)
+    changed = x.clone()
+    changed[:, 3] += 1
+    before, after = attention(x, causal=True), attention(changed, causal=True)
+    assert torch.equal(before[:, :3], after[:, :3]) and not torch.isclose(before[:, 3:], after[:, 3:]).all()
+    torch.testing.assert_close(attention.weights(x, causal=True), attention.weights(x, mask=causal_mask(5, 5)))
+    ones = torch.ones(1, 1, 400, 4, dtype=torch.float64)
+    assert attend(ones, ones, ones, causal=True, dropout=0.5).std() > 0.01

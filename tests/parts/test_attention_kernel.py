@@ -14,3 +14,13 @@ def test_the_written_out_attention_and_its_derivatives_are_right():
     q, k, v = (numbers(2, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
     torch.testing.assert_close(Explicit.apply(q, k, v), F.scaled_dot_product_attention(q, k, v))
     assert torch.autograd.gradcheck(Explicit.apply, (q, k, v))
+
+
+def test_with_a_mask_it_is_torchs_attention_of_what_may_be_seen_and_of_nothing_it_is_zero():
+    q, k, v = (numbers(2, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
+    mask = torch.rand(2, 1, 4, 6) < 0.6
+    mask[..., 0] = True
+    torch.testing.assert_close(Explicit.apply(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+    mask[1, 0, 2] = False
+    assert not Explicit.apply(q, k, v, mask)[1, :, 2].any()
+    assert torch.autograd.gradcheck(lambda *given: Explicit.apply(*given, mask), (q, k, v))

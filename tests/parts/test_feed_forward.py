@@ -20,6 +20,15 @@ def test_it_equals_linear_gelu_linear():
     torch.testing.assert_close(ours(x), theirs(x), rtol=1e-10, atol=1e-10)
 
 
+def test_with_relu_it_is_the_one_of_the_first_transformer_and_its_hidden_dropout_may_differ():
+    x = numbers(2, 3, 6)
+    mlp = FeedForward(6, 10, activation="relu", dropout=0.5, hidden_dropout=0.0).double()
+    expected = mlp.contract(torch.clamp(mlp.expand(x), min=0))
+    torch.testing.assert_close(mlp.eval()(x), expected)
+    kept = mlp.train()(x) / expected
+    assert set(kept.round(decimals=9).unique().tolist()) == {0.0, 2.0}
+
+
 def test_gated_it_is_swiglu():
     mlp, x = FeedForward(6, 10, activation="swiglu").double(), numbers(2, 3, 6)
     gate_weight, value_weight = mlp.expand.weight.chunk(2)

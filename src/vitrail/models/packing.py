@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import ConfigError
 from vitrail.models.vit import ViT, of_each_block
-from vitrail.parts.attention import Group
+from vitrail.parts.dot_product import Group
 
 
 def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:

@@ -1,7 +1,9 @@
 """Tensors in, tensors out: the parts that every model is assembled from."""
 
-from vitrail.parts.attention import Attention, attend, attention_weights
+from vitrail.parts.attention import Attention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
+from vitrail.parts.cache import KeyValueCache
+from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
@@ -22,6 +24,7 @@ from vitrail.parts.positions import (
     LearnedPosition2d,
     RelativePositionBias,
     RotaryPosition2d,
+    SequencePosition,
     rotate,
     sincos_position_1d,
     sincos_position_2d,
@@ -50,6 +53,7 @@ __all__ = [
     "Grid",
     "HybridEmbedding",
     "Interpolation",
+    "KeyValueCache",
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
@@ -61,10 +65,12 @@ __all__ = [
     "RelativePositionBias",
     "ResNetFeatures",
     "RotaryPosition2d",
+    "SequencePosition",
     "StandardizedConv2d",
     "adapt_channels",
     "attend",
     "attention_weights",
+    "causal_mask",
     "grid_size",
     "last_layer",
     "lecture_head",

@@ -3,116 +3,16 @@
 Equations are numbered as in Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929), appendix A.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.errors import ConfigError
-from vitrail.parts.attention_kernel import Explicit, explicit_is_faster
+from vitrail.parts.cache import KeyValueCache
+from vitrail.parts.dot_product import Group, attend, attend_within, attention_weights, with_causal
 from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions import Rotation, rotate
-
-
-def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Equation (6): ``A = softmax(q kᵀ / sqrt(D_h))``, written out.
-
-    Args:
-        query: (…, N_Q, D_h).
-        key: (…, N_X, D_h).
-        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
-        bias: additive, broadcastable to (…, N_Q, N_X); the relative position bias, say.
-
-    Returns:
-        (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
-    """
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # fewer numbers to divide than afterwards
-    bias = _additive(mask, bias, scores.dtype)
-    if bias is not None:
-        scores = scores + bias
-    if mask is None:
-        return scores.softmax(dim=-1)
-    sees = mask.any(dim=-1, keepdim=True) if mask.ndim else mask  # a softmax over nothing is NaN, and so is its gradient
-    return scores.masked_fill(~sees, 0.0).softmax(dim=-1).masked_fill(~sees, 0.0)
-
-
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel where that is the faster way.
-
-    Args:
-        query: (…, N_Q, D_h).
-        key: (…, N_X, D_h).
-        value: (…, N_X, D_V); N_X may differ from N_Q and D_V from D_h.
-        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
-        bias: additive, broadcastable to (…, N_Q, N_X).
-        dropout: probability of dropping an entry of A.
-
-    Returns:
-        (…, N_Q, D_V).
-    """
-    if explicit_is_faster(query, key):
-        if mask is None and bias is None and not dropout:
-            return Explicit.apply(query, key, value)
-        weights = attention_weights(query, key, mask=mask, bias=bias)
-        return F.dropout(weights, dropout) @ value
-    bias = _additive(mask, bias, query.dtype)
-    if bias is not None:
-        bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
-
-
-@dataclass(frozen=True)
-class Group:
-    """``count`` images of ``length`` tokens each that stand behind each other in a longer sequence."""
-
-    count: int
-    length: int
-    bias: Tensor | None = None
-    """Additive, (k, length, length)."""
-
-
-def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Group], *, dropout: float = 0.0) -> Tensor:
-    """`attend` where every image of a sequence sees itself alone: blocks on the diagonal of A, of which no other is computed.
-
-    Args:
-        query, key: (1, k, T, D_h), where T is the tokens of all groups.
-        value: (1, k, T, D_V).
-
-    Returns:
-        (1, k, T, D_V).
-    """
-    found, start = [], 0
-    for group in groups:
-        end = start + group.count * group.length
-        q, k, v = (t[0, :, start:end].unflatten(1, (group.count, -1)) for t in (query, key, value))  # (k, count, length, D_h)
-        bias = None if group.bias is None else group.bias[:, None]
-        found.append(attend(q, k, v, bias=bias, dropout=dropout).flatten(1, 2))
-        start = end
-    return torch.cat(found, dim=1)[None]
-
-
-def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Mask and bias as one additive term: minus infinity where a query may not look."""
-    if mask is None:
-        return None if bias is None else bias.to(dtype)
-    if mask.dtype != torch.bool:
-        raise ConfigError(
-            f"mask has type {mask.dtype}", where="attention mask", hint="give a boolean mask, True where a query may look"
-        )
-    base = torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
-    return torch.where(mask, base, float("-inf"))
 
 
 def _rows(table: Tensor | None, first: int) -> Tensor | None:
@@ -191,26 +91,31 @@ class Attention(nn.Module):
         rotation: Rotation | None = None,
         groups: Sequence[Group] = (),
         first: int | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
         """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
         Args:
             x: (B, N_Q, D).
-            context: (B, N_X, D_X); only for cross-attention.
+            context: (B, N_X, D_X); only for cross-attention, and not where the cache has seen it.
             mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
             bias: additive, broadcastable to (B, k, N_Q, N_X).
             rotation: rotary positions of the tokens; only for self-attention.
             groups: the images of which ``x`` (1, T, D) holds the tokens, each of which sees itself alone; then without mask
                 and bias.
             first: only the first so many queries are asked; then without groups.
+            causal: whether no query looks at a later token.
+            cache: keys and values that remain from one call to the next: self-attention adds its tokens to it and looks at
+                all of them, cross-attention keeps its context in it.
 
         Returns:
             (B, N_Q, output_dim), or (B, first, output_dim).
         """
-        q, k, v = self.project(x, context, rotation)
+        q, k, v = self.project(x, context, rotation, cache)
         if first is not None:
             q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
-        return self.mix(q, k, v, mask=mask, bias=bias, groups=groups)
+        return self.mix(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
 
     def mix(
         self,
@@ -221,42 +126,55 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
         groups: Sequence[Group] = (),
+        causal: bool = False,
     ) -> Tensor:
         """What `forward` makes of the result of `project`: (B, N_Q, output_dim)."""
         dropout = self.attention_dropout if self.training else 0.0
         if groups:
             heads = attend_within(q, k, v, groups, dropout=dropout)
         else:
-            heads = attend(q, k, v, mask=mask, bias=bias, dropout=dropout)  # (B, k, N_Q, D_V)
+            heads = attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout)  # (B, k, N_Q, D_V)
         joined = self.output_norm(heads.transpose(1, 2).flatten(2))  # (B, N_Q, k·D_V)
         return self.dropout(self.output(joined))  # (B, N_Q, output_dim)
 
     def project(
-        self, x: Tensor, context: Tensor | None = None, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        rotation: Rotation | None = None,
+        cache: KeyValueCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Equation (5): ``[q, k, v] = z U_qkv``, per head: (B, k, N_Q, D_h), (B, k, N_X, D_h), (B, k, N_X, D_V)."""
-        if hasattr(self, "qkv"):
-            if context is not None:
-                raise ConfigError(
-                    "self-attention was given a context",
-                    where="Attention",
-                    hint="build it with context_dim to attend to another sequence",
-                )
-            projected = self.qkv(x)
-            apart = isinstance(projected, tuple)  # as an engine may want it, see vitrail.deploy.projections
-            q, k, v = projected if apart else projected.split(self.widths, dim=-1)
-        else:
-            if context is None or rotation is not None:
-                raise ConfigError(
-                    "cross-attention takes a context and no rotation", where="Attention", hint="call attention(x, context)"
-                )
-            q = self.query(x)
-            k, v = self.key_value(context).split(self.widths[1:], dim=-1)
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        if not hasattr(self, "qkv"):
+            return self._project_both(x, context, rotation, cache)
+        if context is not None:
+            hint = "build it with context_dim to attend to another sequence"
+            raise ConfigError("self-attention was given a context", where="Attention", hint=hint)
+        projected = self.qkv(x)
+        apart = isinstance(projected, tuple)  # as an engine may want it, see vitrail.deploy.projections
+        q, k, v = (self._heads(t) for t in (projected if apart else projected.split(self.widths, dim=-1)))
         q, k = self.query_norm(q), self.key_norm(k)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        return q, k, v
+        return q, *((k, v) if cache is None else cache.extended(k, v))
+
+    def _project_both(
+        self, x: Tensor, context: Tensor | None, rotation: Rotation | None, cache: KeyValueCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of ``x``; keys and values of the context, or those that the cache has of it."""
+        q = self.query_norm(self._heads(self.query(x)))
+        if cache is not None and cache.length:
+            return q, *cache.tensors
+        if context is None or rotation is not None:
+            hint = "call attention(x, context)"
+            raise ConfigError("cross-attention takes a context and no rotation", where="Attention", hint=hint)
+        k, v = (self._heads(t) for t in self.key_value(context).split(self.widths[1:], dim=-1))
+        k = self.key_norm(k)
+        return q, *((k, v) if cache is None else cache.extended(k, v))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, N, k·D) to (B, k, N, D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def weights(
         self,
@@ -266,7 +184,8 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
         rotation: Rotation | None = None,
+        causal: bool = False,
     ) -> Tensor:
         """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
         q, k, _ = self.project(x, context, rotation)
-        return attention_weights(q, k, mask=mask, bias=bias)
+        return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias)

@@ -1,5 +1,6 @@
 """The skeleton of every model: a residual branch of a token mixer, then a residual branch of an MLP."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 import torch
@@ -87,16 +88,27 @@ class Branch(nn.Module):
 
 
 class Block(nn.Module):
-    """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are as in `Branch`."""
+    """A token mixer's branch, then an MLP's: equations (2) and (3). ``options`` are as in `Branch`.
 
-    def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, **options: Any):
+    With ``cross``, an attention to another sequence, a third branch stands between the two, as in the decoder of Vaswani et al.
+    2017 (https://arxiv.org/abs/1706.03762).
+    """
+
+    def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, *, cross: nn.Module | None = None, **options: Any):
         super().__init__()
         self.attention = Branch(dim, attention, **options)
+        self.cross = None if cross is None else Branch(dim, cross, **options)
         self.mlp = Branch(dim, mlp, **options)
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """(B, N, D) to (B, N, D); ``kwargs`` are the attention's, of which ``first`` leaves (B, first, D)."""
+    def forward(self, x: Tensor, *, across: Mapping[str, Any] | None = None, **kwargs: Any) -> Tensor:
+        """(B, N, D) to (B, N, D).
+
+        ``kwargs`` are the attention's, of which ``first`` leaves (B, first, D); ``across`` are those of the attention to the
+        other sequence, its ``context`` among them.
+        """
         x = self.attention(x, **kwargs)  # (B, N, D)  equation (2)
+        if self.cross is not None:
+            x = self.cross(x, **(across or {}))  # (B, N, D)
         return self.mlp(x)  #              (B, N, D)  equation (3)
 
     def merging(self, x: Tensor, sizes: Tensor, count: int, *, prefix: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from vitrail.parts.normalization import NormKind, norm_layer
 
-Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "swiglu"]
+Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "swiglu"]
 """GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016,
-https://arxiv.org/abs/1606.08415), and the gated SwiGLU."""
+https://arxiv.org/abs/1606.08415), ReLU as in Vaswani et al. 2017, and the gated SwiGLU."""
 
 
 class FeedForward(nn.Module):
@@ -24,7 +24,8 @@ class FeedForward(nn.Module):
         hidden_dim: width between the two linear layers, behind the gate.
         output_dim: width of the result; ``dim`` by default.
         activation: between the two.
-        dropout: after the activation and on the result.
+        dropout: on the result, and after the activation where ``hidden_dropout`` does not say otherwise.
+        hidden_dropout: after the activation.
         bias: whether the linear layers have a bias.
         norm: a norm on the activations (NormFormer; Shleifer et al. 2021, https://arxiv.org/abs/2110.09456), or none.
         norm_eps: its epsilon.
@@ -38,6 +39,7 @@ class FeedForward(nn.Module):
         output_dim: int | None = None,
         activation: Activation = "gelu",
         dropout: float = 0.0,
+        hidden_dropout: float | None = None,
         bias: bool = True,
         norm: NormKind | None = None,
         norm_eps: float = 1e-6,
@@ -47,17 +49,20 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim, bias=bias)
         self.norm = norm_layer(hidden_dim, kind=norm, eps=norm_eps) if norm else nn.Identity()
         self.contract = nn.Linear(hidden_dim, output_dim or dim, bias=bias)
+        self.hidden_dropout = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = _activate(self.expand(x), self.activation)  # (…, hidden_dim)
-        return self.dropout(self.contract(self.norm(self.dropout(hidden))))
+        return self.dropout(self.contract(self.norm(self.hidden_dropout(hidden))))
 
 
 def _activate(hidden: Tensor, activation: Activation) -> Tensor:
     if activation == "swiglu":
         gate, hidden = hidden.chunk(2, dim=-1)
         return F.silu(gate) * hidden
+    if activation == "relu":
+        return F.relu(hidden)
     if activation == "quick-gelu":
         return hidden * torch.sigmoid(1.702 * hidden)
     return F.gelu(hidden, approximate="tanh" if activation == "gelu-tanh" else "none")

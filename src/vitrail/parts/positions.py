@@ -89,6 +89,36 @@ def sincos_position_2d(grid: Grid, dim: int, *, prefix: int, endpoint: bool = Fa
     return FixedPosition(partial(_sincos_2d_table, dim, prefix, endpoint), grid)
 
 
+class SequencePosition(nn.Module):
+    """Sin-cos positions of the tokens of a text, of any length: ``x + PE``; see `sincos_1d`.
+
+    Args:
+        dim: width D.
+        halves: whether all sines stand before all cosines, as in Marian, and not in turns as in the paper.
+    """
+
+    def __init__(self, dim: int, *, halves: bool = False):
+        super().__init__()
+        self.dim, self.halves = dim, halves
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first."""
+        length = 64
+        while length < offset + x.shape[1]:
+            length *= 2  # few tables, whatever the lengths
+        table = _sequence_table(self.dim, self.halves, length, x.device)
+        return x + table[offset : offset + x.shape[1]].to(x.dtype)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def _sequence_table(dim: int, halves: bool, length: int, device: torch.device) -> Tensor:
+    table = sincos_1d(np.arange(length, dtype=np.float64), dim)
+    if halves:
+        table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
+    return torch.from_numpy(table.astype(np.float32)).to(device)
+
+
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # it is kept, and may be asked for gradients later
 def _sincos_1d_table(dim: int, prefix: int, grid: Grid) -> Tensor:

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from vitrail.errors import ConfigError, unknown
 from vitrail.models.base import Model
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
+from vitrail.parts.dot_product import with_causal
 
 OnEach = Callable[[str, Tensor], None]
 Images = slice | Sequence[int]
@@ -166,12 +167,14 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
             raise ConfigError("packed images cannot be captured", where=path, hint="give the model images of one size at a time")
         count = len(given[0])
         x = _of(images, given[0])
-        context = _of(images, given[1]) if len(given) > 1 else None
+        context = given[1] if len(given) > 1 else options.get("context")
+        context = None if context is None else _of(images, context)
         mask, bias = (_chosen(options.get(name), images, count) for name in ("mask", "bias"))
         rotation = options.get("rotation") and tuple(_chosen(table, images, count) for table in options["rotation"])
         q, k, v = attention.project(x, context, rotation)
         found = dict(zip(PROJECTED, (q, k, v), strict=True))
         if WEIGHTS in kinds:
+            mask = with_causal(mask, options.get("causal", False), q, k)
             found[WEIGHTS] = attention_weights(q, k, mask=mask, bias=bias)
         for what in kinds:
             keep(f"{path}.{what}", found[what])

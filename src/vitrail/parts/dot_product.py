@@ -1,0 +1,131 @@
+"""Scaled dot-product attention: queries, keys and values of one head, or of several side by side.
+
+Equations are numbered as in Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010.11929), appendix A.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.errors import ConfigError
+from vitrail.parts.attention_kernel import Explicit, explicit_is_faster
+
+
+def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Equation (6): ``A = softmax(q kᵀ / sqrt(D_h))``, written out.
+
+    Args:
+        query: (…, N_Q, D_h).
+        key: (…, N_X, D_h).
+        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
+        bias: additive, broadcastable to (…, N_Q, N_X); the relative position bias, say.
+
+    Returns:
+        (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
+    """
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # fewer numbers to divide than afterwards
+    bias = _additive(mask, bias, scores.dtype)
+    if bias is not None:
+        scores = scores + bias
+    if mask is None:
+        return scores.softmax(dim=-1)
+    sees = mask.any(dim=-1, keepdim=True) if mask.ndim else mask  # a softmax over nothing is NaN, and so is its gradient
+    return scores.masked_fill(~sees, 0.0).softmax(dim=-1).masked_fill(~sees, 0.0)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel where that is the faster way.
+
+    Args:
+        query: (…, N_Q, D_h).
+        key: (…, N_X, D_h).
+        value: (…, N_X, D_V); N_X may differ from N_Q and D_V from D_h.
+        mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
+        bias: additive, broadcastable to (…, N_Q, N_X).
+        causal: whether no query looks at a later token; see `causal_mask`.
+        dropout: probability of dropping an entry of A.
+
+    Returns:
+        (…, N_Q, D_V).
+    """
+    explicit, square = explicit_is_faster(query, key), query.shape[-2] == key.shape[-2]
+    if causal and square and mask is None and bias is None and not explicit:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+    mask = with_causal(mask, causal, query, key)
+    if explicit:
+        if bias is None and not dropout:
+            return Explicit.apply(query, key, value, mask)
+        weights = attention_weights(query, key, mask=mask, bias=bias)
+        return F.dropout(weights, dropout) @ value
+    bias = _additive(mask, bias, query.dtype)
+    if bias is not None:
+        bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """Boolean (N_Q, N_X), True where a query may look: at the token that it comes from and those before, the last N_Q of N_X."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def with_causal(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor | None:
+    """The mask of `attend`, with what ``causal`` hides as well."""
+    if not causal or query.shape[-2] == 1:  # the last token sees all
+        return mask
+    earlier = causal_mask(query.shape[-2], key.shape[-2], query.device)
+    return earlier if mask is None else mask & earlier
+
+
+@dataclass(frozen=True)
+class Group:
+    """``count`` images of ``length`` tokens each that stand behind each other in a longer sequence."""
+
+    count: int
+    length: int
+    bias: Tensor | None = None
+    """Additive, (k, length, length)."""
+
+
+def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Group], *, dropout: float = 0.0) -> Tensor:
+    """`attend` where every image of a sequence sees itself alone: blocks on the diagonal of A, of which no other is computed.
+
+    Args:
+        query, key: (1, k, T, D_h), where T is the tokens of all groups.
+        value: (1, k, T, D_V).
+
+    Returns:
+        (1, k, T, D_V).
+    """
+    found, start = [], 0
+    for group in groups:
+        end = start + group.count * group.length
+        q, k, v = (t[0, :, start:end].unflatten(1, (group.count, -1)) for t in (query, key, value))  # (k, count, length, D_h)
+        bias = None if group.bias is None else group.bias[:, None]
+        found.append(attend(q, k, v, bias=bias, dropout=dropout).flatten(1, 2))
+        start = end
+    return torch.cat(found, dim=1)[None]
+
+
+def _additive(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Mask and bias as one additive term: minus infinity where a query may not look."""
+    if mask is None:
+        return None if bias is None else bias.to(dtype)
+    if mask.dtype != torch.bool:
+        raise ConfigError(
+            f"mask has type {mask.dtype}", where="attention mask", hint="give a boolean mask, True where a query may look"
+        )
+    base = torch.zeros((), dtype=dtype, device=mask.device) if bias is None else bias.to(dtype)
+    return torch.where(mask, base, float("-inf"))
