@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 from vitrail import open_data
-from vitrail.data.dataset import Batch, ImageDataset
+from vitrail.data.batches import Batch
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.models.vit import ViT
 from vitrail.training import preparing

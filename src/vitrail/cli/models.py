@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, number, result, result_json
+from vitrail.errors import ConfigError
 
 FIELDS = ("dim", "depth", "heads", "mlp_dim")
 """Of the table, where a model has them."""
@@ -20,7 +21,7 @@ def models(
     pretrained: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """List the models by name, with parameters and multiply-adds of one image.
+    """List the models by name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
 
     Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224, resnet50.
 
@@ -48,8 +49,10 @@ def models(
     if pretrained:
         _list_published(json=json)
         return
-    configs = {name: _config_of(name) for name in names} if names else {name: model_config(name) for name in NAMES}
+    configs: dict[str, Any] = {name: _config_of(name) if names else model_config(name) for name in names or NAMES}
     sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
+    if image_size or measure:
+        configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
     wanted = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
     rows: list[dict[str, Any]] = []
     with counting("measuring" if measure else "counting", "models") as progress:
@@ -57,7 +60,8 @@ def models(
         for name, config in wanted:
             parameters, macs = _totals(name, config)
             fields = {field: getattr(config, field, None) for field in FIELDS}
-            rows.append({"model": name, "image_size": list(config.image_size), **fields, "parameters": parameters, "macs": macs})
+            shape = list(getattr(config, "image_size", ()))
+            rows.append({"model": name, "image_size": shape, **fields, "parameters": parameters, "macs": macs})
             if measure:
                 from vitrail.models.registry import build
                 from vitrail.runtime.device import pick_device
@@ -72,7 +76,7 @@ def models(
     last = f"{'MB in training':>16}{'images/s':>10}" if measure else ""
     result(f"{'model':<22}{'image':>9}{'dim':>6}{'depth':>7}{'heads':>7}{'mlp':>6}{'parameters':>16}{'multiply-adds':>16}{last}")
     for row in rows:
-        image = "×".join(str(side) for side in row["image_size"])
+        image = "×".join(str(side) for side in row["image_size"]) or "text"
         dim, depth, heads, mlp_dim = ("–" if row[field] is None else row[field] for field in FIELDS)
         widths = f"{dim:>6}{depth:>7}{heads:>7}{mlp_dim:>6}"
         last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
@@ -103,6 +107,16 @@ def _config_of(reference: str) -> Any:
     from vitrail.weights.reference import config_of
 
     return config_of(reference)
+
+
+def _has_images(config: Any) -> bool:
+    return hasattr(config, "image_size")
+
+
+def _require_images(name: str, config: Any) -> Any:
+    if not _has_images(config):
+        raise ConfigError("it is a model of texts", where=name, hint="leave --image-size and --measure out")
+    return config
 
 
 def _totals(name: str, config: Any) -> tuple[int, int]:

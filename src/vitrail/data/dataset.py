@@ -2,39 +2,25 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
 from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.batches import Batch, Key, Wanted
 from vitrail.data.decode import Source, Whole
 from vitrail.data.items import Item
 from vitrail.data.mixing import mix, partners
+from vitrail.data.order import epoch_order
 from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Arrays, ClassIndex, Targets
-from vitrail.data.transform import Transform, transformed
+from vitrail.data.transform import Transform, require_sendable, transformed
 from vitrail.errors import ConfigError, VitrailError
-
-Batch = dict[str, Tensor]
-"""``images``, uint8 (B, C, H, W), and beside them what the data set's targets make of the items, by name."""
-Key = tuple[int, int]
-"""An epoch and the number of a sample in it; see `epoch_order`."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A batch, and the part of it that this process is to have."""
-
-    keys: list[Key]
-    own: slice
-
 
 KEPT_BYTES = 2**30
 """Memory for the pictures of a data set, in all workers together."""
@@ -42,7 +28,9 @@ UNCHANGED = Augmentation(horizontal_flip=0)
 
 
 class ImageDataset(Dataset[Batch]):
-    """Items prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
+    """Images prepared for a model. A sample is asked for by its `Key`, which with ``seed`` fixes all that is random in it.
+
+    A batch has ``images``, uint8 (B, C, H, W), and beside them what the targets make of the items, by name.
 
     What is the same in every epoch, the picture decoded or at the model's size, is kept in memory for the next one if it
     takes no more than an item's even share of `KEPT_BYTES`: all images of a data set that fits, else its smaller ones.
@@ -84,6 +72,29 @@ class ImageDataset(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def name(self, number: int) -> str:
+        """Of an item."""
+        return self.items[number].name
+
+    def require_sendable(self) -> None:
+        """Refuse a transform that cannot be sent to workers; raises `ConfigError`."""
+        if self.transform is not None:
+            require_sendable(self.transform)
+
+    def count_batches(self, batch_size: int) -> int:
+        """Batches of an epoch; the last may be smaller."""
+        return -(-len(self) // batch_size)
+
+    def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
+        """The samples of each batch of an epoch; see `epoch_order`."""
+        repeats = self.augmentation.repeats
+        order = epoch_order(self.items, self.seed, epoch, shuffle=shuffle, balance=balance, repeats=repeats)
+        return [[(epoch, number) for number in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
+
+    def units(self, keys: Sequence[Key]) -> int:
+        """Images."""
+        return len(keys)
 
     def __getitem__(self, key: Key) -> Batch:
         """One sample, as a batch of its own."""

@@ -1,4 +1,4 @@
-"""Images to batches: the same batches whatever the number of workers."""
+"""Samples to batches: the same batches whatever the number of workers."""
 
 import multiprocessing
 import os
@@ -8,14 +8,12 @@ import time
 from collections.abc import Iterator
 from multiprocessing import RawArray
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from vitrail.data.dataset import Batch, ImageDataset, Wanted
-from vitrail.data.order import epoch_order
-from vitrail.data.transform import require_sendable
+from vitrail.data.batches import Batch, Key, Samples, Wanted
 from vitrail.errors import DataError, VitrailError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -26,9 +24,9 @@ class EpochLoader:
 
     Args:
         dataset: what to load.
-        batch_size: images per batch; the last batch of an epoch may be smaller.
+        batch_size: as the data set counts it: images, or tokens; the last batch of an epoch may be smaller.
         shuffle: whether each epoch has its own order, by the data set's seed.
-        workers: processes that prepare images; 0 prepares them in this one.
+        workers: processes that prepare samples; 0 prepares them in this one.
         balance: whether an epoch shows every class equally often; see `epoch_order`.
         part: which of how many equal parts of every batch to load, counted from 0.
 
@@ -38,7 +36,7 @@ class EpochLoader:
 
     def __init__(
         self,
-        dataset: ImageDataset,
+        dataset: Samples,
         batch_size: int,
         *,
         shuffle: bool,
@@ -47,13 +45,14 @@ class EpochLoader:
         part: tuple[int, int] = (0, 1),
     ):
         self.dataset, self.batch_size, self.shuffle, self.balance, self.part = dataset, batch_size, shuffle, balance, part
-        if workers and dataset.transform is not None:
-            require_sendable(dataset.transform)
         if workers:
+            dataset.require_sendable()
             dataset.reading = RawArray("q", 2 * workers)
+        self._keys: list[list[Key]] = []
+        """The samples of every batch of the epoch at hand."""
         self._following = _Following()
         self._loader = DataLoader(
-            dataset,
+            cast(Dataset[Any], dataset),
             batch_sampler=self._following,
             num_workers=workers,
             generator=torch.Generator(),
@@ -63,34 +62,37 @@ class EpochLoader:
         )
 
     def __len__(self) -> int:
-        return -(-len(self.dataset) // self.batch_size)
+        return self.dataset.count_batches(self.batch_size)
 
     def size(self, batch: int) -> int:
-        """Images in a batch, all its parts together."""
-        return min(self.batch_size, len(self.dataset) - batch * self.batch_size)
+        """Samples in a batch of the epoch at hand, all its parts together."""
+        return len(self._epoch_keys()[batch])
 
     def places(self, batch: int) -> range:
-        """The places in the batch that this part of it has: none, where there are more parts than images."""
+        """The places in the batch that this part of it has: none, where there are more parts than samples."""
         part, parts = self.part
         return range(self.size(batch) * part // parts, self.size(batch) * (part + 1) // parts)
 
+    def units(self, batch: int) -> int:
+        """What losses are means over: how many a batch has, all its parts together."""
+        return self.dataset.units(self._epoch_keys()[batch])
+
+    def _epoch_keys(self, epoch: int = 0) -> list[list[Key]]:
+        if not self._keys:
+            self._keys = self.dataset.batches(epoch, self.batch_size, shuffle=self.shuffle, balance=self.balance)
+        return self._keys
+
     def epoch(self, epoch: int = 0, *, skip: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, without the first ``skip``; a part of a batch that has no image gets its first.
+        """The batches of an epoch, without the first ``skip``; a part of a batch that has no sample gets its first.
 
         Raises:
             DataError: an image cannot be read, or a worker died over it.
             ConfigError: the data set's transform returned something else than it may.
         """
-        data = self.dataset
-        order = epoch_order(
-            data.items, data.seed, epoch, shuffle=self.shuffle, balance=self.balance, repeats=data.augmentation.repeats
-        )
-        keys = [(epoch, number) for number in order]
-        self._following.batches = []
-        for number in range(skip, len(self)):
-            places, start = self.places(number) or range(1), number * self.batch_size
-            own = slice(places.start, places.stop)
-            self._following.batches.append(Wanted(keys[start : start + self.batch_size], own))
+        self._keys, self._following.batches = [], []
+        for number, keys in enumerate(self._epoch_keys(epoch)[skip:], skip):
+            places = self.places(number) or range(1)
+            self._following.batches.append(Wanted(keys, slice(places.start, places.stop)))
         for batch in self._batches():
             if isinstance(batch, VitrailError):
                 try:
@@ -138,7 +140,7 @@ class EpochLoader:
             self.close()
             raise DataError(
                 "a process that prepares images was killed",
-                where=", ".join(self.dataset.items[number].name for number in dead) or "before its first image",
+                where=", ".join(self.dataset.name(number) for number in dead) or "before its first image",
                 hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
             ) from None
 

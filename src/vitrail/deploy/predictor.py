@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitrail.data.dataset import Batch, ImageDataset
+from vitrail.data.batches import Batch
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.inference import sharing_copy
 from vitrail.parts.attention import Attention
 
 
-def apart(model: Model) -> Model:
+def apart(model: ImageModel) -> ImageModel:
     """A copy, of the same weights, with three projections in place of every fused one."""
     found = sharing_copy(model)
     for attention in [module for module in found.modules() if isinstance(module, Attention) and hasattr(module, "qkv")]:

@@ -17,7 +17,7 @@ from torch import nn
 
 from vitrail.deploy.engines import extra, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 
 SMOOTH = 0.8
 """How much of the range of activations moves into the weights; measured, see docs/deploy.md."""
@@ -61,7 +61,7 @@ def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> P
     return file
 
 
-def last_products(program: torch.export.ExportedProgram, model: Model) -> set[str]:
+def last_products(program: torch.export.ExportedProgram, model: ImageModel) -> set[str]:
     """Names, in a model's traced program, of what keeps its floats: products of one row per image, and the last of all tokens.
 
     The former is the head: OpenVINO 2026.4 multiplies a mean over tokens by the factors of smoothing along a wrong axis.

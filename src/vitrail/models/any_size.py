@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.parts import LearnedPosition1d, LearnedPosition2d
 from vitrail.parts.interpolation import resizing_matrix
 
@@ -14,7 +14,7 @@ from vitrail.parts.interpolation import resizing_matrix
 class AnySize(nn.Module):
     """A ViT that takes images (B, C, H, W) whose sides are any multiples of the patch; parameters are the ViT's."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: ImageModel):
         super().__init__()
         self.model: Any = model
 
@@ -31,7 +31,7 @@ class AnySizeGraph(nn.Module):
         ConfigError: the model's positions for another size are no products of those it has, or it merges tokens.
     """
 
-    def __init__(self, model: Model):
+    def __init__(self, model: ImageModel):
         super().__init__()
         c: Any = model.config
         if c.position not in ("none", "learned-1d", "learned-2d") or any(c.merged):

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.parts import Interpolation, last_layer
 
 
 class Model(nn.Module):
-    """A model of images (B, C, H, W).
+    """A model of anything.
 
     Parameters are registered in the order in which the forward pass comes to them: what stands before the first of `layers`
-    is nearest to the image, what stands behind the last nearest to the answer.
+    is nearest to the input, what stands behind the last nearest to the answer.
     """
 
     config: ModelConfig
@@ -25,13 +25,51 @@ class Model(nn.Module):
     def layers(self) -> list[nn.Module]:
         """The blocks, from input to output.
 
-        Learning rates that fall towards the image, Muon, FSDP, adapters and int8 go by them.
+        Learning rates that fall towards the input, Muon, FSDP, adapters and int8 go by them.
         """
         raise NotImplementedError
 
     def heads(self) -> dict[str, nn.Module]:
         """What gives the answer, by its name in the model: replaced for other classes, and all that a linear probe trains."""
         raise NotImplementedError
+
+    def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
+        """Inputs of `forward` by name, of the right shapes, on "meta"."""
+        raise NotImplementedError
+
+    @contextmanager
+    def every_token(self) -> Iterator[None]:
+        """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""
+        yield
+
+    fresh: ClassVar[frozenset[str]] = frozenset()
+    """Parts beside the heads that may start anew where a model starts from another's weights."""
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
+        return dict(tensors)
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        """Fields of two configurations that change nothing of what is computed, or for which `adapted` makes the weights fit."""
+        return target.training_only
+
+    @classmethod
+    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
+        """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
+        allowed = cls.may_differ(source, target, keep_head=keep_head)
+        return [
+            f"{name} {getattr(source, name)} → {getattr(target, name)}"
+            for name in type(target).model_fields
+            if name not in allowed and getattr(source, name) != getattr(target, name)
+        ]
+
+
+class ImageModel(Model):
+    """A model of images (B, C, H, W)."""
+
+    config: ImageConfig
 
     def initialize(self) -> None:
         """Draw fresh weights: LeCun's normal for matrices, a deviation of 0.02 for the last layer of every head, no biases."""
@@ -55,7 +93,6 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
-        """Inputs of `forward` by name, of the right shapes, on "meta"."""
         c = self.config
         return {"images": torch.empty(batch, c.channels, *c.image_size, device="meta")}
 
@@ -73,33 +110,9 @@ class Model(nn.Module):
         """Heights and widths of a graph for images of any size are multiples of these, two or more."""
         return self.config.size_multiple
 
-    @contextmanager
-    def every_token(self) -> Iterator[None]:
-        """Within, nothing is left out that the answer does not need, so that all of it can be looked at or counted."""
-        yield
-
-    fresh: ClassVar[frozenset[str]] = frozenset()
-    """Parts beside the heads that may start anew where a model starts from another's weights."""
-
-    @classmethod
-    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
-        """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
-        return dict(tensors)
-
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        """Fields of two configurations that change nothing of what is computed, or for which `adapted` makes the weights fit."""
         return target.training_only | {"num_classes"}
-
-    @classmethod
-    def differences(cls, source: Any, target: Any, *, keep_head: bool) -> list[str]:
-        """The fields in which two configurations compute something else, and `adapted` cannot help: ``dim 192 → 384``."""
-        allowed = cls.may_differ(source, target, keep_head=keep_head)
-        return [
-            f"{name} {getattr(source, name)} → {getattr(target, name)}"
-            for name in type(target).model_fields
-            if name not in allowed and getattr(source, name) != getattr(target, name)
-        ]
 
 
 def _lecun_normal(module: nn.Module) -> None:

@@ -85,9 +85,11 @@ def cost(config: ModelConfig) -> Cost:
     macs = _own(
         {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
     )
-    layers = []
+    layers, counted = [], set[nn.Parameter]()
     for name, module in model.named_modules():
-        parameters = sum(p.numel() for p in module.parameters(recurse=False))
+        own = set(module.parameters(recurse=False)) - counted  # what two share is the first one's
+        counted |= own
+        parameters = sum(parameter.numel() for parameter in own)
         if parameters or macs.get(name):
             kind = type(module).__name__
             layers.append(Layer(name or "(tokens)", kind, *shapes.get(name, ([], [])), parameters, macs.get(name, 0)))

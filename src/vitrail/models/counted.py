@@ -42,5 +42,9 @@ TOTALS = {
     "BiT-R101x3": (387_934_888, 69_492_277_248),
     "BiT-R152x2": (236_335_208, 45_814_382_592),
     "BiT-R152x4": (936_533_224, 182_777_282_560),
+    "Transformer-tiny": (2_349_056, 38_141_952),
+    "Transformer-small": (7_577_600, 122_028_032),
+    "Transformer-base": (48_234_496, 774_897_664),
+    "Transformer-big": (184_549_376, 2_959_081_472),
 }
 """Parameters, and multiply-adds of one image, of each name as it is; `tests/models/test_registry.py` holds them to the count."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from vitrail.models.base import Model
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.base import ImageModel, Model
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import build
 
 
@@ -27,6 +27,14 @@ def no_numbers() -> Iterator[None]:
     """Within, modules are built whose parameters have shapes alone: nothing is allocated for them."""
     with torch.device("meta"), _NoInitialization():
         yield
+
+
+@overload
+def empty_model(config: ImageConfig) -> ImageModel: ...
+
+
+@overload
+def empty_model(config: ModelConfig) -> Model: ...
 
 
 def empty_model(config: ModelConfig) -> Model:

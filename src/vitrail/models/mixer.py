@@ -3,11 +3,11 @@
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.configs.mixer import MixerConfig
 
 
-class Mixer(Model):
+class Mixer(ImageModel):
     """Images (B, C, H, W) to logits (B, classes), or without classes to the mean token (B, D)."""
 
     config: MixerConfig

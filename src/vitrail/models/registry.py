@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import mixer, resnet, vit, vit_names
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs import mixer, resnet, texts, vit, vit_names
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
-    from vitrail.models.base import Model
+    from vitrail.models.base import ImageModel, Model
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ ROWS = (
     Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
+    Architecture(
+        "Transformer", "Transformer", "transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
+    ),
 )
 """The first is meant where a configuration names none."""
 
@@ -94,6 +97,14 @@ def model_config(name: str, **fields: Any) -> ModelConfig:
     """
     row, fixed = named(name)
     return row.config.read({**fixed, **fields}, where="model")
+
+
+@overload
+def build(config: ImageConfig) -> "ImageModel": ...
+
+
+@overload
+def build(config: ModelConfig) -> "Model": ...
 
 
 def build(config: ModelConfig) -> "Model":

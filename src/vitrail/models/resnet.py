@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.configs.resnet import ResNetConfig
 
 
-class ResNet(Model):
+class ResNet(ImageModel):
     """Images (B, C, H, W) of any size to logits (B, classes), or without classes to the mean of the feature map (B, D)."""
 
     config: ResNetConfig

@@ -14,7 +14,7 @@ from vitrail import parts
 from vitrail.errors import ConfigError
 from vitrail.models import resizing
 from vitrail.models.any_size import AnySize, AnySizeGraph
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.merging import merging_blocks
 from vitrail.parts.token_reduction import keep_attention, keep_tokens, random_keep
@@ -34,7 +34,7 @@ class Features:
     """(B, rows, columns, D)."""
 
 
-class ViT(Model):
+class ViT(ImageModel):
     """Images (B, C, H, W) to logits (B, classes), or without classes to the pooled vector (B, D).
 
     Tokens are ordered ``[class token; distillation token; registers; patches row by row]``.

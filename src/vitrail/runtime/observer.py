@@ -16,23 +16,34 @@ class Sums:
 
     loss: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    """Of each metric that the task counts, the images that it is true of."""
-    images: int = 0
+    """Of each metric that the task counts, the units that it is true of."""
+    units: int = 0
     seconds: float = 0.0
+    unit: str = "images"
+    """What the loss is a mean over."""
 
-    def add(self, loss: float, counts: Mapping[str, int], images: int) -> None:
-        """Take up a step, whose numbers are summed over its images."""
+    def add(self, loss: float, counts: Mapping[str, int], units: int) -> None:
+        """Take up a step, whose numbers are summed over its units."""
         self.loss += loss
         self.counts = {name: self.counts.get(name, 0) + count for name, count in counts.items()}
-        self.images += images
+        self.units += units
 
     @property
     def means(self) -> dict[str, float]:
-        """Per image, and images per second."""
-        images = max(1, self.images)
-        rate = self.images / self.seconds if self.seconds else 0.0
-        counts = {name: count / images for name, count in self.counts.items()}
-        return {"loss": self.loss / images, **counts, "images_per_second": rate}
+        """Per unit, and units per second."""
+        units = max(1, self.units)
+        counts = {name: count / units for name, count in self.counts.items()}
+        return {"loss": self.loss / units, **counts, self.rate_name: self.rate}
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.units / self.seconds if self.seconds else 0.0
+
+    @property
+    def rate_name(self) -> str:
+        """What it is called: ``images_per_second``."""
+        return f"{self.unit}_per_second"
 
 
 class Observer:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.data.order import spread
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import quickest_precision
 from vitrail.study import figures, occlusion, page, pictures
@@ -21,7 +21,7 @@ from vitrail.study.predictions import Predictions
 
 SHOWN = 6
 """Images whose maps are drawn."""
-Maps = dict[str, Callable[[Model, Tensor], Tensor]]
+Maps = dict[str, Callable[[ImageModel, Tensor], Tensor]]
 ORDERS = {
     "least relevant first": ("relevance", -1),
     "at random": ("random", 1),

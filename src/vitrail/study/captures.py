@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
 from vitrail.parts.dot_product import with_causal
 
@@ -108,9 +108,9 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def model_in(model: nn.Module) -> Model:
+def model_in(model: nn.Module) -> ImageModel:
     """The model itself, which may have something around it: labels and preparation, a faster type, other sizes."""
-    found = next((module for module in model.modules() if isinstance(module, Model)), None)
+    found = next((module for module in model.modules() if isinstance(module, ImageModel)), None)
     if found is None:
         what = f"a {type(model).__name__} is no model of this library"
         raise ConfigError(what, where="model", hint="give a model of vitrail.create_model")

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from vitrail.files import write_text
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import Cost
 from vitrail.models.registry import listed_name
 from vitrail.runtime.output import name_of
@@ -74,7 +74,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     write_text(folder / "report.html", page.page(title_of(settings, run.task.model.config), sections))
 
 
-def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
+def title_of(settings: Mapping[str, Any], config: ImageConfig) -> str:
     """What was trained on what, and how; a path may be private, and only its end says anything."""
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.cost import totals
 from vitrail.models.inference import for_inference
 
@@ -32,7 +32,7 @@ class Measured:
         return {**asdict(self), "image_size": list(self.image_size)}
 
 
-def measured(model: Model, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
+def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
     """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
 
     Args:
@@ -46,7 +46,7 @@ def measured(model: Model, batch: int = 8, *, sizes: Sequence[tuple[int, int]] =
     return [_measured(model, (height, width), batch, seconds) for height, width in sizes or _possible(model, scaled)]
 
 
-def _possible(model: Model, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+def _possible(model: ImageModel, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
     """Those sizes, each once, that a model like this may have: a relative bias has a table for so many patches and no more,
     and an MLP over tokens is made for one size alone.
     """
@@ -59,16 +59,16 @@ def _possible(model: Model, sizes: Sequence[tuple[int, ...]]) -> list[tuple[int,
     return found
 
 
-def _at(model: Model, size: tuple[int, int]) -> nn.Module:
+def _at(model: ImageModel, size: tuple[int, int]) -> nn.Module:
     """The model for images of a size; raises `ConfigError` where it is made for another one."""
     return model if size == model.config.image_size else model.at_any_size()
 
 
-def _measured(model: Model, size: tuple[int, int], batch: int, seconds: float) -> Measured:
+def _measured(model: ImageModel, size: tuple[int, int], batch: int, seconds: float) -> Measured:
     _, macs = totals(model.config.changed(image_size=size))
     device = next(model.parameters()).device
     images = torch.zeros(batch, model.config.channels, *size, device=device)
-    network = _at(cast(Model, for_inference(model).model), size)
+    network = _at(cast(ImageModel, for_inference(model).model), size)
     times: list[float] = []
     with torch.inference_mode():
         network(images)

@@ -7,18 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.data.dataset import Batch
+from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Targets, class_targets
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.metrics import main_metric
-from vitrail.tasks.task import Answers, Means, Options, Task
+from vitrail.tasks.task import Answers, Means, Options
 from vitrail.weights.folder import TrainedModel
 
 
-class Classification(Task):
+class Classification(ImageTask):
     """Cross-entropy with the class of an image, or where images are mixed with the share of each class.
 
     Args:
@@ -35,7 +36,7 @@ class Classification(Task):
 
     def __init__(
         self,
-        model: Model,
+        model: ImageModel,
         preparation: Preparation,
         classes: Sequence[str],
         *,
@@ -47,7 +48,7 @@ class Classification(Task):
         self.weights = weights
 
     @classmethod
-    def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
+    def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
         return cls(model, preparation, data.classes, **cls.arguments(data, options))
 
     @classmethod
@@ -87,7 +88,7 @@ class Classification(Task):
     def metrics(self, *, keep: bool = False) -> "LabelMetrics":
         return LabelMetrics(keep=keep)
 
-    def trained(self, model: Model) -> TrainedModel:
+    def trained(self, model: ImageModel) -> TrainedModel:
         return TrainedModel(model, self.classes, self.preparation, self.multi_label)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.data.dataset import Batch
+from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData
 from vitrail.data.sources import match_classes
 from vitrail.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from vitrail.data.dataset import Batch
+from vitrail.data.batches import Batch
 from vitrail.data.loader import EpochLoader
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Answers, Metrics, Task

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.data.dataset import Batch
-from vitrail.models.base import Model
+from vitrail.data.batches import Batch
+from vitrail.models.base import ImageModel
 from vitrail.tasks.classification import Classification, LabelMetrics, surest
 from vitrail.tasks.task import Answers, Metrics
 from vitrail.weights.folder import TrainedModel
@@ -45,7 +45,7 @@ class MultiLabel(Classification):
         assert isinstance(validation, MultiLabelMetrics)
         self.thresholds = best_thresholds(validation.labels.numpy() > 0, validation.probabilities.numpy()).tolist()
 
-    def trained(self, model: Model) -> TrainedModel:
+    def trained(self, model: ImageModel) -> TrainedModel:
         trained = super().trained(model)
         trained.thresholds = self.thresholds
         return trained

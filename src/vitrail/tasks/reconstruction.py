@@ -9,22 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.data.dataset import Batch
+from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData, Item
 from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
+from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.settings import ReconstructionSettings
-from vitrail.tasks.task import Answers, Means, Options, Task
+from vitrail.tasks.task import Answers, Means, Options
 from vitrail.weights.folder import TrainedModel
 
 EPSILON = 1e-6
 """Added to the variance of a patch before its root is taken."""
 
 
-class Reconstruction(Task):
+class Reconstruction(ImageTask):
     """An encoder sees some patches of an image; from them a small decoder draws the others.
 
     The encoder is a ViT, which is kept; the decoder is thrown away.
@@ -37,13 +38,13 @@ class Reconstruction(Task):
 
     name = "mae"
 
-    def __init__(self, model: Model, preparation: Preparation, settings: ReconstructionSettings):
+    def __init__(self, model: ImageModel, preparation: Preparation, settings: ReconstructionSettings):
         super().__init__(model, preparation)
         self.settings, self.config = settings, _require_encoder(model)
         self.decoder = Decoder(self.config, settings)
 
     @classmethod
-    def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
+    def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
         assert isinstance(options.task, ReconstructionSettings)
         refused = {
             "--teacher": options.teacher is not None,
@@ -68,7 +69,7 @@ class Reconstruction(Task):
     def metrics(self, *, keep: bool = False) -> Means:
         return Means(lambda answers, batch: {"loss": answers["loss"].cpu()})
 
-    def trained(self, model: Model) -> TrainedModel:
+    def trained(self, model: ImageModel) -> TrainedModel:
         return TrainedModel(model, [], self.preparation)
 
     def allow_any_size(self) -> None:
@@ -175,7 +176,7 @@ def patch_statistics(patches: Tensor) -> tuple[Tensor, Tensor]:
     return patches.mean(dim=2, keepdim=True), (patches.var(dim=2, keepdim=True) + EPSILON).sqrt()
 
 
-def _require_encoder(model: Model) -> Any:
+def _require_encoder(model: ImageModel) -> Any:
     """The configuration of a model that can be an encoder; raises `ConfigError`."""
     config: Any = model.config
     faults = {

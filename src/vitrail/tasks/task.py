@@ -1,17 +1,14 @@
 """The contract of a task: what the training loop, checkpoints and evaluation know of what is learned."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.data.dataset import Batch
-from vitrail.data.items import ImageData
-from vitrail.data.preparation import Preparation
-from vitrail.data.targets import Targets
+from vitrail.data.augment import Augmentation
+from vitrail.data.batches import Batch, Samples
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
@@ -84,68 +81,56 @@ class Task(nn.Module):
 
     Args:
         model: what is kept and shipped.
-        preparation: normalizes the pixels.
     """
 
     name: ClassVar[str]
     """As in `vitrail.tasks.registry`."""
     counts: ClassVar[tuple[str, ...]] = ()
     """Metrics that `forward` counts beside the loss, for the progress line and the curve of training."""
+    unit: ClassVar[str] = "images"
+    """What the loss is a mean over."""
 
     report_needs_validation: ClassVar[bool] = False
-    """Whether the finished model keeps something that is chosen by the validation images."""
+    """Whether the finished model keeps something that is chosen by the validation split."""
 
-    def __init__(self, model: Model, preparation: Preparation):
+    def __init__(self, model: Model):
         super().__init__()
-        self.model, self.preparation = model, preparation
-        self.image_size: tuple[int, int] | None = None
-        """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
-        self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
+        self.model: Any = model
 
     @classmethod
-    def create(cls, model: Model, preparation: Preparation, data: ImageData, options: Options) -> Self:
+    def create(cls, model: Any, preparation: Any, data: Any, options: Options) -> Self:
         """The task of a run; raises `ConfigError` where settings, model or data do not fit it."""
         raise NotImplementedError
 
-    def targets(self, *, mixed: bool = False) -> Targets:
-        """What the loader makes of an item, beside its image; of images that are ``mixed``, what can be mixed as they are."""
+    def dataset(
+        self, items: Sequence[Any], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
+    ) -> Samples:
+        """Items as a loader puts them into batches; what is random in them comes from ``seed``."""
+        raise NotImplementedError
+
+    def units(self, batch: Batch) -> int:
+        """How many of its `unit` a batch has."""
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """A batch to its ``loss``, the mean over its images, and of each of `counts` the number of images it is true of."""
+        """A batch to its ``loss``, the mean over its units, and of each of `counts` the number of units it is true of."""
         raise NotImplementedError
 
     def answer(self, batch: Batch) -> Answers:
-        """The model's answers to a batch in evaluation mode; the answer to an image does not depend on the others."""
+        """The model's answers to a batch in evaluation mode; the answer to an item does not depend on the others."""
         raise NotImplementedError
 
     def metrics(self, *, keep: bool = False) -> Metrics:
-        """Metrics of those answers; with ``keep`` they also keep what a report shows of every image."""
+        """Metrics of those answers; with ``keep`` they also keep what a report shows of every item."""
         raise NotImplementedError
 
     def settle(self, validation: Metrics) -> None:
-        """Choose by the validation images what the finished model keeps; called where `report_needs_validation`."""
+        """Choose by the validation split what the finished model keeps; called where `report_needs_validation`."""
 
-    def trained(self, model: Model) -> TrainedModel:
+    def trained(self, model: Any) -> Any:
         """The model, or another of the same configuration, with all that its folder must hold to be used."""
         raise NotImplementedError
 
     def beside(self) -> nn.ModuleDict:
         """What is learned beside the model, by name."""
         return nn.ModuleDict({name: part for name, part in self.named_children() if name != "model"})
-
-    def allow_any_size(self) -> None:
-        """From now on images may be shrunk; raises `ConfigError` for a model that takes one size alone."""
-        self._any_size = (self.model.at_any_size(),)
-
-    @property
-    def network(self) -> Any:
-        """The model, as it is called."""
-        return self._any_size[0] if self._any_size else self.model
-
-    def images(self, batch: Batch) -> Tensor:
-        """The images of a batch, normalized, and in training of the size that they have by now: (B, C, H, W)."""
-        images = self.preparation.normalize(batch["images"])
-        if not self.training or self.image_size in (None, self.model.config.image_size):
-            return images
-        return F.interpolate(images, self.image_size, mode="bilinear", antialias=True)

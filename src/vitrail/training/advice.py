@@ -15,7 +15,7 @@ def advice_to_start(settings: RunSettings, source: ImageData) -> str | None:
     """A line that names a trained model to start from, for a classifier that learns from few photographs alone."""
     images = len(source.split("train"))
     alone = settings.start is None and task_row(settings.task.name).labelled
-    if not alone or images >= FEW or min(settings.model.image_size) < LEAST_SIDE:
+    if not alone or images >= FEW or min(settings.model.config.image_size) < LEAST_SIDE:
         return None
     return (
         f"{images:,} images are few to learn from scratch: a model that is trained already usually answers far better, "

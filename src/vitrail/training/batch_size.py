@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +77,7 @@ def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
 
 def _train_on(trainer: Trainer, size: int) -> None:
     """Two steps on noise, as the last of a run is made: on whole images, where patches are left out before."""
-    dataset = trainer.train_loader.dataset
+    dataset: Any = trainer.train_loader.dataset
     shape = (size, trainer.preparation.channels, *trainer.preparation.image_size)
     batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
     for name, array in dataset.targets(dataset.items[0], None, np.random.default_rng(0)).items():

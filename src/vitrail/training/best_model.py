@@ -43,7 +43,7 @@ def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> st
     shown = settings.changed(distillation=settings.distillation.changed(teacher=teacher or None))
     return model_card(
         name=f"{base}, fine-tuned on {source}" if base else f"{settings.model.name} on {source}",
-        labels=data.classes if settings.model.num_classes else [],
+        labels=data.classes if settings.model.config.num_classes else [],
         data=f"{source}\n\n{len(data.splits['train']):,} images to learn from, {len(images):,} to choose the epoch by.",
         recipe=differences(shown),
         metrics={

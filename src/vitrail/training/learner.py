@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from vitrail.data.dataset import Batch
+from vitrail.data.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.runtime.device import pick_device
@@ -28,7 +28,7 @@ TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Step:
-    """What a step came to, over all processes: sums over its images.
+    """What a step came to, over all processes: sums over the units of its task, images or tokens.
 
     ``failure`` names what was not finite; then nothing was changed.
     """
@@ -36,7 +36,7 @@ class Step:
     loss: float
     counts: dict[str, int]
     """See `vitrail.tasks.task.Task.counts`."""
-    images: int
+    units: int
     failure: str | None = None
 
 
@@ -80,7 +80,7 @@ class Learner:
         """The task as it is called, by several processes together."""
         t = self.settings.training
         if self.settings.schedule.first_image_size:
-            self._allow_small_images(self.settings.schedule.first_image_size)
+            self._allow_small_images(self.task, self.settings.schedule.first_image_size)
         if self.group.count == 1:
             return self.task
         if t.parallel == "ddp":
@@ -92,54 +92,59 @@ class Learner:
             parallel.shard(one, self.group, self.device)
         return self.task
 
-    def _allow_small_images(self, first: tuple[int, int]) -> None:
-        full = self.model.config.image_size
+    def _allow_small_images(self, task: Any, first: tuple[int, int]) -> None:
+        full = task.model.config.image_size
         if any(a > b for a, b in zip(first, full, strict=True)):
             raise ConfigError(
                 f"images cannot grow from {first[0]} × {first[1]} to the model's {full[0]} × {full[1]}",
                 where="schedule.first_image_size",
                 hint="give a size below --image-size",
             )
-        self.task.allow_any_size()
+        task.allow_any_size()
 
     def rate(self, done: int) -> float:
         """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
         return learning_rate_factor(self.settings.schedule, done, warmup=self.warmup, total=self.total)
 
-    def step(self, batch: Batch, *, done: int, size: int, own: int) -> Step:
+    def _resize_images(self, task: Any, done: int) -> None:
+        c = task.model.config
+        task.image_size = image_size_at(self.settings.schedule, c.image_size, c.size_multiple, done, total=self.total)
+
+    def step(self, batch: Batch, *, done: int, size: int, own: int, units: int | None = None) -> Step:
         """One step of the optimizers.
 
         Args:
             batch: this process's part of a batch.
             done: steps made before.
-            size: images in the batch, all processes together.
-            own: images of ``batch`` that count: all of them, or none where the batch has less images than there are
+            size: samples in the batch, all processes together.
+            own: samples of ``batch`` that count: all of them, or none where the batch has less samples than there are
                 processes.
+            units: what the loss is a mean over, of all processes together; ``size`` by default.
         """
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * self.rate(done)
-        config = self.model.config
-        schedule = self.settings.schedule
-        self.task.image_size = image_size_at(schedule, config.image_size, config.size_multiple, done, total=self.total)
+        if self.settings.schedule.first_image_size:
+            self._resize_images(self.task, done)
         names = ("loss", *self.task.counts)
-        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the images
+        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the units
         remembered = [statistic.clone() for statistic in self.statistics]
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
-            count = len(part["images"]) if own else 0
+            count = self.task.units(part) if own else 0
             with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
                 found = self.forward(part)
-                self.scaler.scale(found["loss"] * (count / size * self.group.count)).backward()  # averaged over the processes
+                share = count / (units or size) * self.group.count  # gradients are averaged over the processes
+                self.scaler.scale(found["loss"] * share).backward()
             if count:
                 sums += torch.tensor([found["loss"].item() * count, *(found[name].item() for name in names[1:]), count])
-        loss, *counts, images = self.group.all_reduce(sums).tolist()
+        loss, *counts, seen = self.group.all_reduce(sums).tolist()
         self._share_statistics(own / size)
-        failure = self._apply_gradient(loss / images)
+        failure = self._apply_gradient(loss / seen)
         if failure:
             for statistic, old in zip(self.statistics, remembered, strict=True):
                 statistic.copy_(old)
-        return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(images), failure)
+        return Step(loss, dict(zip(names[1:], map(int, counts), strict=True)), int(seen), failure)
 
     def _share_statistics(self, weight: float) -> None:
         """What BatchNorm remembers, averaged over the processes, each of which saw ``weight`` of the batch.

@@ -13,7 +13,7 @@ from vitrail.data.transform import Transform
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
-from vitrail.models.base import Model
+from vitrail.models.base import ImageModel
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
@@ -89,9 +89,9 @@ def open_source(settings: RunSettings, *, assignment: Assignment | None = None) 
 
 def require_classes(settings: RunSettings, source: ImageData) -> None:
     """Refuse data with another number of classes than the run was started with."""
-    if task_row(settings.task.name).labelled and len(source.classes) != settings.model.num_classes:
+    if task_row(settings.task.name).labelled and len(source.classes) != settings.model.config.num_classes:
         raise DataError(
-            f"the data has {len(source.classes)} classes, the run was started with {settings.model.num_classes}",
+            f"the data has {len(source.classes)} classes, the run was started with {settings.model.config.num_classes}",
             where=settings.data.source,
             hint="bring the data back as it was, or train anew",
         )
@@ -119,7 +119,8 @@ def preparation_of(settings: RunSettings) -> Preparation:
 
     The crop is rounded as transformers rounds it, so that its processors prepare images for the saved model just so.
     """
-    size, channels, crop_ratio = settings.model.image_size, settings.model.channels, settings.data.crop_ratio
+    model, crop_ratio = settings.model.config, settings.data.crop_ratio
+    size, channels = model.image_size, model.channels
     theirs = settings.preparation
     if theirs is None or theirs.channels != channels:
         return Preparation.standard(size, channels, crop_ratio or 1.0, crop_rounding="down")
@@ -134,10 +135,10 @@ def open_teacher(settings: RunSettings) -> TrainedModel | None:
     return None if reference is None else open_model(reference)
 
 
-def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> Model:
-    model = build(settings.model.config)
+def start_model(settings: RunSettings, start: TrainedModel | None, labels: list[str]) -> ImageModel:
+    model: ImageModel = build(settings.model.config)
     if start is not None:
-        transfer(start.model, model, keep_head=bool(settings.model.num_classes) and start.labels == labels)
+        transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == labels)
     return model
 
 

@@ -15,6 +15,8 @@ from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.terminal import interactive, note
 from vitrail.tasks.metrics import described
 
+SHORT = {"images": "img", "tokens": "tok"}
+
 
 @contextmanager
 def watching(observer: Observer | None, progress: bool | None) -> Iterator[Observer]:
@@ -61,8 +63,7 @@ class TrainingProgress(Observer):
         self.bar.start()
 
     def step(self, epoch: int, sums: Sums) -> None:
-        means = sums.means
-        numbers = f"{described(means)}  {means['images_per_second']:,.0f} img/s"
+        numbers = f"{described(sums.means)}  {sums.rate:,.0f} {SHORT[sums.unit]}/s"
         self.bar.update(self.task, advance=1, place=f"{epoch + 1}/{self.epochs}", numbers=numbers)
 
     def begin(self, what: str, images: int) -> None:
@@ -118,8 +119,7 @@ class NotebookProgress(Observer):
         self.epochs, self.began = epochs, time.monotonic()
 
     def step(self, epoch: int, sums: Sums) -> None:
-        means = sums.means
-        self._now(f"epoch {epoch + 1}/{self.epochs}: {described(means)}, {means['images_per_second']:,.0f} images/s")
+        self._now(f"epoch {epoch + 1}/{self.epochs}: {described(sums.means)}, {sums.rate:,.0f} {sums.unit}/s")
 
     def begin(self, what: str, images: int) -> None:
         self.what, self.done, self.images = what, 0, images

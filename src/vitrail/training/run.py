@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from vitrail.data.copies import leak_warning
-from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.data.mirrors import flip_warning
 from vitrail.data.sources import ImageData, Item
@@ -223,7 +222,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     def evaluate_split(name: str, items: list[Item]) -> Metrics:
         """The metrics on some images, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
-        loader = trainer.loader(ImageDataset(items, trained.preparation, targets=task.targets()))
+        loader = trainer.loader(task.dataset(items))
         with kept_memory(), answering(task, trainer.device) as answer:
             return evaluate(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
 
@@ -270,9 +269,9 @@ def evaluate_run(
 ) -> Metrics:
     """How good the best model of a run is at its task, on some images of some data; see `vitrail.evaluate`."""
     with group.together():
-        trained, task = best_task(run, run.settings, source)
+        _, task = best_task(run, run.settings, source)
     device = pick_device()
-    dataset = ImageDataset(items, trained.preparation, targets=task.targets())
+    dataset = task.dataset(items)
     loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
     with kept_memory(), answering(task.to(device), device) as answer:
         return evaluate(answer, loader, task.metrics(), on_batch=on_batch, group=group)

@@ -21,7 +21,10 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class ModelSettings(ModelConfig):
-    """The model: a name, and any field of its architecture's configuration. The data set decides ``num_classes``."""
+    """The model: a name, and any field of its architecture's configuration.
+
+    The data set decides ``num_classes``, or of a model of texts ``vocabulary``.
+    """
 
     name: str
     """A name of `vitrail models`; it gives the fields that are not set."""
@@ -29,8 +32,8 @@ class ModelSettings(ModelConfig):
     """What kind of model it is; the name implies it where it is one of `vitrail models`."""
 
     @property
-    def config(self) -> ModelConfig:
-        """The configuration without the name."""
+    def config(self) -> Any:
+        """The configuration without the name: a `ModelConfig` of its architecture."""
         return architecture(self.architecture).config(**self.model_dump(exclude={"name", "architecture"}))
 
 

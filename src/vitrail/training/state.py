@@ -57,7 +57,8 @@ class RunState:
 
     def no_sums(self) -> Sums:
         """The sums at the beginning of an epoch."""
-        return Sums(counts=dict.fromkeys(self.learner.task.counts, 0))
+        task = self.learner.task
+        return Sums(counts=dict.fromkeys(task.counts, 0), unit=task.unit)
 
     def state(self) -> tuple[dict[str, Tensors], dict[str, Any]]:
         """What a checkpoint keeps: tensors, and what JSON can hold."""
@@ -204,7 +205,8 @@ class RunState:
 def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
     """The sums of the epoch; checkpoints of earlier versions have one count, "correct", or others than the task now has."""
     found = dict.fromkeys(counts, kept["correct"]) if "correct" in kept else kept["counts"]
-    others = {name: value for name, value in kept.items() if name not in ("correct", "counts")}
+    others = {name: value for name, value in kept.items() if name not in ("correct", "counts", "images")}
+    others.setdefault("units", kept.get("images"))
     return Sums(**others, counts={name: found[name] for name in counts})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vitrail.data.dataset import Batch, ImageDataset
+from vitrail.data.batches import Batch, Samples
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
 from vitrail.data.preparation import Preparation
@@ -63,12 +63,11 @@ class Trainer(RunState):
         self.group, self.signals = group, signals or Signals()
         t, d = settings.training, settings.data
         task = create_task(settings, model, preparation, data, teacher)
-        training = ImageDataset(
-            self.subset(data.split("train")), preparation, settings.augmentation, t.seed,
-            targets=task.targets(mixed=settings.augmentation.mixes), transform=transform,
-        )  # fmt: skip
+        learned_from = self.subset(data.split("train"))
+        training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
-        self.val_loader = self.loader(ImageDataset(self.validation, preparation, targets=task.targets()))
+        self.val_loader = self.loader(task.dataset(self.validation))
+        self.units_per_item = training.units([(0, number) for number in range(len(training))]) / len(training)
         self.probed = probed
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
         if t.tune == "head" and is_probed(settings, task):
@@ -89,8 +88,8 @@ class Trainer(RunState):
         """Steps of an epoch."""
         return len(self.train_loader)
 
-    def loader(self, dataset: ImageDataset, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
-        """This process's part of batches of some images, prepared as the run prepares them."""
+    def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
+        """This process's part of batches of some items, prepared as the run prepares them."""
         size, workers = self.settings.training.batch, self.settings.data.workers
         part = (self.group.rank, self.group.count)
         return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
@@ -154,9 +153,9 @@ class Trainer(RunState):
         """Of the time limit. Evaluating an image takes about a third of learning from it."""
         if self.clock.limit is None:
             return 0.0
-        rate = self.sums.means["images_per_second"]
-        images = len(self.validation) + len(self.data.split(self.data.evaluation_split))
-        return self.clock.share(images / (3 * rate) if rate else 0.0)
+        items = len(self.validation) + len(self.data.split(self.data.evaluation_split))
+        rate = self.sums.rate / self.units_per_item
+        return self.clock.share(items / (3 * rate) if rate else 0.0)
 
     def _keep_probe(self, row: Row) -> None:
         """The head that the probe has fitted is the first model of the run."""
@@ -216,14 +215,15 @@ class Trainer(RunState):
 
     def _step(self, batch: Batch) -> None:
         """Learn from this process's part of the next batch."""
-        size, own = self.train_loader.size(self.made), len(self.train_loader.places(self.made))
-        step = self.learner.step(batch, done=self.position(self.done), size=size, own=own)
+        loader, number = self.train_loader, self.made
+        size, own = loader.size(number), len(loader.places(number))
+        step = self.learner.step(batch, done=self.position(self.done), size=size, own=own, units=loader.units(number))
         if step.failure is None:
             self.not_finite = 0
         else:
             self._left_out(step.failure)
         if math.isfinite(step.loss):
-            self.sums.add(step.loss, step.counts, step.images)
+            self.sums.add(step.loss, step.counts, step.units)
 
     def _left_out(self, what: str) -> None:
         """A step was not made; the third in a row is the last."""
@@ -243,9 +243,9 @@ class Trainer(RunState):
         weights = parallel.whole(self.learner.evaluated.state_dict())
         self._require_finite(weights, "weight")
         row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
-        row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != "images_per_second"}
+        row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != self.sums.rate_name}
         row |= {f"val_{name}": value for name, value in of_epoch(scores).items()}
-        row |= {"images_per_second": self.sums.means["images_per_second"], "seconds": self.sums.seconds}
+        row |= {self.sums.rate_name: self.sums.rate, "seconds": self.sums.seconds}
         self.rows.append(row)
         self.sums = self.no_sums()
         with self.group.together(), self._room_for(len(self.rows) * 2**10):

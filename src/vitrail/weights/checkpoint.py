@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
@@ -66,7 +66,7 @@ class Source:
 
     tensors: dict[str, Tensor]
     """Under our names."""
-    config: ModelConfig
+    config: ImageConfig
     labels: list[str]
     multi_label: bool
     colours: Colours

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
-from vitrail.models.base import Model
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.base import ImageModel
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.registry import architecture_of
 from vitrail.runtime.notebook import table
 from vitrail.weights.card import model_card
@@ -53,7 +53,7 @@ class TrainedModel(Labelled, nn.Module):
 
     def __init__(
         self,
-        model: Model,
+        model: ImageModel,
         labels: list[str],
         preparation: Preparation,
         multi_label: bool = False,
@@ -66,7 +66,7 @@ class TrainedModel(Labelled, nn.Module):
         self.training = model.training
 
     @property
-    def config(self) -> ModelConfig:
+    def config(self) -> ImageConfig:
         """The model's configuration."""
         return self.model.config
 
@@ -128,7 +128,7 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     write_tensors(folder / "model.safetensors", tensors)
 
 
-def _usual_layout(model: Model) -> Layout | None:
+def _usual_layout(model: ImageModel) -> Layout | None:
     """transformers' first layout that can hold the model, or None."""
     kinds = [layout for layout in LAYOUTS.values() if layout.classes[0 if model.config.num_classes else 1]]
     try:

@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.registry import architecture
 from vitrail.parts.interpolation import ANTIALIASED, Interpolation
 from vitrail.weights.colours import HALF, Colours
@@ -131,9 +131,9 @@ class Layout:
     suffix: str = ".safetensors"
 
     @property
-    def config(self) -> type[ModelConfig]:
+    def config(self) -> type[ImageConfig]:
         """The configuration of the models that it holds."""
-        return architecture(self.reading.architecture).config
+        return cast(type[ImageConfig], architecture(self.reading.architecture).config)
 
     def match(self, names: Iterable[str]) -> "Match":
         """Find our parameters among their keys."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import brief
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import IMAGENET
@@ -22,7 +22,7 @@ TIMM_USUAL = {
 """What timm does where its description says nothing."""
 
 
-def preparation_of(checkpoint: Checkpoint, source: Source, config: ModelConfig) -> Preparation:
+def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
     """How images are prepared for a model of ``config``, which may differ from the checkpoint's own in size and channels."""
     colours, own = source.colours, source.config
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
@@ -53,14 +53,14 @@ def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Prepara
     return Preparation.from_hugging_face(values, model_type=kind, where=where)
 
 
-def _squashed(values: Mapping[str, Any], config: ModelConfig) -> dict[str, Any]:
+def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
     """SigLIP 2's preparation keeps the shape of an image, in so many patches as fit; ours squashes it to the model's grid."""
     rest = {name: value for name, value in values.items() if name not in ("max_num_patches", "patch_size")}
     size = dict(zip(("height", "width"), config.image_size, strict=True))
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
-def from_timm(values: Mapping[str, Any], config: ModelConfig, where: Path) -> Preparation:
+def from_timm(values: Mapping[str, Any], config: ImageConfig, where: Path) -> Preparation:
     """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
     told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import FORMAT, TrainedModel, fill
@@ -24,7 +24,7 @@ class Changes:
     channels: int | None = None
     num_classes: int | None = None
 
-    def apply(self, config: ModelConfig) -> ModelConfig:
+    def apply(self, config: ImageConfig) -> ImageConfig:
         """The configuration with the changes."""
         return config.changed(**{name: value for name, value in vars(self).items() if value is not None})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
@@ -44,8 +44,8 @@ def from_pretrained(
         ConfigError: a change that cannot be made.
     """
     changes = Changes(
-        None if image_size is None else ModelConfig.read_field("image_size", image_size),
-        None if patch_size is None else ModelConfig.read_field("image_size", patch_size, where="patch_size"),
+        None if image_size is None else ImageConfig.read_field("image_size", image_size),
+        None if patch_size is None else ImageConfig.read_field("image_size", patch_size, where="patch_size"),
         channels,
         num_classes,
     )

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.base import Model
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.base import ImageModel
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import build
 from vitrail.parts import Interpolation, last_layer
@@ -17,8 +17,8 @@ from vitrail.weights.plain_files import some
 
 def adapt(
     tensors: Mapping[str, Tensor],
-    source: ModelConfig,
-    target: ModelConfig,
+    source: ImageConfig,
+    target: ImageConfig,
     *,
     keep_head: bool,
     interpolation: Interpolation = ANTIALIASED,
@@ -47,7 +47,7 @@ def adapt(
 
 
 @torch.no_grad()
-def transfer(source: Model, target: Model, *, keep_head: bool, interpolation: Interpolation = ANTIALIASED) -> None:
+def transfer(source: ImageModel, target: ImageModel, *, keep_head: bool, interpolation: Interpolation = ANTIALIASED) -> None:
     """Copy the weights of ``source`` into ``target``; see `adapt`. What is new keeps the start that ``target`` has given it.
 
     Raises:
@@ -59,7 +59,7 @@ def transfer(source: Model, target: Model, *, keep_head: bool, interpolation: In
 
 
 def _fitted(
-    tensors: Mapping[str, Tensor], source: Model, target: Model, keep_head: bool, interpolation: Interpolation
+    tensors: Mapping[str, Tensor], source: ImageModel, target: ImageModel, keep_head: bool, interpolation: Interpolation
 ) -> dict[str, Tensor]:
     """The parameters of the target that the source has, or that come of its own."""
     if type(source) is not type(target):
@@ -95,7 +95,7 @@ def _misfits(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list
     ]
 
 
-def _zero_new_heads(model: Model, taken: Mapping[str, Tensor]) -> None:
+def _zero_new_heads(model: ImageModel, taken: Mapping[str, Tensor]) -> None:
     """Set the last layer to zero, of every head of which nothing was taken over."""
     for name, head in model.heads().items():
         if model.config.num_classes and not any(_of(key, (name,)) for key in taken):

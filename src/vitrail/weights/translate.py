@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.base import Model
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.base import ImageModel
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
 from vitrail.weights.description import describe, described
@@ -121,7 +121,7 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
     return config
 
 
-def meta_shapes(config: ModelConfig) -> dict[str, Shape]:
+def meta_shapes(config: ImageConfig) -> dict[str, Shape]:
     """The names and shapes of a model's parameters; nothing is allocated."""
     return {name: tuple(tensor.shape) for name, tensor in empty_model(config).state_dict().items()}
 
@@ -203,7 +203,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     return written
 
 
-def first_that_holds(model: Model, layouts: Sequence[Layout]) -> Layout:
+def first_that_holds(model: ImageModel, layouts: Sequence[Layout]) -> Layout:
     """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
     row, state = architecture_of(model.config), model.state_dict()
     readings = [(layout, layout.reading) for layout in layouts]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.registry import ARCHITECTURES
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
@@ -32,12 +32,16 @@ def own_source(checkpoint: Checkpoint) -> Source:
     if not (isinstance(kind, list) and len(kind) == 1 and kind[0] in ARCHITECTURES):
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
+    kind_of_config = ARCHITECTURES[kind[0]].config
+    if not issubclass(kind_of_config, ImageConfig):
+        what = f"a {ARCHITECTURES[kind[0]].about} is no model of images"
+        raise ModelFileError(what, where=where, hint="vitrail translate, evaluate and summary take a model of texts")
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
     try:
-        config = ARCHITECTURES[kind[0]].config.read(values, where="config")
+        config = kind_of_config.read(values, where="config")
     except ConfigError as error:
         raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
     labels = _labels(names["id2label"] or {}, config, where)
@@ -156,7 +160,7 @@ def _of_fields(layouts: list[Layout], fields: Iterable[str]) -> list[Layout]:
     return layouts
 
 
-def _labels(names: Any, config: ModelConfig, where: Path) -> list[str]:
+def _labels(names: Any, config: ImageConfig, where: Path) -> list[str]:
     """A name for each class: as given, else its number; none for a model that gives vectors."""
     if not config.num_classes or getattr(config, "head", "") == "projection":
         return []

@@ -24,14 +24,7 @@ Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
 
 
 class ModelConfig(Settings):
-    """A model of images. Sizes in pixels are (height, width); one number means a square."""
-
-    image_size: Size = (224, 224)
-    """Height and width of the images."""
-    channels: Positive = 3
-    """Colour channels: 3 for RGB, 1 for grey."""
-    num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
-    """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
+    """What a model consists of."""
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
@@ -56,6 +49,17 @@ class ModelConfig(Settings):
     def repeated(self) -> int | None:
         """How often the same layer stands in a model of this ``depth``; None where layers differ."""
         return None
+
+
+class ImageConfig(ModelConfig):
+    """A model of images. Sizes in pixels are (height, width); one number means a square."""
+
+    image_size: Size = (224, 224)
+    """Height and width of the images."""
+    channels: Positive = 3
+    """Colour channels: 3 for RGB, 1 for grey."""
+    num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
+    """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
 
     @property
     def size_multiple(self) -> tuple[int, int]:

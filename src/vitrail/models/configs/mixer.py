@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from vitrail.checks import require_divisible
-from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Size, Width
+from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width
 
 
-class MixerConfig(ModelConfig):
+class MixerConfig(ImageConfig):
     """Every choice of the MLP-Mixer (Tolstikhin et al. 2021, https://arxiv.org/abs/2105.01601)."""
 
     patch_size: Size = (16, 16)

@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from vitrail.models.configs.base import Depth, ModelConfig
+from vitrail.models.configs.base import Depth, ImageConfig
 
 
-class ResNetConfig(ModelConfig):
+class ResNetConfig(ImageConfig):
     """Every choice of the residual network."""
 
     depths: Annotated[tuple[Depth, ...], Field(min_length=1, max_length=8)] = (3, 4, 6, 3)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_divisible, require_multiple, require_width
-from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Size, Width
+from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width
 
 
 def _numbers(value: Any) -> Any:
@@ -16,7 +16,7 @@ def _numbers(value: Any) -> Any:
 Merging = Annotated[int, Field(ge=0, le=2**12)]
 
 
-class ViTConfig(ModelConfig):
+class ViTConfig(ImageConfig):
     """Every choice of the Vision Transformer. Sizes in pixels are (height, width); one number means a square."""
 
     patch_size: Size = (16, 16)

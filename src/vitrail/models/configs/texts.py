@@ -1,0 +1,134 @@
+"""What a model consists of that turns one text into another, and the names of its sizes: Transformer and LSTM."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from vitrail.checks import require_divisible
+from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Width
+
+
+class TextConfig(ModelConfig):
+    """A model that reads one text and writes another, both as numbers of tokens below ``vocabulary``."""
+
+    vocabulary: Positive = 8000
+    """Number of tokens, the same for both texts."""
+    pad: Annotated[int, Field(ge=0)] = 0
+    """The token that fills rows up to a common length."""
+    start: Annotated[int, Field(ge=0)] = 1
+    """The token that the written text begins from."""
+    end: Annotated[int, Field(ge=0)] = 2
+    """The token that ends a text."""
+    dim: Width = 512
+    """Width D of a token."""
+    dropout: Probability = 0.1
+    """Dropout on embeddings and on the result of every branch or layer."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset(("dropout",))
+
+    @model_validator(mode="after")
+    def _tokens_are_in_the_vocabulary(self) -> "TextConfig":
+        if max(self.pad, self.start, self.end) >= self.vocabulary:
+            raise ValueError("pad, start and end must be below vocabulary")
+        return self
+
+
+class TransformerConfig(TextConfig):
+    """Every choice of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
+
+    depth: Depth = 6
+    """Blocks of the encoder."""
+    decoder_depth: Depth = 6
+    """Blocks of the decoder."""
+    heads: Positive = 8
+    """Attention heads of every block."""
+    mlp_dim: Positive = 2048
+    """Hidden width of the MLP."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "swiglu"] = "relu"
+    """Of the MLP."""
+    norm: Literal["pre", "post"] = "post"
+    """Whether the norm of a branch stands behind the sum, as in the paper, or before the branch, with a last norm on all."""
+    norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-5
+    """Epsilon of the norms."""
+    attention_dropout: Probability = 0.0
+    """Dropout on attention weights."""
+    hidden_dropout: Probability = 0.0
+    """Dropout behind the activation of the MLP."""
+    position: Literal["sincos", "sincos-halves"] = "sincos"
+    """Sines and cosines in turns as in the paper, or all sines before all cosines as in Marian."""
+    scale_embedding: bool = True
+    """Whether embeddings are multiplied by the root of D."""
+    tied: bool = True
+    """Whether both texts and the logits share one table of embeddings."""
+    output_bias: bool = False
+    """Whether logits have a bias."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "hidden_dropout"))
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "TransformerConfig":
+        require_divisible("dim", self.dim, "heads", self.heads)
+        return self
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        return (
+            f"{self.depth} + {self.decoder_depth} blocks {self.dim} wide, {self.heads} heads, MLP {self.mlp_dim}, "
+            f"{self.norm}-norm, {self.vocabulary:,} tokens"
+        )
+
+
+class RecurrentConfig(TextConfig):
+    """Every choice of the recurrent sequence-to-sequence model (Sutskever et al. 2014, https://arxiv.org/abs/1409.3215)."""
+
+    depth: Depth = 1
+    """Layers of the encoder and of the decoder."""
+    hidden_dim: Width = 512
+    """Width of the state of every layer of the decoder, and of both directions of the encoder together."""
+    attention: Literal["none", "additive", "dot"] = "dot"
+    """What the decoder sees of the text that is read: its last state alone; or all of its states, weighed by a small network
+    (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473) or by products (Luong et al. 2015, https://arxiv.org/abs/1508.04025)."""
+
+    @model_validator(mode="after")
+    def _directions_fit(self) -> "RecurrentConfig":
+        require_divisible("hidden_dim", self.hidden_dim, "directions", 2)
+        return self
+
+    @property
+    def family(self) -> str:
+        return f"LSTM, {self.attention} attention" if self.attention != "none" else "LSTM"
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        layers = f"{self.depth} + {self.depth} layers {self.hidden_dim} wide"
+        return f"{layers}, {self.attention} attention, embeddings {self.dim} wide, {self.vocabulary:,} tokens"
+
+
+TRANSFORMERS: dict[str, dict[str, Any]] = {
+    f"Transformer-{size}": dict(zip(("dim", "depth", "decoder_depth", "heads", "mlp_dim"), numbers, strict=True))
+    for size, numbers in {
+        "tiny": (128, 4, 4, 4, 256),
+        "small": (256, 3, 3, 4, 1024),
+        "base": (512, 6, 6, 8, 2048),
+        "big": (1024, 6, 6, 16, 4096),
+    }.items()
+}
+"""Base and big are the paper's; tiny and small are for tens of thousands of sentences."""
+
+RECURRENT: dict[str, dict[str, Any]] = {
+    "LSTM": {"attention": "none"},
+    "LSTM-additive": {"attention": "additive"},
+    "LSTM-dot": {"attention": "dot"},
+}
+
+
+def transformer_named(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes; None where it is no name."""
+    return TRANSFORMERS.get(name)
+
+
+def recurrent_named(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes; None where it is no name."""
+    return RECURRENT.get(name)

@@ -1,0 +1,147 @@
+"""The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder reads a text, a decoder writes another."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.models.configs.texts import TransformerConfig
+from vitrail.models.text_model import TextModel
+
+
+@dataclass
+class Encoded:
+    """A source as the decoder sees it: ``memory`` (B, S, D), and which of its tokens are some, boolean (B, 1, 1, S) or None."""
+
+    memory: Tensor
+    mask: Tensor | None
+
+
+@dataclass
+class State:
+    """A search in the middle: the encoded source, and what every block of the decoder remembers of it and of the target."""
+
+    mask: Tensor | None
+    memory: Tensor | None
+    caches: list[tuple[parts.KeyValueCache, parts.KeyValueCache]]
+    length: int = field(default=0)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows (B',), in this order; a row may stand several times."""
+        self.mask = None if self.mask is None else self.mask[rows]
+        for cache in (cache for pair in self.caches for cache in pair):
+            cache.select(rows)
+
+
+class Transformer(TextModel):
+    """Sources (B, S) and targets (B, T) to logits (B, T, vocabulary). Equations are the paper's."""
+
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = c = config
+        self.embedding = nn.Embedding(c.vocabulary, c.dim)
+        self.target_embedding = self.embedding if c.tied else nn.Embedding(c.vocabulary, c.dim)
+        self.position = parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
+        self.dropout = nn.Dropout(c.dropout)
+        self.encoder = nn.ModuleList(_block(c) for _ in range(c.depth))
+        self.encoder_norm = self._last_norm()
+        self.decoder = nn.ModuleList(_block(c, cross=True) for _ in range(c.decoder_depth))
+        self.decoder_norm = self._last_norm()
+        self.output = nn.Linear(c.dim, c.vocabulary, bias=c.output_bias)
+        if c.tied:
+            self.output.weight = self.embedding.weight
+        self.initialize()
+
+    def _last_norm(self) -> nn.Module:
+        """Behind post-norm branches all is normalized already."""
+        return parts.norm_layer(self.config.dim, eps=self.config.norm_eps) if self.config.norm == "pre" else nn.Identity()
+
+    def initialize(self) -> None:
+        """Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings, no biases."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module is not self.output:
+                nn.init.xavier_uniform_(module.weight)
+        for table in {self.embedding.weight, self.target_embedding.weight, self.output.weight}:
+            nn.init.normal_(table, std=self.config.dim**-0.5)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def layers(self) -> list[nn.Module]:
+        return [*self.encoder, *self.decoder]
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {"output": self.output}
+
+    def embed(self, tokens: Tensor, table: nn.Module, offset: int = 0) -> Tensor:
+        """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
+        scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
+        x: Tensor = self.dropout(self.position(table(tokens) * scale, offset))
+        return x
+
+    def encode(self, source: Tensor) -> Encoded:
+        mask = _tokens(source, self.config.pad)  # (B, 1, 1, S)
+        x = self.embed(source, self.embedding)  #  (B, S, D)
+        for block in self.encoder:
+            x = block(x, mask=mask)  #             (B, S, D)
+        return Encoded(self.encoder_norm(x), mask)
+
+    def decode(self, target: Tensor, encoded: Encoded) -> Tensor:
+        x = self.embed(target, self.target_embedding)  # (B, T, D)
+        across = {"context": encoded.memory, "mask": encoded.mask}
+        for block in self.decoder:
+            x = block(x, causal=True, across=across)  #  (B, T, D)
+        normalized: Tensor = self.decoder_norm(x)
+        return normalized
+
+    def logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.output(x)
+        return logits
+
+    def begin(self, source: Tensor) -> State:
+        encoded = self.encode(source)
+        caches = [(parts.KeyValueCache(), parts.KeyValueCache()) for _ in self.decoder]
+        return State(encoded.mask, encoded.memory, caches)
+
+    def step(self, tokens: Tensor, state: State) -> Tensor:
+        x = self.embed(tokens[:, None], self.target_embedding, state.length)  # (B, 1, D)
+        for block, (own, across) in zip(self.decoder, state.caches, strict=True):
+            x = block(x, cache=own, across={"context": state.memory, "mask": state.mask, "cache": across})
+        state.memory = None  # every block has kept what it needs of it
+        state.length += 1
+        return self.logits(self.decoder_norm(x)[:, 0])
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """Of the last block, the mean of its heads."""
+        seen: list[Any] = []
+        block: Any = self.decoder[-1]
+        keep = block.cross.layer.register_forward_pre_hook(lambda _, x, options: seen.append((x, options)), with_kwargs=True)
+        try:
+            self.decode(target, self.encode(source))
+        finally:
+            keep.remove()
+        ((x, options),) = seen
+        weights: Tensor = block.cross.layer.weights(*x, **options)
+        return weights.mean(dim=1)
+
+
+def _block(c: TransformerConfig, *, cross: bool = False) -> parts.Block:
+    dropouts: dict[str, Any] = {"attention_dropout": c.attention_dropout, "dropout": c.dropout}
+    return parts.Block(
+        c.dim,
+        parts.Attention(c.dim, c.heads, **dropouts),
+        parts.FeedForward(c.dim, c.mlp_dim, activation=c.activation, dropout=c.dropout, hidden_dropout=c.hidden_dropout),
+        cross=parts.Attention(c.dim, c.heads, context_dim=c.dim, **dropouts) if cross else None,
+        norm=c.norm,
+        norm_eps=c.norm_eps,
+    )
+
+
+def _tokens(source: Tensor, pad: int) -> Tensor | None:
+    """Which of (B, S) are tokens and no filling, as attention takes it: (B, 1, 1, S); None where all are."""
+    mask = source != pad
+    return None if source.is_meta or bool(mask.all()) else mask[:, None, None]

@@ -1,0 +1,78 @@
+"""A task whose items are images."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.data.augment import Augmentation
+from vitrail.data.batches import Batch
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.items import ImageData, Item
+from vitrail.data.preparation import Preparation
+from vitrail.data.targets import Targets
+from vitrail.data.transform import Transform
+from vitrail.models.base import ImageModel
+from vitrail.tasks.task import Options, Task
+from vitrail.weights.folder import TrainedModel
+
+
+class ImageTask(Task):
+    """A model of images and what it learns.
+
+    Args:
+        model: what is kept and shipped.
+        preparation: normalizes the pixels.
+    """
+
+    model: ImageModel
+
+    def __init__(self, model: ImageModel, preparation: Preparation):
+        super().__init__(model)
+        self.preparation = preparation
+        self.image_size: tuple[int, int] | None = None
+        """Height and width that images are shrunk to in this step of training; None leaves them as they are."""
+        self._any_size: tuple[nn.Module, ...] = ()  # in a tuple, since its parameters are the model's
+
+    @classmethod
+    def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
+        raise NotImplementedError
+
+    def targets(self, *, mixed: bool = False) -> Targets:
+        """What the loader makes of an item, beside its image; of images that are ``mixed``, what can be mixed as they are."""
+        raise NotImplementedError
+
+    def dataset(
+        self,
+        items: Sequence[Item],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+    ) -> ImageDataset:
+        """Images as the model takes them; a ``transform`` of one's own may change them first."""
+        targets = self.targets(mixed=augmentation is not None and augmentation.mixes)
+        return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
+
+    def units(self, batch: Batch) -> int:
+        return len(batch["images"])
+
+    def trained(self, model: ImageModel) -> TrainedModel:
+        raise NotImplementedError
+
+    def allow_any_size(self) -> None:
+        """From now on images may be shrunk; raises `ConfigError` for a model that takes one size alone."""
+        self._any_size = (self.model.at_any_size(),)
+
+    @property
+    def network(self) -> Any:
+        """The model, as it is called."""
+        return self._any_size[0] if self._any_size else self.model
+
+    def images(self, batch: Batch) -> Tensor:
+        """The images of a batch, normalized, and in training of the size that they have by now: (B, C, H, W)."""
+        images = self.preparation.normalize(batch["images"])
+        if not self.training or self.image_size in (None, self.model.config.image_size):
+            return images
+        return F.interpolate(images, self.image_size, mode="bilinear", antialias=True)
