@@ -20,6 +20,7 @@ from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.models.vit import ViT
 from vitrail.training import preparing
+from vitrail.training.images import preparation_of
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.trainer import Trainer
 
@@ -53,7 +54,7 @@ def main(source: str, recipe: str) -> None:
     data.splits["train"][:] = data.splits["train"][:: max(1, len(data.splits["train"]) // IMAGES)]
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", settings, None)
-        trainer = Trainer(settings, ViT(settings.model.config), preparing.preparation_of(settings), data, run)
+        trainer = Trainer(settings, ViT(settings.model.config), preparation_of(settings), data, run)
         count = len(data.splits["train"])
         targets = trainer.learner.task.targets(mixed=settings.augmentation.mixes)
 

@@ -19,7 +19,8 @@ from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import figures
 from vitrail.training import run_folder
 from vitrail.training.configuration import nested
-from vitrail.training.preparing import preparation_of, resolve_run
+from vitrail.training.images import preparation_of
+from vitrail.training.preparing import resolve_run
 from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
@@ -239,7 +240,7 @@ def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute
         opened.append(reference)
         return run.trained if reference == "org/colours@v1" else open_model(reference)
 
-    monkeypatch.setattr("vitrail.training.preparing.open_model", fetched)
+    monkeypatch.setattr("vitrail.training.images.open_model", fetched)
     monkeypatch.chdir(run.folder.parent)
     settings = {"start": "org/colours@v1", "teacher": run.folder.name, "tune": "head", "fast_dev_run": True}
     tuned = vitrail.train(pictures, tmp_path / "run", **settings)

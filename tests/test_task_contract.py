@@ -7,9 +7,7 @@ import torch
 from PIL import Image
 
 from vitrail import api
-from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
-from vitrail.data.preparation import Preparation
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.study.reports import PARTS
@@ -19,6 +17,7 @@ from vitrail.tasks.registry import TASKS
 from vitrail.tasks.task import Task
 from vitrail.training import preparing
 from vitrail.training.configuration import nested
+from vitrail.training.inputs import inputs_of
 from vitrail.training.learner import Learner
 from vitrail.training.tasks import create_task
 
@@ -60,13 +59,14 @@ def ask(kind, pictures, run, tmp_path_factory) -> dict:
 def made(ask) -> tuple[Task, EpochLoader]:
     """A task as a run makes it, and its training images in batches."""
     settings, start = preparing.resolve_run(None, None, nested(ask))
-    source = preparing.open_source(settings)
-    settings = preparing.complete(settings, source, start)
+    inputs = inputs_of(settings)
+    source = inputs.open_source(settings)
+    settings = inputs.complete(settings, source, start)
     torch.manual_seed(0)
-    preparation = Preparation.standard(settings.model.image_size)
+    preparation = inputs.preparation_of(settings, source)
     teacher = preparing.open_teacher(settings)
     task = create_task(settings, build(settings.model.config), preparation, source, teacher)
-    dataset = ImageDataset(source.split("train"), preparation, targets=task.targets())
+    dataset = task.dataset(source.split("train"))
     task.test_settings = settings
     return task, EpochLoader(dataset, 8, shuffle=False)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vitrail.data.sources import open_data
     from vitrail.deploy.embed import embed
     from vitrail.deploy.predict import predict
+    from vitrail.deploy.translate import translate
     from vitrail.deploy.zero_shot import zero_shot
     from vitrail.models.configs.vit import ViTConfig
     from vitrail.models.inference import for_inference
@@ -37,6 +38,7 @@ _HOMES = {
     "sweep": "api",
     "train": "api",
     "embed": "deploy.embed",
+    "translate": "deploy.translate",
     "zero_shot": "deploy.zero_shot",
     "Preparation": "data.preparation",
     "open_data": "data.sources",
@@ -81,6 +83,7 @@ __all__ = [
     "study_model",
     "sweep",
     "train",
+    "translate",
     "zero_shot",
 ]
 

@@ -11,6 +11,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
+from vitrail.deploy.translate import evaluate_translator
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.result import Run, write_report
@@ -24,13 +25,16 @@ from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
+from vitrail.training.pairs import open_pairs_for
 from vitrail.training.progress import watching
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import is_of_texts
 from vitrail.weights.reference import open_model
+from vitrail.weights.translator import TrainedTranslator
 
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
@@ -99,7 +103,7 @@ def resume(
 
 
 def evaluate(
-    model: str | Path | TrainedModel | Predictor,
+    model: str | Path | TrainedModel | TrainedTranslator | Predictor,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -114,7 +118,7 @@ def evaluate(
     table: Path | None = None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
-    """Evaluate a model on images: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
+    """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
 
     Args:
         model: a run folder, a model folder, an exported or a loaded model.
@@ -128,6 +132,10 @@ def evaluate(
         table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
+    if isinstance(model, TrainedTranslator) or (isinstance(model, str | Path) and is_of_texts(model)):
+        refused = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--csv": table is not None}
+        given: dict[str, Any] = {"refused": refused, "on_start": on_start, "on_batch": on_batch, "group": group}
+        return evaluate_translator(model, lambda trained: open_pairs_for(trained, model, data, split, on_note), **given)
     run = unlabelled_run(model)
     with group.together():
         if run and (precision or engine not in ("auto", "torch")):

@@ -10,7 +10,7 @@ from vitrail.deploy.predict import predict
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
-from vitrail.tasks.metrics import main_metric, metrics_in
+from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
 from vitrail.training.run import Finished
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labels
@@ -36,15 +36,15 @@ class Run:
 
     def __repr__(self) -> str:
         metric = main_metric(self.scores)
-        return f"<Run {self.folder}: {self.split} {metric.title} {metric.shown(self.scores[metric.name])}{self._of_images()}>"
+        return f"<Run {self.folder}: {self.split} {metric.title} {metric.shown(self.scores[metric.name])}{self._of_items()}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         rows = [(metric.title, metric.shown(self.scores[metric.name])) for metric in metrics_in(self.scores)]
-        return table(f"{self.folder}: {self.split}{self._of_images()}", rows, below=f"report: {self.folder / 'report.html'}")
+        return table(f"{self.folder}: {self.split}{self._of_items()}", rows, below=f"report: {self.folder / 'report.html'}")
 
-    def _of_images(self) -> str:
-        return f" of {self.scores['images']:,} images" if "images" in self.scores else ""
+    def _of_items(self) -> str:
+        return next((f" of {self.scores[name]:,} {name}" for name in COUNTS if name in self.scores), "")
 
 
 def write_report(finished: Finished) -> None:

@@ -24,7 +24,7 @@ from vitrail.files import locked
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.preparing import check_images
+from vitrail.training.images import check as check_images
 
 
 class Recorder(Observer):

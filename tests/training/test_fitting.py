@@ -18,11 +18,11 @@ import json, sys
 from vitrail.runtime.memory import peak_memory
 from vitrail.training import batch_size
 from vitrail.training.fitting import least_memory
-from vitrail.training.preparing import preparation_of, build
+from vitrail.training.images import build, preparation_of
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.trainer import Trainer
 from vitrail.training.request import Request
-from vitrail.training.preparing import complete, open_source
+from vitrail.training.images import complete, open_source
 from vitrail.training.configuration import nested
 from pathlib import Path
 asked = Request.read("scratch", None, nested(json.loads(sys.argv[1]))).settings()

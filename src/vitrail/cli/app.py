@@ -35,6 +35,7 @@ from vitrail.cli.study import study
 from vitrail.cli.summary import summary
 from vitrail.cli.sweep import sweep
 from vitrail.cli.train import train
+from vitrail.cli.translate import translate
 from vitrail.errors import VitrailError
 
 app = App(
@@ -53,6 +54,7 @@ for _command in (
     predict,
     embed,
     similar,
+    translate,
     study,
     export,
     bench,

@@ -55,7 +55,7 @@ def show(
     from vitrail.data.targets import class_targets
     from vitrail.study.figures import save
     from vitrail.study.samples import augmentation_sheet
-    from vitrail.training import preparing
+    from vitrail.training import images, preparing
     from vitrail.training.configuration import nested
 
     if data.startswith("-"):
@@ -66,13 +66,13 @@ def show(
     flags = {"data": data, "start": start, "seed": seed}
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
-    source = preparing.open_source(run)
+    source = images.open_source(run)
     source.tell(note)
     if warning := flip_warning(source.classes, run.augmentation.horizontal_flip):
         note(warning)
     dataset = ImageDataset(
         source.split(split),
-        preparing.preparation_of(run),
+        images.preparation_of(run),
         run.augmentation,
         run.training.seed,
         targets=class_targets(len(source.classes), shares=source.multi_label or run.augmentation.mixes),

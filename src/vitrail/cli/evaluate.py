@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result, result_json
-from vitrail.tasks.metrics import metrics_in
+from vitrail.tasks.metrics import COUNTS, metrics_in
 
 
 def evaluate(
@@ -21,7 +21,7 @@ def evaluate(
     csv: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure a model on labelled images; under torchrun each process takes its share of them.
+    """Measure a model on labelled images, a translator on pairs of sentences; under torchrun each process takes its share.
 
     Classes are matched to the model's labels by name; a whole number is the index of a label.
 
@@ -83,6 +83,8 @@ def evaluate(
         result_json({**scores, "split": chosen})
         return
     result(f"split   {chosen}")
-    result(f"images  {scores['images']}")
+    for name in COUNTS:
+        if name in scores:
+            result(f"{name:<7} {scores[name]}")
     for metric in metrics_in(scores):
         result(f"{metric.short:<7} {metric.shown(scores[metric.name])}")

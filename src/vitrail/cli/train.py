@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, number, program, result
 from vitrail.errors import ConfigError
-from vitrail.tasks.metrics import main_metric
+from vitrail.tasks.metrics import COUNTS, main_metric
 
 
 def train(
@@ -16,6 +16,8 @@ def train(
     data: str | None = None,
     out: Path | None = None,
     task: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
     recipe: str | None = None,
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
@@ -52,10 +54,15 @@ def train(
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     task
-        What to learn: classification, the default, or mae, masked autoencoding of images without labels.
+        What to learn: classification, the default; mae, masked autoencoding of images without labels; or translate, with
+        sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder of such splits.
+    source
+        The language to translate from: a column of the table, or the suffix of a file.
+    target
+        The language to translate to.
     recipe
-        Settings to begin with; see vitrail recipes. Default: finetune with --from, mae with --task mae, the recipes of the
-        digits or of CIFAR-10 for them, else scratch.
+        Settings to begin with; see vitrail recipes. Default: finetune with --from, mae with --task mae, translate with --task
+        translate, the recipes of the digits or of CIFAR-10 for them, else scratch.
     model
         A name of vitrail models, such as ViT-S/16.
     start
@@ -102,7 +109,8 @@ def train(
         Two batches, one epoch: does everything work?
     """
     flags = {
-        "data": data, "task": task, "model": model, "start": start, "tune": tune, "teacher": teacher, "epochs": epochs,
+        "data": data, "task": task, "source": source, "target": target, "model": model, "start": start, "tune": tune,
+        "teacher": teacher, "epochs": epochs,
         "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
         "time_limit": time_limit, "patience": patience,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
@@ -134,13 +142,21 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
 def print_result(run: Any) -> None:
     """The result of a run on stdout, and the commands a person would want next on stderr."""
     metric = main_metric(run.scores)
-    numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {run.scores['images']} images"
+    count, things = next((run.scores[name], name) for name in COUNTS if name in run.scores)
+    numbers = f"{metric.title} {metric.shown(run.scores[metric.name])} on {count} {things}"
     result(f"{run.split} {numbers}" + ("" if metric.name == "loss" else f", loss {run.scores['loss']:.4f}"))
     note(f"\nreport: {run.folder / 'report.html'}\n\nnext:")
-    use = ["predict", run.folder, "IMAGES"] if run.trained.labels else ["train", "--from", run.folder, "--data", "FOLDER"]
-    more = [["export", run.folder], ["serve", run.folder]] if run.trained.labels else [["summary", run.folder]]
-    for words in (["evaluate", run.folder], use, ["study", run.folder], *more):
+    for words in (["evaluate", run.folder], *uses(run)):
         note(f"  {program()} {shlex.join(map(str, words))}")
+
+
+def uses(run: Any) -> list[list[Any]]:
+    """What one would do with the model of a run, as words of commands."""
+    if "sentences" in run.scores:
+        return [["translate", run.folder], ["summary", run.folder]]
+    if run.trained.labels:
+        return [["predict", run.folder, "IMAGES"], ["study", run.folder], ["export", run.folder], ["serve", run.folder]]
+    return [["train", "--from", run.folder, "--data", "FOLDER"], ["study", run.folder], ["summary", run.folder]]
 
 
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:

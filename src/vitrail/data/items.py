@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vitrail.data.decode import Source
 from vitrail.errors import DataError
@@ -132,8 +132,55 @@ def with_indices(
     return Contents(source, classes, splits, multi_label, issues, notes=notes)
 
 
+class Data:
+    """A data set: items in named splits."""
+
+    source: str
+    """The ``--data`` argument that opens it again from anywhere."""
+    splits: dict[str, list[Any]]
+    assignment: dict[str, str] | None
+    """Which split each item was assigned to, where the data set has no splits; a run keeps it."""
+    notes: tuple[str, ...]
+    """What one should know of how it was read and what was left out, a line each."""
+
+    things: ClassVar[str]
+    """What its items are."""
+    multi_label: bool = False
+    """Whether an item may have several labels, or none."""
+
+    def tell(self, note: Note) -> None:
+        """Give every note to a function that shows it."""
+        for line in self.notes:
+            note(line)
+
+    def split(self, name: str) -> list[Any]:
+        """The items of one split, or of all of them for "all"; raises `DataError` where there are none."""
+        items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
+        if not items:
+            raise DataError(
+                f"no {self.things} in the split {name!r}",
+                where=self.source,
+                hint=f"splits here: {', '.join(s for s in self.splits if self.splits[s])}, all",
+            )
+        return items
+
+    @property
+    def evaluation_split(self) -> str:
+        """The split that reports are made on: test, else validation, else everything."""
+        return next((s for s in ("test", "val") if self.splits.get(s)), "all")
+
+    def identity(self, item: Any) -> Any:
+        """All of an item that a run's course depends on, JSON-able."""
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What else a run's course depends on, JSON-able."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class ImageData:
+class ImageData(Data):
     """A data set: its classes in order of their index, and its splits."""
 
     source: str
@@ -148,26 +195,14 @@ class ImageData:
     notes: tuple[str, ...] = ()
     """What one should know of how it was read and what was left out, a line each."""
 
-    def tell(self, note: Note) -> None:
-        """Give every note to a function that shows it."""
-        for line in self.notes:
-            note(line)
+    things = "images"
 
-    def split(self, name: str) -> list[Item]:
-        """The images of one split, or of all of them for "all"; raises `DataError` where there are none."""
-        items = [i for s in self.splits.values() for i in s] if name == "all" else self.splits.get(name, [])
-        if not items:
-            raise DataError(
-                f"no images in the split {name!r}",
-                where=self.source,
-                hint=f"splits here: {', '.join(s for s in self.splits if self.splits[s])}, all",
-            )
-        return items
+    def identity(self, item: Item) -> Any:
+        return item.name, item.target
 
     @property
-    def evaluation_split(self) -> str:
-        """The split that reports are made on: test, else validation, else everything."""
-        return next((s for s in ("test", "val") if self.splits.get(s)), "all")
+    def kind(self) -> dict[str, Any]:
+        return {"classes": self.classes, "multi_label": self.multi_label}
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from vitrail.data.items import Item
 
+T = TypeVar("T")
 ORDER = 1  # separates this randomness from the samples' randomness
 
 
@@ -15,7 +17,7 @@ def shuffled(count: int, seed: int, epoch: int) -> list[int]:
     return _generator(seed, epoch).permutation(count).tolist()
 
 
-def some_items(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+def some_items(items: Sequence[T], count: int, seed: int) -> list[T]:
     """So many items at random, in their own order."""
     return [items[index] for index in sorted(shuffled(len(items), seed, 0)[:count])]
 

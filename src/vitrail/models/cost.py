@@ -85,11 +85,9 @@ def cost(config: ModelConfig) -> Cost:
     macs = _own(
         {name.partition(".")[2]: sum(c.values()) // 2 for name, c in counter.get_flop_counts().items() if name != "Global"}
     )
-    layers, counted = [], set[nn.Parameter]()
+    layers = []
     for name, module in model.named_modules():
-        own = set(module.parameters(recurse=False)) - counted  # what two share is the first one's
-        counted |= own
-        parameters = sum(parameter.numel() for parameter in own)
+        parameters = sum(p.numel() for p in module.parameters(recurse=False))
         if parameters or macs.get(name):
             kind = type(module).__name__
             layers.append(Layer(name or "(tokens)", kind, *shapes.get(name, ([], [])), parameters, macs.get(name, 0)))

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail import parts
@@ -44,16 +46,15 @@ class Transformer(TextModel):
         super().__init__()
         self.config = c = config
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
-        self.target_embedding = self.embedding if c.tied else nn.Embedding(c.vocabulary, c.dim)
+        self.target_embedding = None if c.tied else nn.Embedding(c.vocabulary, c.dim)
         self.position = parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
         self.dropout = nn.Dropout(c.dropout)
         self.encoder = nn.ModuleList(_block(c) for _ in range(c.depth))
         self.encoder_norm = self._last_norm()
         self.decoder = nn.ModuleList(_block(c, cross=True) for _ in range(c.decoder_depth))
         self.decoder_norm = self._last_norm()
-        self.output = nn.Linear(c.dim, c.vocabulary, bias=c.output_bias)
-        if c.tied:
-            self.output.weight = self.embedding.weight
+        self.output = None if c.tied else nn.Linear(c.dim, c.vocabulary, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
         self.initialize()
 
     def _last_norm(self) -> nn.Module:
@@ -63,24 +64,22 @@ class Transformer(TextModel):
     def initialize(self) -> None:
         """Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings, no biases."""
         for module in self.modules():
-            if isinstance(module, nn.Linear) and module is not self.output:
+            if isinstance(module, nn.Embedding) or module is self.output:
+                nn.init.normal_(module.weight, std=self.config.dim**-0.5)
+            elif isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-        for table in {self.embedding.weight, self.target_embedding.weight, self.output.weight}:
-            nn.init.normal_(table, std=self.config.dim**-0.5)
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
+                nn.init.zeros_(module.bias)
 
     def layers(self) -> list[nn.Module]:
         return [*self.encoder, *self.decoder]
 
     def heads(self) -> dict[str, nn.Module]:
-        return {"output": self.output}
+        return {} if self.output is None else {"output": self.output}
 
-    def embed(self, tokens: Tensor, table: nn.Module, offset: int = 0) -> Tensor:
+    def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
         """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
-        x: Tensor = self.dropout(self.position(table(tokens) * scale, offset))
+        x: Tensor = self.dropout(self.position((table or self.embedding)(tokens) * scale, offset))
         return x
 
     def encode(self, source: Tensor) -> Encoded:
@@ -99,8 +98,8 @@ class Transformer(TextModel):
         return normalized
 
     def logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.output(x)
-        return logits
+        weight = self.embedding.weight if self.output is None else self.output.weight
+        return F.linear(x, weight, self.output_bias)
 
     def begin(self, source: Tensor) -> State:
         encoded = self.encode(source)

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from vitrail.files import write_text
-from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.cost import Cost
 from vitrail.models.registry import listed_name
 from vitrail.runtime.output import name_of
@@ -24,6 +24,7 @@ CAUTIONS = {
 """What one has to know of the split that is shown."""
 CURVES = "Training is measured on augmented images as they were learned from, validation with the weights that are kept."
 
+RATE = "_per_second"
 
 PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
 PROBE = "Epoch 0 is a head fitted to features of the model as it came."
@@ -74,7 +75,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     write_text(folder / "report.html", page.page(title_of(settings, run.task.model.config), sections))
 
 
-def title_of(settings: Mapping[str, Any], config: ImageConfig) -> str:
+def title_of(settings: Mapping[str, Any], config: ModelConfig) -> str:
     """What was trained on what, and how; a path may be private, and only its end says anything."""
     name, tune = settings["model"]["name"], settings["training"]["tune"]
     model = listed_name(config) if name == "custom" else name
@@ -101,8 +102,10 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
 
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
     seconds, epochs = sum(row["seconds"] for row in rows), max(1, rows[-1]["epoch"])
-    images = sum(row["seconds"] * row["images_per_second"] for row in rows)
-    rate = f" ({images / seconds:,.0f} images per second)" if seconds else ""
+    unit = next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
+    units = sum(row["seconds"] * row[unit + RATE] for row in rows)
+    rate = f" ({units / seconds:,.0f} {unit} per second)" if seconds else ""
     total = f", {duration(seconds)} for all {epochs}" if epochs > 1 else ""
     seconds_each = duration(seconds / epochs)
-    return f"Multiply-adds count the forward pass of one image. Training took {seconds_each} per epoch{rate}{total}."
+    of = "image" if unit == "images" else "text of 16 tokens into another"
+    return f"Multiply-adds count the forward pass of one {of}. Training took {seconds_each} per epoch{rate}{total}."

@@ -23,6 +23,8 @@ class Metric:
     """Whether an epoch's row has it."""
     unless: str = ""
     """The metric beside which an epoch's row does without this one."""
+    digits: int = 2
+    """Behind the point; of a metric that is no share, two more."""
 
     @property
     def factor(self) -> int:
@@ -34,14 +36,18 @@ class Metric:
         """The title with the unit, for an axis or the head of a column."""
         return f"{self.title}, %" if self.is_share else self.title
 
-    def shown(self, value: float, digits: int = 2) -> str:
+    def shown(self, value: float, digits: int | None = None) -> str:
         """A value as people read it: ``98.06 %``, or with two more digits for a value that is no share."""
-        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
+        digits = self.digits if digits is None else min(digits, self.digits)
+        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{max(0, digits + 2)}f}"
 
 
 METRICS = {
     metric.name: metric
     for metric in (
+        Metric("bleu", "BLEU", "BLEU", is_share=False, every_epoch=False, digits=0),
+        Metric("chrf", "chrF", "chrF", is_share=False, every_epoch=False, digits=0),
+        Metric("token_accuracy", "token accuracy", "tokens"),
         Metric("map", "mean average precision", "mAP"),
         Metric("f1", "mean F1", "F1"),
         Metric("top1", "accuracy", "top-1", counts_images=True, unless="map"),
@@ -50,6 +56,10 @@ METRICS = {
     )
 }
 """The first of them that a model has decides; all have the loss."""
+
+
+COUNTS = ("images", "sentences", "signature")
+"""What scores hold beside metrics."""
 
 
 def metric_of(name: str) -> Metric:
@@ -61,7 +71,7 @@ def metric_of(name: str) -> Metric:
 
 def of_epoch(scores: Mapping[str, float]) -> dict[str, float]:
     """The scores of a model that stand in an epoch's row."""
-    told = {name: metric_of(name) for name in scores if name != "images"}
+    told = {name: metric_of(name) for name in scores if name not in COUNTS}
     return {name: scores[name] for name, metric in told.items() if metric.every_epoch and metric.unless not in scores}
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.tasks.settings import ReconstructionSettings, TaskSettings
+from vitrail.tasks.settings import ReconstructionSettings, TaskSettings, TranslationSettings
 
 if TYPE_CHECKING:
     from vitrail.tasks.task import Task
@@ -25,6 +25,8 @@ class TaskRow:
     """The recipe of a run that names none; None where model and data decide."""
     labelled: bool = True
     """Whether images need labels, and the model a head for their classes."""
+    texts: bool = False
+    """Whether it learns from sentences with their translations, and not from images."""
     kind_of: Callable[[bool, bool], str] | None = None
     """Which class it is, by whether images have several labels and whether there is a teacher; None where there is one class."""
 
@@ -41,6 +43,14 @@ ROWS = (
         ReconstructionSettings,
         recipe="mae",
         labelled=False,
+    ),
+    TaskRow(
+        "translate",
+        {"Translation": "translation"},
+        TranslationSettings,
+        recipe="translate",
+        labelled=False,
+        texts=True,
     ),
 )
 

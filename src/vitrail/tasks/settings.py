@@ -31,6 +31,22 @@ class ReconstructionSettings(TaskSettings):
     """Whether the pixels of a patch are to be drawn without its mean, divided by its deviation."""
 
 
+class TranslationSettings(TaskSettings):
+    """One language to another."""
+
+    name: str = "translate"
+    source: Annotated[str, Field(min_length=1)]
+    """The language that is read: a column of the data, or the suffix of a file."""
+    target: Annotated[str, Field(min_length=1)]
+    """The language that is written."""
+    vocabulary: Positive = 8000
+    """Number of tokens that both languages are cut into, at most."""
+    max_length: Positive = 256
+    """Tokens of a sentence; longer ones are not learned from, and are translated in pieces."""
+    beams: Positive = 5
+    """Translations that are followed side by side when the model is evaluated."""
+
+
 class DistillationSettings(Settings):
     """Learning from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 

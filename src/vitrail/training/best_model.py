@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitrail.data.sources import ImageData
+from vitrail.data.items import Data
 from vitrail.models.empty import empty_model
 from vitrail.runtime.observer import Row
 from vitrail.runtime.output import name_of
@@ -11,10 +11,10 @@ from vitrail.tasks.task import Task
 from vitrail.training.adapters import merge_lora, save_adapter
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.configuration import differences
+from vitrail.training.inputs import inputs_of
 from vitrail.training.settings import RunSettings
 from vitrail.training.tuning import choose_parts
 from vitrail.weights.card import model_card
-from vitrail.weights.folder import fill_folder
 from vitrail.weights.tensor_files import write_tensors
 
 BESIDE = "beside.safetensors"
@@ -28,23 +28,22 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
     own = {name.removeprefix("model."): tensor for name, tensor in weights.items() if name.startswith("model.")}
     model.load_state_dict(own, assign=True)
     low_rank = settings.training.tune == "lora"
-    fill_folder(folder, task.trained(merge_lora(model) if low_rank else model), card=card)
+    task.trained(merge_lora(model) if low_rank else model).fill(folder, card)
     if low_rank:
         save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
     if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:
         write_tensors(folder / BESIDE, beside)
 
 
-def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> str:
+def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
     """The model card. It shows only the last name of a path: it may be read by anybody."""
     metric = main_metric(row, "val_")
-    images = data.splits["val"] or data.splits["train"]
+    chosen_by = data.splits["val"] or data.splits["train"]
     source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))
     shown = settings.changed(distillation=settings.distillation.changed(teacher=teacher or None))
     return model_card(
         name=f"{base}, fine-tuned on {source}" if base else f"{settings.model.name} on {source}",
-        labels=data.classes if settings.model.config.num_classes else [],
-        data=f"{source}\n\n{len(data.splits['train']):,} images to learn from, {len(images):,} to choose the epoch by.",
+        data=f"{source}\n\n{len(data.splits['train']):,} {data.things} to learn from, {len(chosen_by):,} to choose the epoch by.",
         recipe=differences(shown),
         metrics={
             f"validation {metric.title}": row[f"val_{metric.name}"],
@@ -52,5 +51,5 @@ def card_of(settings: RunSettings, data: ImageData, row: Row, epochs: int) -> st
             "epoch": f"{row['epoch']} of {epochs}",
         },
         base_model=base,
-        multi_label=data.multi_label,
+        **inputs_of(settings).card(settings, data),
     )

@@ -127,6 +127,8 @@ SHORT_NAMES = {
     "data": "data.source",
     "model": "model.name",
     "task": "task.name",
+    "source": "task.source",
+    "target": "task.target",
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
     "tune": "training.tune",

@@ -11,6 +11,7 @@ from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
+from vitrail.tasks.settings import TaskSettings
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.settings import RunSettings
@@ -25,6 +26,12 @@ class Request:
     file: Values
     flags: Values
     start: str | None
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        found = [_task_of(layer) for layer in (self.flags, self.file, self.recipe)]
+        return next((name for name in found if name), TaskSettings().name)
 
     @classmethod
     def read(cls, recipe: str | None, config: Path | None, settings: Values) -> Self:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from vitrail.data.sources import ImageData
+from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
 from vitrail.training.configuration import Values, check_names, deep_merge
 from vitrail.training.run_folder import RunFolder
@@ -51,28 +51,27 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
     return flat
 
 
-def fingerprint(data: ImageData) -> dict[str, Any]:
+def fingerprint(data: Data) -> dict[str, Any]:
     """What identifies a data set when a run is resumed: everything that decides its course, JSON-able."""
-    images = {split: [(item.name, item.target) for item in items] for split, items in data.splits.items()}
+    items = {split: [data.identity(item) for item in items] for split, items in data.splits.items()}
     return {
-        "classes": data.classes,
-        "multi_label": data.multi_label,
-        "images": {split: len(items) for split, items in data.splits.items()},
-        "sha256": hashlib.sha256(json.dumps(images).encode()).hexdigest(),
+        **data.kind,
+        data.things: {split: len(items) for split, items in data.splits.items()},
+        "sha256": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
     }
 
 
-def require_same_data(begun: dict[str, Any], data: ImageData) -> None:
-    """Refuse to go on with other images, other labels or other classes than the run was begun with."""
-    now = fingerprint(data)
+def require_same_data(begun: dict[str, Any], data: Data) -> None:
+    """Refuse to go on with other items or other targets than the run was begun with."""
+    now, things = fingerprint(data), data.things
     if now == begun:
         return
-    if (begun["classes"], begun["multi_label"]) != (now["classes"], now["multi_label"]):
-        what = "the classes of the data are not those that the run was started with"
-    elif begun["images"] != now["images"]:
-        what = f"the run was started with other images: {_counts(begun['images'])}, now {_counts(now['images'])}"
+    if any(begun[name] != value for name, value in data.kind.items()):
+        what = f"the {next(iter(data.kind))} of the data are not those that the run was started with"
+    elif begun[things] != now[things]:
+        what = f"the run was started with other {things}: {_counts(begun[things])}, now {_counts(now[things])}"
     else:
-        what = "the run was started with other images: as many, but with other names or labels"
+        what = f"the run was started with other {things}: as many, but with other names or labels"
     raise DataError(what, where=data.source, hint="bring the data back as it was, or train anew")
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
-from vitrail.data.copies import leak_warning
+from vitrail.data.items import Data, ImageData
 from vitrail.data.loader import EpochLoader
-from vitrail.data.mirrors import flip_warning
-from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.files import path_of
 from vitrail.models.cost import cost
@@ -23,24 +21,12 @@ from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
-from vitrail.training.advice import advice_to_start
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
-from vitrail.training.preparing import (
-    check_images,
-    complete,
-    open_source,
-    open_teacher,
-    preparation_of,
-    require_classes,
-    require_transform,
-    resolve_run,
-    start_model,
-    used,
-    with_batch_size,
-)
+from vitrail.training.inputs import inputs_of
+from vitrail.training.preparing import open_teacher, require_transform, resolve_run, with_batch_size
 from vitrail.training.probe import Probe, is_probed
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run_folder import RunFolder
@@ -48,7 +34,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
-from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.reference import load_model
 from vitrail.weights.tensor_files import read_tensors
 
 PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
@@ -66,8 +52,8 @@ class Finished:
     """What it has learned, with what was learned beside it."""
     split: str
     """What it is reported on."""
-    items: list[Item]
-    """The images of that split."""
+    items: list[Any]
+    """The items of that split."""
     metrics: Metrics
     """Of the best model on those images."""
     validation: Metrics | None
@@ -91,21 +77,22 @@ def begin_run(
     """Train a model and write its run folder; see `vitrail.train`."""
     observer = observer or Observer()
     resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
+    inputs = inputs_of(resolved)
     with open_processes() as group:
         with group.together():
             folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
             teacher = open_teacher(resolved)
-            source = open_source(resolved)
-            resolved = complete(resolved, source, start)
+            source = inputs.open_source(resolved, start=start)
+            resolved = inputs.complete(resolved, source, start)
             if transform is not None:
                 resolved = resolved.changed(transform=repr(transform)[:1000])
             require_transform(resolved, transform)
         source.tell(observer.note)
-        if advice := advice_to_start(resolved, source):
+        if advice := inputs.advice(resolved, source):
             observer.note(advice)
-        bad = check_images(source, resolved, observer, group)
-        source = used(source, bad, resolved)
+        bad = inputs.check(source, resolved, observer, group)
+        source = inputs.used(source, bad, resolved)
         with group.together():
             require_memory(resolved, group.count)
         resolved = with_batch_size(resolved, source, teacher, observer, group)
@@ -114,8 +101,7 @@ def begin_run(
             run = _create(folder, resolved, source, bad, group)
             with run.at_work(signals, group):
                 source.tell(run.log)
-                warnings = leak_warning(source), flip_warning(source.classes, resolved.augmentation.horizontal_flip)
-                for warning in filter(None, warnings if group.first else ()):
+                for warning in inputs.warnings(resolved, source) if group.first else ():
                     run.log(warning)
                     observer.note(warning)
                 trainer = _trainer(
@@ -141,13 +127,13 @@ def resume_run(
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
-                source = open_source(resolved, assignment=run.assignment)
-                require_classes(resolved, source)
+                inputs = inputs_of(resolved)
+                source = inputs.open_source(resolved, run=run)
                 source.tell(observer.note)
-                source = used(source, run.bad_images, resolved)
+                source = inputs.used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved), None
                 if resolved.start is not None and not checkpoints(run.path):
-                    start = open_model(resolved.start)
+                    start = inputs.open_start(resolved.start)
             trainer = _trainer(
                 resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
                 signals=signals,
@@ -167,7 +153,7 @@ def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, flo
 def _trainer(
     settings: RunSettings,
     start: TrainedModel | None,
-    source: ImageData,
+    source: Data,
     run: RunFolder,
     *,
     observer: Observer,
@@ -176,13 +162,15 @@ def _trainer(
 ) -> Trainer:
     """What trains the model, which a probe may have given its first head."""
     torch.manual_seed(settings.training.seed)
-    model, preparation = start_model(settings, start, source.classes), preparation_of(settings)
+    inputs = inputs_of(settings)
+    model, preparation = inputs.start_model(settings, start, source), inputs.preparation_of(settings, source)
     probed = None
     if start is not None and settings.training.probe:
         task = create_task(settings, model, preparation, source, teacher)
         if is_probed(settings, task):
             assert isinstance(task, Classification)
             own = {name: others[name] for name in ("group", "signals", "transform")}
+            assert isinstance(source, ImageData)
             probe = Probe(settings, model, preparation, source, task, run, **own)
             probed = probe.run(observer)
             for line in (probed.line, *([PROBE_ENDS] if settings.training.tune == "head" else [])):
@@ -191,17 +179,18 @@ def _trainer(
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
 
 
-def _create(folder: Path, settings: RunSettings, source: ImageData, bad: dict[str, str], group: Processes) -> RunFolder:
+def _create(folder: Path, settings: RunSettings, source: Data, bad: dict[str, str], group: Processes) -> RunFolder:
     """The run folder, which the first process makes."""
     with group.together():
         if not group.first:
             return RunFolder(folder, writes=False)
-        texts = {"model_summary.txt": cost(settings.model.config).to_text(settings.model.name) + "\n"}
+        summary = cost(settings.model.config).to_text(settings.model.name) + "\n"
+        texts = {"model_summary.txt": summary, **inputs_of(settings).texts(source)}
         run = RunFolder.create(folder, settings, source.assignment, bad, **texts)
-        images = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
-        run.log(f"{settings.model.name} on {settings.data.source}: {images}")
+        counts = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
+        run.log(f"{settings.model.name} on {settings.data.source}: {counts}")
         if not source.splits["val"]:
-            run.log("no validation images: the training images stand in for them")
+            run.log(f"no validation {source.things}: the training {source.things} stand in for them")
         return run
 
 
@@ -219,8 +208,8 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         if number:
             trainer.stop(number)
 
-    def evaluate_split(name: str, items: list[Item]) -> Metrics:
-        """The metrics on some images, unless a signal comes."""
+    def evaluate_split(name: str, items: list[Any]) -> Metrics:
+        """The metrics on some items, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
         loader = trainer.loader(task.dataset(items))
         with kept_memory(), answering(task, trainer.device) as answer:
@@ -247,10 +236,10 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     return finished
 
 
-def best_task(run: RunFolder, settings: RunSettings, source: ImageData) -> tuple[TrainedModel, Task]:
+def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
     """The best model of a run, and what it has learned with what was learned beside it."""
     folder = run.path / "best"
-    trained = load_model(folder)
+    trained = inputs_of(settings).load(folder)
     task = create_task(settings, trained.model, trained.preparation, source)
     if beside := task.beside():
         fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
@@ -259,8 +248,8 @@ def best_task(run: RunFolder, settings: RunSettings, source: ImageData) -> tuple
 
 def evaluate_run(
     run: RunFolder,
-    source: ImageData,
-    items: list[Item],
+    source: Data,
+    items: list[Any],
     *,
     batch_size: int,
     workers: int,

@@ -131,8 +131,8 @@ class LoraSettings(Settings):
 class ScheduleSettings(Settings):
     """How the learning rate moves, step by step."""
 
-    name: Literal["constant", "linear", "cosine"] = "cosine"
-    """What follows the warm-up: no change, a straight line down, or half a cosine down."""
+    name: Literal["constant", "linear", "cosine", "inverse-sqrt"] = "cosine"
+    """What follows the warm-up: no change, a straight line down, half a cosine down, or one over the root of the steps."""
     warmup_epochs: Annotated[float, Field(ge=0, le=1e6)] = 5
     """Epochs of linear growth from 0."""
     warmup_share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
@@ -163,7 +163,8 @@ class TrainingSettings(Settings):
     min_steps: Annotated[int, Field(ge=0)] = 0
     """Least number of steps: small data sets get more epochs; 0 for none. Has no effect where ``epochs`` is set over it."""
     batch_size: Positive | Literal["auto"] = 128
-    """Images per step of the optimizer, all processes together; auto finds the largest that fits into memory."""
+    """Images per step of the optimizer, or tokens of either language, all processes together; auto finds the largest number of
+    images that fits into memory."""
     tune: Literal["all", "head", "lora"] = "all"
     """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
     probe: bool = False

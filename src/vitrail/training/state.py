@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vitrail.data.items import ImageData
+from vitrail.data.items import Data
 from vitrail.errors import DivergedError, ModelFileError
 from vitrail.files import room_for, whole_folder
 from vitrail.runtime.observer import Observer, Row, Sums
@@ -33,7 +33,7 @@ class RunState:
     total: int
     """Steps of the whole run."""
 
-    def __init__(self, settings: RunSettings, data: ImageData, folder: RunFolder, learner: Learner, group: Processes):
+    def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
         self.device = learner.device
         self.done = 0

@@ -1,7 +1,8 @@
 """The task of a run."""
 
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData
+from typing import Any
+
+from vitrail.data.items import Data
 from vitrail.models.base import Model
 from vitrail.tasks.registry import task_class
 from vitrail.tasks.task import Options, Task
@@ -9,9 +10,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.weights.folder import TrainedModel
 
 
-def create_task(
-    settings: RunSettings, model: Model, preparation: Preparation, data: ImageData, teacher: TrainedModel | None = None
-) -> Task:
+def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: TrainedModel | None = None) -> Task:
     """What a run learns, and with what model; raises `ConfigError` where settings, model or data do not fit together."""
     options = Options(
         settings.task,

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from vitrail.data.batches import Batch, Samples
+from vitrail.data.items import Data
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
-from vitrail.data.preparation import Preparation
-from vitrail.data.sources import ImageData, Item
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, VitrailError
 from vitrail.models.base import Model
@@ -49,8 +48,8 @@ class Trainer(RunState):
         self,
         settings: RunSettings,
         model: Model,
-        preparation: Preparation,
-        data: ImageData,
+        preparation: Any,
+        data: Data,
         folder: RunFolder,
         *,
         transform: Transform | None = None,
@@ -94,7 +93,7 @@ class Trainer(RunState):
         part = (self.group.rank, self.group.count)
         return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
 
-    def subset(self, items: list[Item]) -> list[Item]:
+    def subset(self, items: list[Any]) -> list[Any]:
         """Two batches at random in a fast run for developers, else all."""
         t = self.settings.training
         if not t.fast_dev_run:
@@ -102,7 +101,7 @@ class Trainer(RunState):
         return some_items(items, 2 * t.batch, t.seed)
 
     @property
-    def validation(self) -> list[Item]:
+    def validation(self) -> list[Any]:
         """The images that decide which epoch is kept: the training images, where there is no validation split."""
         return self.subset(self.data.splits["val"] or self.data.split("train"))
 

@@ -13,8 +13,8 @@ import yaml
 from vitrail.weights.hub import is_hub_id
 from vitrail.weights.published import published
 
-CLASSIFIER, BACKBONE = "image-classification", "image-feature-extraction"
-"""The hub's words for what a model does: with labels, and without."""
+CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extraction", "translation"
+"""The hub's words for what a model does: with labels, without, and with languages."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 
@@ -29,6 +29,7 @@ def model_card(
     base_model: str = "",
     multi_label: bool = False,
     license: str = "",
+    languages: tuple[str, str] | None = None,
 ) -> str:
     """A model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
 
@@ -45,6 +46,7 @@ def model_card(
         base_model: the model that was fine-tuned; an id of the hub, or the name of a published model, becomes a link.
         multi_label: whether an image may have several labels, or none.
         license: an identifier of the hub: ``apache-2.0``.
+        languages: of a translator, the one that it reads and the one that it writes.
     """
     metrics = metrics or {}
     if found := published(base_model):
@@ -54,14 +56,17 @@ def model_card(
         "Data": _paragraphs(data),
         "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
         "Results": _table(metrics),
-        "Intended use and limits": "\n\n".join(filter(None, [_paragraphs(intended_use), _limits(labels, multi_label)])),
-        "How to use it": USE if labels else USE_OF_VECTORS,
+        "Intended use and limits": "\n\n".join(
+            filter(None, [_paragraphs(intended_use), SENTENCES if languages else _limits(labels, multi_label)])
+        ),
+        "How to use it": USE if labels else USE_OF_TRANSLATOR if languages else USE_OF_VECTORS,
     }
+    task = CLASSIFIER if labels else TRANSLATOR if languages else BACKBONE
     return "\n\n".join(
         [
-            f"---\n{_front_matter(name, CLASSIFIER if labels else BACKBONE, data, metrics, base_model, license)}---",
+            f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
             f"# {_text(_short(name))}",
-            _what_it_is(len(labels), multi_label, base_model),
+            _translates(languages, base_model) if languages else _what_it_is(len(labels), multi_label, base_model),
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
         ]
     )
@@ -108,6 +113,26 @@ vitrail train --from FOLDER --data PHOTOS
 """
 
 
+SENTENCES = "It knows only sentences like those it was trained on."
+
+USE_OF_TRANSLATOR = """\
+In Python:
+
+```python
+import vitrail
+
+print(vitrail.translate("FOLDER", ["A sentence."]))
+```
+
+On the command line:
+
+```bash
+vitrail translate FOLDER < sentences.txt > translations.txt
+vitrail evaluate FOLDER --data pairs.tsv
+```
+"""
+
+
 def _front_matter(
     name: str, task: str, data: str, metrics: Mapping[str, float | int | str], base_model: str, license: str
 ) -> str:
@@ -115,7 +140,7 @@ def _front_matter(
     values: dict[str, object] = {
         "library_name": "vitrail",
         "pipeline_tag": task,
-        "tags": ["vision-transformer", "vit", task],
+        "tags": [task] if task == TRANSLATOR else ["vision-transformer", "vit", task],
     }
     if license:
         values["license"] = _line(license)
@@ -148,6 +173,15 @@ def _what_it_is(classes: int, multi_label: bool, base_model: str) -> str:
         sentence += f"says which of {classes:,} classes an image shows"
     else:
         sentence += f"tells {classes:,} classes apart"
+    return _with_origin(sentence, base_model)
+
+
+def _translates(languages: tuple[str, str], base_model: str) -> str:
+    source, target = map(_text, languages)
+    return _with_origin(f"A translator from {source} to {target}, made with Vitrail", base_model)
+
+
+def _with_origin(sentence: str, base_model: str) -> str:
     if not base_model:
         return f"{sentence}."
     repository = base_model.partition("@")[0]

@@ -78,6 +78,10 @@ class TrainedModel(Labelled, nn.Module):
         """Write the model folder; see `save_model`."""
         save_model(path_of(folder), self, card=self.card or self.plain_card(), layout=layout)
 
+    def fill(self, folder: Path, card: str) -> None:
+        """Write the files of a model folder; see `fill_folder`."""
+        fill_folder(folder, self, card=card)
+
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
         with TemporaryDirectory() as draft:

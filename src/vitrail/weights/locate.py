@@ -5,10 +5,11 @@ from pathlib import Path
 
 from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
-from vitrail.models.registry import NAMES, named
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.registry import ARCHITECTURES, NAMES, named
 from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
-from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, refuse_pickle
+from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, read_json, refuse_pickle
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
@@ -35,6 +36,23 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     require_possible(reference)
     model = published(str(reference))
     return fetch(str(reference)) if model is None else _fetched(model)
+
+
+def is_of_texts(reference: object) -> bool:
+    """Whether a MODEL on this machine translates texts, and does not see images."""
+    if not isinstance(reference, str | Path) or not os.path.isdir(path_of(reference)):
+        return False
+    description = _best(path_of(reference)) / CONFIG
+    kinds = read_json(description).get("architectures") if description.is_file() else None
+    row = ARCHITECTURES.get(kinds[0]) if isinstance(kinds, list) and kinds and isinstance(kinds[0], str) else None
+    return row is not None and issubclass(row.config, TextConfig)
+
+
+def absolute(reference: str | None) -> str | None:
+    """A MODEL as an absolute path; a hub id or a name is left as it is."""
+    if reference is None or not os.path.exists(path_of(reference)):
+        return reference
+    return str(path_of(reference).resolve())
 
 
 def is_name(reference: str | Path) -> bool:

@@ -9,8 +9,9 @@ from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_name, locate
+from vitrail.weights.locate import is_name, is_of_texts, locate
 from vitrail.weights.pretrained import Changes, build
+from vitrail.weights.translator import open_translator
 
 
 def from_pretrained(
@@ -75,4 +76,6 @@ def config_of(reference: str | Path) -> ModelConfig:
     Raises:
         ModelFileError: neither a name nor a model.
     """
-    return model_config(str(reference)) if is_name(reference) else open_model(reference).config
+    if is_name(reference):
+        return model_config(str(reference))
+    return open_translator(reference).config if is_of_texts(reference) else open_model(reference).config

@@ -35,7 +35,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
     kind_of_config = ARCHITECTURES[kind[0]].config
     if not issubclass(kind_of_config, ImageConfig):
         what = f"a {ARCHITECTURES[kind[0]].about} is no model of images"
-        raise ModelFileError(what, where=where, hint="vitrail translate, evaluate and summary take a model of texts")
+        raise ModelFileError(what, where=where, hint="give it to vitrail translate, evaluate or summary")
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS)}
     del values["model_type"]
     if checkpoint.preprocessor is None:

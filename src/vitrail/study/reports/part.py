@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitrail.data.items import ImageData, Item
 from vitrail.study.page import Markup
 from vitrail.tasks.task import Metrics, Task
 
@@ -22,11 +21,12 @@ class Reported:
     """Metrics of every epoch."""
     task: Task
     """What the best model has learned."""
-    data: ImageData
+    data: Any
+    """A `vitrail.data.items.Data`."""
     split: str
-    """Which images the report is about."""
-    items: Sequence[Item]
-    """These images."""
+    """Which items the report is about."""
+    items: Sequence[Any]
+    """These items."""
     metrics: Metrics
     """Of the best model on them; made to keep what a report needs."""
     validation: Metrics | None

@@ -1,0 +1,97 @@
+"""Pairs of sentences as batches of tokens, each of about the same length."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from vitrail.data.batches import Batch, Key, Wanted
+from vitrail.data.order import shuffled
+from vitrail.data.text.tokenizer import PAD, START
+
+AFTER = 1_000_000_000  # separates the order of batches from the order of sentences
+
+
+class PairDataset(Dataset[Batch]):
+    """Pairs of sentences, as tokens.
+
+    A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, and ``labels`` (B, T), what follows each
+    token of the target; rows are filled up with `PAD`. A batch holds as many pairs as have together no more tokens than asked
+    for, filling included: sentences of the same length stand together (Vaswani et al. 2017, section 5.1).
+
+    Args:
+        names: of each pair, for messages.
+        sources, targets: the tokens of each sentence with the end.
+        seed: of the order.
+    """
+
+    def __init__(self, names: Sequence[str], sources: Sequence[list[int]], targets: Sequence[list[int]], seed: int = 0):
+        self.names, self.seed = names, seed
+        self.sources, self.targets = ([np.array(tokens, np.int64) for tokens in texts] for texts in (sources, targets))
+        self.lengths = np.array([[len(target), len(source)] for source, target in zip(sources, targets, strict=True)])
+        self.reading: Any = None
+        self._batches: tuple[int, list[slice]] = 0, []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, number: int) -> str:
+        """Of a pair."""
+        return self.names[number]
+
+    def require_sendable(self) -> None:
+        """Pairs can always be sent to workers."""
+
+    def units(self, keys: Sequence[Key]) -> int:
+        """Tokens to be written, the end among them."""
+        return int(self.lengths[[number for _, number in keys], 0].sum())
+
+    def count_batches(self, batch_size: int) -> int:
+        """Batches of an epoch."""
+        return len(self._slices(batch_size))
+
+    def batches(self, epoch: int, batch_size: int, *, shuffle: bool, balance: bool = False) -> list[list[Key]]:
+        """The pairs of each batch of an epoch, of at most ``batch_size`` tokens on either side.
+
+        Shuffled, pairs of the same lengths change places, and the batches come in any order.
+        """
+        slices = self._slices(batch_size)
+        order = self._sorted(shuffled(len(self), self.seed, epoch) if shuffle else range(len(self)))
+        turns = shuffled(len(slices), self.seed, AFTER + epoch) if shuffle else range(len(slices))
+        return [[(epoch, int(number)) for number in order[slices[turn]]] for turn in turns]
+
+    def _sorted(self, order: Sequence[int]) -> np.ndarray:
+        """The pairs by length, those of the same lengths as in ``order``."""
+        numbers = np.array(order)
+        return numbers[np.lexsort(self.lengths[numbers].T[::-1])]
+
+    def _slices(self, batch_size: int) -> list[slice]:
+        """Where the pairs are cut that stand in the order of their lengths; the same in every epoch."""
+        if self._batches[0] != batch_size:
+            longest, start = 0, 0
+            slices = []
+            for place, lengths in enumerate(self.lengths[self._sorted(range(len(self)))].max(axis=1).tolist()):
+                longest = max(longest, lengths)
+                if place > start and longest * (place + 1 - start) > batch_size:
+                    slices.append(slice(start, place))
+                    start, longest = place, lengths
+            self._batches = batch_size, [*slices, slice(start, len(self))]
+        return self._batches[1]
+
+    def __getitems__(self, wanted: Wanted) -> Batch:
+        """The pairs ``own`` of a batch, side by side."""
+        numbers = [number for _, number in wanted.keys[wanted.own]]
+        labels = filled([self.targets[number] for number in numbers])
+        target = torch.cat([torch.full_like(labels[:, :1], START), labels[:, :-1]], dim=1)
+        target[labels == PAD] = PAD
+        return {"source": filled([self.sources[number] for number in numbers]), "target": target, "labels": labels}
+
+
+def filled(rows: Sequence[Any]) -> torch.Tensor:
+    """Rows of tokens, filled up with `PAD` to the longest: int64 (B, N)."""
+    table = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return torch.from_numpy(table)

@@ -1,0 +1,90 @@
+"""Texts as numbers of tokens: byte-pair encoding."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from vitrail.errors import ConfigError, ModelFileError
+
+FILE = "tokenizer.json"
+"""In a model folder."""
+PAD, START, END = range(3)
+SPECIAL = ("<pad>", "<s>", "</s>")
+
+
+class Tokenizer:
+    """Byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909) of bytes, so that no text is unknown.
+
+    Args:
+        inner: of the library ``tokenizers``.
+    """
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+        inner.encode_special_tokens = True  # a text may hold the letters of a mark, and means no mark
+
+    @classmethod
+    def learned(cls, texts: Iterable[str], vocabulary: int) -> Self:
+        """Learn which bytes often stand together, up to so many tokens.
+
+        Raises:
+            ConfigError: ``vocabulary`` is smaller than the bytes and the marks of beginning, end and filling; the extra ``text``
+                is not installed.
+        """
+        library = _library()
+        least = 256 + len(SPECIAL)
+        if vocabulary < least:
+            hint = f"give {least} or more"
+            raise ConfigError(f"{vocabulary} tokens are less than all bytes", where="task.vocabulary", hint=hint)
+        inner = library.Tokenizer(library.models.BPE())
+        inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        inner.decoder = library.decoders.ByteLevel()
+        bytes_alone = library.pre_tokenizers.ByteLevel.alphabet()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=bytes_alone, show_progress=False
+        )
+        inner.train_from_iterator(texts, trainer)
+        return cls(inner)
+
+    @classmethod
+    def read(cls, text: str, *, where: object) -> Self:
+        """From `to_json`; raises `ModelFileError`."""
+        try:
+            inner = _library().Tokenizer.from_str(text)
+        except ConfigError:
+            raise
+        except Exception as error:  # the library raises plain ones
+            what = f"the tokenizer is damaged: {str(error)[:200]}"
+            raise ModelFileError(what, where=where, hint="give a complete model folder") from None
+        tokenizer = cls(inner)
+        if [inner.token_to_id(token) for token in SPECIAL] != [PAD, START, END]:
+            what = f"the tokenizer does not begin with {', '.join(SPECIAL)}"
+            raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
+        return tokenizer
+
+    def to_json(self) -> str:
+        """All of it, as `read` takes it."""
+        return str(self.inner.to_str())
+
+    def __len__(self) -> int:
+        return int(self.inner.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, `END` behind them."""
+        return [[*found.ids, END] for found in self.inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens; marks of beginning, end and filling are left out."""
+        return str(self.inner.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as people read it: a space where a word begins, ``·`` for part of a letter."""
+        return [SPECIAL[t] if t < len(SPECIAL) else self.inner.decode([t]).replace("\ufffd", "·") for t in tokens]
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        what, hint = "texts are read by the library tokenizers", 'pip install "vitrail[text]"'
+        raise ConfigError(what, where="tokenizers", hint=hint) from None
+    return tokenizers

@@ -1,0 +1,29 @@
+"""Attention between the tokens of two sentences, drawn."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from vitrail.study import figures
+
+Aligned = tuple[list[str], list[str], Any]
+"""Tokens that are read, tokens that are written, and how much each of these looked at each of those, (written, read)."""
+
+
+def alignment_maps(drawn: Sequence[Aligned]) -> Figure:
+    """A map for each sentence, two in a row."""
+    rows = -(-len(drawn) // 2)
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(9.6, 4.6 * rows), layout="constrained")
+        grid = figure.subplots(rows, 2, squeeze=False)
+        for axes in grid.flat[len(drawn) :]:
+            axes.set_axis_off()
+        for axes, (read, written, weights) in zip(grid.flat, drawn, strict=False):
+            axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
+            axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, fontsize=7)
+            axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], fontsize=7)
+            axes.tick_params(length=0)
+            axes.xaxis.tick_top()
+    return figure

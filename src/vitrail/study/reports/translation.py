@@ -1,0 +1,109 @@
+"""The report on translation: scores, scores by length, where the model looked for each word, and what it wrote."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import torch
+from matplotlib.figure import Figure
+
+from vitrail.data.order import spread
+from vitrail.data.text.dataset import filled
+from vitrail.data.text.pairs import Pair
+from vitrail.data.text.tokenizer import START
+from vitrail.study import figures, page
+from vitrail.study.alignments import Aligned, alignment_maps
+from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.tasks.translation import Translation, TranslationMetrics, translation_scores
+
+SHOWN, DRAWN = 20, 4
+"""Sentences that are shown with their translations, and those whose attention is drawn."""
+LONGEST_DRAWN = 24
+"""Tokens of a sentence whose attention is drawn: more are hard to read."""
+GROUPS = 6
+"""Groups of sentences of similar length."""
+
+
+def translate(run: Reported) -> Part:
+    """BLEU and chrF, BLEU by length, alignments, and some sentences with their translations."""
+    task, metrics = run.task, run.metrics
+    assert isinstance(task, Translation) and isinstance(metrics, TranslationMetrics)
+    scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
+    written = _in_order(run.items, metrics)
+    groups = by_length([len(text.split()) for text, _, _ in written], written)
+    figures.save(length_chart(groups), run.plots / "bleu-by-length.png")
+    caption = f"BLEU of the {kind}sentences in {len(groups)} groups of about the same size, by the words of the source."
+    sections = [page.section("Length", page.picture(run.plots / "bleu-by-length.png", "BLEU by length", caption))]
+    if drawn := _alignments(task, run.items):
+        figures.save(alignment_maps(drawn), run.plots / "alignment.png")
+        caption = (
+            "How much each token that is written (rows) looked at each token that is read (columns), in the last block, the mean "
+            "of its heads; darker is more."
+        )
+        picture = page.picture(run.plots / "alignment.png", "Attention between two sentences", caption)
+        sections.append(page.section("Where it looked", picture))
+    shown = [written[place] for place in spread(len(written), SHOWN)]
+    table = page.table(("source", "translation", "reference"), shown)
+    signature = f"beam {task.settings.beams}; {scores['signature']}"
+    return Part(
+        cards=[
+            (f"{scores['bleu']:.2f}", f"BLEU on {len(run.items):,} {kind}sentences, {signature}"),
+            (f"{scores['chrf']:.2f}", "chrF"),
+        ],
+        sections=[*sections, page.section("Translations", table, page.note("All of them are in translations.csv."))],
+        data=page.table(
+            ("split", "sentences"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]
+        ),
+        caption="Loss is per token, in training with smoothed labels and dropout.",
+        tables={"translations.csv": [("source", "translation", "reference"), *written]},
+    )
+
+
+def _in_order(items: Sequence[Pair], metrics: TranslationMetrics) -> list[tuple[str, str, str]]:
+    """Source, translation and reference of the sentences, which the metrics know by what should have been written."""
+    sources: dict[str, list[str]] = {}
+    for item in items:
+        sources.setdefault(item.target, []).append(item.source)
+    return [(sources[wanted].pop(), text, wanted) for text, wanted in metrics.texts if sources.get(wanted)]
+
+
+def by_length(lengths: Sequence[int], written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
+    """Groups of similar length, each with its lengths, the number of its sentences, and their BLEU."""
+    order = sorted(range(len(lengths)), key=lambda place: lengths[place])
+    found = []
+    for number in range(GROUPS):
+        group = order[number * len(order) // GROUPS : (number + 1) * len(order) // GROUPS]
+        if group:
+            scores = translation_scores([written[place][1] for place in group], [written[place][2] for place in group])
+            words = f"{lengths[group[0]]}–{lengths[group[-1]]}"
+            found.append((words, len(group), float(scores["bleu"])))
+    return found
+
+
+def length_chart(groups: Sequence[tuple[str, int, float]]) -> Figure:
+    """A bar for each group."""
+    with matplotlib.rc_context(figures.STYLE):
+        figure = Figure(figsize=(6.4, 2.8), layout="constrained")
+        axes = figure.subplots()
+        bars = axes.bar(range(len(groups)), [score for _, _, score in groups], color="#0072b2")
+        axes.bar_label(bars, fmt="%.1f", fontsize=8)
+        axes.set_xticks(range(len(groups)), [f"{words}\n{count:,}" for words, count, _ in groups])
+        axes.set_xlabel("words of the source, and sentences")
+        axes.set_ylabel("BLEU")
+    return figure
+
+
+@torch.inference_mode()
+def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
+    """Some sentences as the model aligns its own translations with them."""
+    encode, pieces, device = task.tokenizer.encode, task.tokenizer.pieces, next(task.parameters()).device
+    short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
+    found = []
+    for place in spread(len(short), DRAWN):
+        source = filled(encode([short[place].source])).to(device)
+        target = encode(task.write(source))[0]
+        begun = filled([[START, *target[:-1]]]).to(device)
+        weights = task.model.alignment(source, begun)
+        if weights is None:
+            return []
+        found.append((pieces(source[0].tolist()), pieces(target), weights[0].float().cpu()))
+    return found

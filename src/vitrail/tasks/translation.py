@@ -1,0 +1,140 @@
+"""From one language to another."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.data.augment import Augmentation
+from vitrail.data.batches import Batch
+from vitrail.data.text.dataset import PairDataset
+from vitrail.data.text.pairs import Pair, PairData
+from vitrail.data.text.tokenizer import PAD, Tokenizer
+from vitrail.errors import ConfigError
+from vitrail.models.search import beam_search
+from vitrail.models.text_model import TextModel
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.settings import TranslationSettings
+from vitrail.tasks.task import Answers, Metrics, Options, Task
+from vitrail.weights.translator import TrainedTranslator, longest
+
+
+class Translation(Task):
+    """Cross-entropy with every token of the translation, given those before it (teacher forcing).
+
+    Args:
+        model: sources and targets to logits of the next token.
+        tokenizer: of both languages.
+        settings: the languages.
+        label_smoothing: share of the target that is spread over all tokens.
+    """
+
+    name = "translate"
+    unit: ClassVar[str] = "tokens"
+    model: TextModel
+
+    def __init__(self, model: TextModel, tokenizer: Tokenizer, settings: TranslationSettings, *, label_smoothing: float = 0.0):
+        super().__init__(model)
+        self.tokenizer, self.settings, self.label_smoothing = tokenizer, settings, label_smoothing
+
+    @classmethod
+    def create(cls, model: TextModel, preparation: Tokenizer, data: PairData, options: Options) -> Self:
+        assert isinstance(options.task, TranslationSettings)
+        refused = {
+            "--teacher": options.teacher is not None,
+            "--balance": options.balance != "none",
+            "--tune": options.tune != "all",
+        }
+        if where := next((flag for flag, given in refused.items() if given), None):
+            raise ConfigError("translation has no classes, no teacher and no head", where=where, hint="leave it out")
+        return cls(model, preparation, options.task, label_smoothing=options.label_smoothing)
+
+    def dataset(
+        self, items: Sequence[Pair], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
+    ) -> PairDataset:
+        sources = self.tokenizer.encode([pair.source for pair in items])
+        targets = self.tokenizer.encode([pair.target for pair in items])
+        return PairDataset([pair.name for pair in items], sources, targets, seed)
+
+    def units(self, batch: Batch) -> int:
+        return int((batch["labels"] != PAD).sum())
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        logits, labels = self._told(batch)
+        return {"loss": F.cross_entropy(logits.float(), labels, label_smoothing=self.label_smoothing)}
+
+    def _told(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits (N, vocabulary) and labels (N,) of all tokens of the translations, one sentence after another."""
+        labels = batch["labels"]
+        some = labels != PAD
+        x = self.model.decode(batch["target"], self.model.encode(batch["source"]))  # (B, T, D)
+        return self.model.logits(x[some]), labels[some]
+
+    def answer(self, batch: Batch) -> Answers:
+        """Of each sentence the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
+        logits, labels = self._told(batch)
+        row = (batch["labels"] != PAD).nonzero()[:, 0]
+        none = torch.zeros(len(batch["labels"]), device=labels.device)
+        loss = F.cross_entropy(logits.float(), labels, reduction="none")
+        right = (logits.argmax(dim=1) == labels).float()
+        return {"loss": none.index_add(0, row, loss), "right": none.index_add(0, row, right)}
+
+    def metrics(self, *, keep: bool = False) -> "TranslationMetrics":
+        return TranslationMetrics(self, keep=keep)
+
+    def write(self, source: Tensor) -> list[str]:
+        """The translation of each of (B, S) tokens, by beam search."""
+        found = beam_search(self.model, source, beams=self.settings.beams, max_length=longest(source))
+        return [self.tokenizer.decode(best[0].tokens) for best in found]
+
+    def trained(self, model: TextModel) -> TrainedTranslator:
+        return TrainedTranslator(model, self.tokenizer, (self.settings.source, self.settings.target))
+
+
+class TranslationMetrics(Metrics):
+    """Loss and accuracy per token; with ``keep`` also BLEU and chrF of the translations that the model writes by itself."""
+
+    def __init__(self, task: Translation, *, keep: bool = False):
+        self.task, self.keep = task, keep
+        self.sums = torch.zeros(4, dtype=torch.float64)  # loss, right tokens, tokens, sentences
+        self.texts: list[tuple[str, str]] = []
+        """Of every sentence, what was written and what should have been."""
+
+    def update(self, answers: Answers, batch: Batch) -> None:
+        labels = batch["labels"]
+        sums = answers["loss"].sum(), answers["right"].sum(), (labels != PAD).sum(), torch.tensor(len(labels))
+        self.sums += torch.stack([number.double().cpu() for number in sums])
+        if self.keep and len(labels):
+            written = self.task.write(batch["source"].to(answers["loss"].device))
+            self.texts += zip(written, map(self.task.tokenizer.decode, labels.tolist()), strict=True)
+
+    def reduce(self, group: Processes) -> None:
+        self.sums = group.all_reduce(self.sums)
+        if group.count > 1:
+            self.texts = [pair for part in group.all_gather(self.texts) for pair in part]
+
+    def scores(self) -> dict[str, Any]:
+        loss, right, tokens, sentences = self.sums.tolist()
+        scores = translation_scores(*zip(*self.texts, strict=True)) if self.texts else {}
+        tokens = max(1.0, tokens)
+        return {**scores, "loss": loss / tokens, "token_accuracy": right / tokens, "sentences": int(sentences)}
+
+
+def translation_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float | str]:
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) of some translations, by sacrebleu: cased, tokenised by 13a.
+
+    Raises:
+        ConfigError: the extra ``text`` is not installed.
+    """
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+    except ImportError:
+        what, hint = "translations are scored by the library sacrebleu", 'pip install "vitrail[text]"'
+        raise ConfigError(what, where="evaluate", hint=hint) from None
+    bleu = BLEU()
+    score = bleu.corpus_score(list(written), [list(wanted)])
+    chrf = CHRF().corpus_score(list(written), [list(wanted)])
+    return {"bleu": score.score, "chrf": chrf.score, "signature": str(bleu.get_signature())}

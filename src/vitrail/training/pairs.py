@@ -1,0 +1,152 @@
+"""What a run does with sentences and their translations."""
+
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from vitrail.data.augment import Augmentation
+from vitrail.data.order import some_items
+from vitrail.data.text.pairs import PairData, open_pairs
+from vitrail.data.text.tokenizer import FILE, Tokenizer
+from vitrail.errors import ConfigError
+from vitrail.files import path_of
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.registry import build
+from vitrail.models.text_model import TextModel
+from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.settings import TranslationSettings
+from vitrail.training.run_files import is_run
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+from vitrail.weights.locate import absolute
+from vitrail.weights.translator import TrainedTranslator, load_translator, open_translator
+
+
+def open_start(reference: str) -> TrainedTranslator:
+    return open_translator(reference)
+
+
+def load(folder: Path) -> TrainedTranslator:
+    return load_translator(folder)
+
+
+def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedTranslator | None = None) -> PairData:
+    """The pairs of a run, with tokens: of the run itself, of the model to start from, or learned from the training split."""
+    task = _task(settings)
+    assignment = run.assignment if run else None
+    languages = (task.source, task.target)
+    source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
+    if run:
+        tokenizer = Tokenizer.read((run.path / FILE).read_text(encoding="utf-8"), where=run.path / FILE)
+    elif start:
+        tokenizer = start.preparation
+    else:
+        pairs = source.split("train")
+        tokenizer = Tokenizer.learned((text for pair in pairs for text in (pair.source, pair.target)), task.vocabulary)
+    return replace(source, tokenizer=tokenizer)
+
+
+def open_pairs_for(
+    trained: TrainedTranslator, reference: object, data: str | Path | None, split: str | None, note: Note
+) -> tuple[PairData, str]:
+    """Sentences to evaluate a translator on, a run's own by default, and which split of them."""
+    path = path_of(reference) if isinstance(reference, str | Path) else None
+    run = RunFolder.open(path) if path is not None and is_run(path) else None
+    if data is None and run is None:
+        raise ConfigError("no data given", where="--data", hint="name sentences to evaluate on: pairs.tsv")
+    own = run is not None and (data is None or str(path_of(data).resolve()) == run.settings.data.source)
+    assignment = run.assignment if own and run else None
+    source = open_pairs(run.settings.data.source if run and own else str(data), trained.languages, assignment=assignment)
+    source.tell(note)
+    return source, split or (source.evaluation_split if own or source.has_splits else "all")
+
+
+def complete(settings: RunSettings, source: PairData, start: TrainedTranslator | None) -> RunSettings:
+    """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
+    model = settings.model.config
+    if not isinstance(model, TextConfig):
+        hint = "take a model of texts, such as Transformer-small; vitrail models lists them"
+        raise ConfigError(f"{settings.model.name} is a model of images", where="--model", hint=hint)
+    refused = {
+        "augmentation": settings.augmentation != Augmentation(),
+        "preparation": settings.preparation is not None,
+        "schedule.first_image_size": settings.schedule.first_image_size is not None,
+        "data.crop_ratio": settings.data.crop_ratio is not None,
+        "transform": bool(settings.transform),
+        "training.batch_size": settings.training.batch_size == "auto",
+    }
+    if where := next((name for name, given in refused.items() if given), None):
+        raise ConfigError("sentences are no images", where=where, hint="leave it out")
+    if start is not None and start.languages != (languages := (_task(settings).source, _task(settings).target)):
+        what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(languages)}"
+        raise ConfigError(what, where="--from", hint="give its languages, or train anew")
+    return settings.changed(
+        model=settings.model.changed(vocabulary=len(_tokenizer(source))),
+        data=settings.data.changed(source=source.source),
+        start=absolute(settings.start),
+    )
+
+
+def check(source: PairData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+    """Sentences that are too long to learn from."""
+    longest, encode, pairs = _task(settings).max_length, _tokenizer(source).encode, source.split("all")
+    sides = encode([pair.source for pair in pairs]), encode([pair.target for pair in pairs])
+    why = f"longer than {longest} tokens"
+    bad = {pair.name: why for pair, *both in zip(pairs, *sides, strict=True) if max(map(len, both)) > longest}
+    if bad:
+        observer.note(f"{len(bad):,} of {len(pairs):,} pairs have a sentence {why} and are left out: task.max_length")
+    return bad
+
+
+def used(source: PairData, bad: Container[str], settings: RunSettings) -> PairData:
+    """The data without some pairs, and with the share of the training pairs that the settings ask for."""
+    splits = {split: [pair for pair in pairs if pair.name not in bad] for split, pairs in source.splits.items()}
+    if settings.data.train_share < 1:
+        count = max(1, round(settings.data.train_share * len(splits["train"])))
+        splits["train"] = some_items(splits["train"], count, settings.data.split_seed)
+    return replace(source, splits=splits)
+
+
+def advice(settings: RunSettings, source: PairData) -> str | None:
+    return None
+
+
+def warnings(settings: RunSettings, source: PairData) -> list[str]:
+    """Sentences that stand in the training split and in another one."""
+    learned = {pair.source for pair in source.splits["train"]}
+    shared = sum(pair.source in learned for split in ("val", "test") for pair in source.splits[split])
+    return [f"{shared:,} sentences of other splits are in the training split, too: scores are too good for it"] if shared else []
+
+
+def texts(source: PairData) -> dict[str, str]:
+    return {FILE: _tokenizer(source).to_json()}
+
+
+def preparation_of(settings: RunSettings, source: PairData) -> Tokenizer:
+    return _tokenizer(source)
+
+
+def start_model(settings: RunSettings, start: TrainedTranslator | None, source: PairData) -> TextModel:
+    model = cast(TextModel, build(settings.model.config))
+    if start is not None:
+        if faults := model.differences(start.config, model.config, keep_head=True):
+            what = f"the model to start from is of another kind: {', '.join(faults)}"
+            raise ConfigError(what, where="--from", hint="leave these settings as they are in it")
+        model.load_state_dict(start.model.state_dict())
+    return model
+
+
+def card(settings: RunSettings, source: PairData) -> dict[str, Any]:
+    return {"labels": [], "languages": source.languages}
+
+
+def _task(settings: RunSettings) -> TranslationSettings:
+    assert isinstance(settings.task, TranslationSettings)
+    return settings.task
+
+
+def _tokenizer(source: PairData) -> Tokenizer:
+    assert source.tokenizer is not None
+    return source.tokenizer

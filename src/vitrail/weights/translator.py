@@ -1,0 +1,117 @@
+"""A trained model of two languages with its tokens, and the folder that keeps them."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail.data.text.tokenizer import FILE, Tokenizer
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.empty import empty_model
+from vitrail.models.registry import ARCHITECTURES, architecture_of
+from vitrail.models.text_model import TextModel
+from vitrail.settings import brief
+from vitrail.weights.folder import FORMAT, fill
+from vitrail.weights.locate import locate
+from vitrail.weights.plain_files import CARD, CONFIG, read_json
+from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
+
+LANGUAGES = "languages"
+"""In ``config.json``: which language is read, and which is written."""
+
+
+class TrainedTranslator(nn.Module):
+    """A model with what it needs to translate.
+
+    Args:
+        model: sources and targets to logits.
+        tokenizer: texts to tokens and back.
+        languages: the one that is read, the one that is written.
+        card: the model card, as Markdown.
+    """
+
+    labels: tuple[()] = ()
+    thresholds: tuple[()] = ()
+
+    def __init__(self, model: TextModel, tokenizer: Tokenizer, languages: tuple[str, str], card: str = ""):
+        super().__init__()
+        self.model, self.preparation, self.languages, self.card = model, tokenizer, languages, card
+        self.training = model.training
+
+    @property
+    def config(self) -> TextConfig:
+        """The model's configuration."""
+        return self.model.config
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Tokens (B, S) and (B, T) to logits (B, T, vocabulary); see `TextModel.forward`."""
+        logits: Tensor = self.model(source, target)
+        return logits
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the model folder; it appears whole or not at all."""
+        with whole_folder(path_of(folder)) as draft:
+            self.fill(draft, self.card)
+
+    def fill(self, folder: Path, card: str) -> None:
+        """Write the files of a model folder: ``config.json``, ``tokenizer.json``, ``model.safetensors`` and the card."""
+        description = {
+            "architectures": [architecture_of(self.config).name],
+            "model_type": FORMAT,
+            LANGUAGES: list(self.languages),
+            **self.config.model_dump(mode="json"),
+        }
+        write_json(folder / CONFIG, description)
+        write_text(folder / FILE, self.preparation.to_json())
+        write_text(folder / CARD, card)
+        write_tensors(folder / "model.safetensors", self.model.state_dict())
+
+
+def open_translator(reference: str | Path) -> TrainedTranslator:
+    """The translator behind a MODEL: a run folder or a model folder.
+
+    Raises:
+        ModelFileError: missing, damaged, or a model of images.
+    """
+    path = locate(reference)
+    return load_translator(path if path.is_dir() else path.parent)
+
+
+def load_translator(folder: Path) -> TrainedTranslator:
+    """Read a model folder; raises `ModelFileError`."""
+    where = folder / CONFIG
+    values: dict[str, Any] = dict(read_json(where)) if where.is_file() else {}
+    kind, languages = values.pop("architectures", None), values.pop(LANGUAGES, None)
+    row = ARCHITECTURES.get(kind[0]) if isinstance(kind, list) and len(kind) == 1 and isinstance(kind[0], str) else None
+    if values.pop("model_type", None) != FORMAT or row is None or not issubclass(row.config, TextConfig):
+        what = f"architectures is {brief(kind)}, which is no model of texts"
+        raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
+    if not (isinstance(languages, list) and len(languages) == 2 and all(isinstance(name, str) for name in languages)):
+        what = f"languages is {brief(languages)}, and not two names"
+        raise ModelFileError(what, where=where, hint="give a complete model folder")
+    try:
+        config = row.config.read(values, where="config")
+    except ConfigError as error:
+        what = f"the configuration is damaged: {error}"
+        raise ModelFileError(what, where=where, hint="write the folder again") from None
+    if not (folder / FILE).is_file():
+        raise ModelFileError(f"{FILE} is missing", where=folder, hint="give a complete model folder")
+    tokenizer = Tokenizer.read((folder / FILE).read_text(encoding="utf-8"), where=folder / FILE)
+    if len(tokenizer) != config.vocabulary:
+        what = f"{FILE} has {len(tokenizer):,} tokens, the model {config.vocabulary:,}"
+        raise ModelFileError(what, where=folder, hint="give a complete model folder")
+    file = folder / "model.safetensors"
+    tensors = read_tensors(file)
+    require_numbers(tensors, file)
+    model: Any = empty_model(config)
+    fill(model, tensors, where=file)
+    card = folder / CARD
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    return TrainedTranslator(model.eval(), tokenizer, (languages[0], languages[1]), text)
+
+
+def longest(source: Tensor) -> int:
+    """Tokens that the translation of (B, S) tokens may have: twice as many and a few."""
+    return 2 * source.shape[1] + 10

@@ -1,0 +1,44 @@
+"""Byte-pair encoding: any text goes in and comes out as it was."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
+from vitrail.errors import ConfigError, ModelFileError
+
+TEXTS = ["the cat sat on the mat", "die Katze saß auf der Matte", "the cats sat"]
+TOKENIZER = Tokenizer.learned(TEXTS, 300)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+@settings(max_examples=200, deadline=None)
+def test_every_text_comes_back(text):
+    text = text.strip()
+    (tokens,) = TOKENIZER.encode([text])
+    assert tokens[-1] == END and not {PAD, START, END} & set(tokens[:-1])
+    assert TOKENIZER.decode(tokens) == text
+
+
+def test_the_marks_of_beginning_end_and_filling_are_never_found_in_a_text_and_left_out_of_one():
+    (tokens,) = TOKENIZER.encode(["<s> </s> <pad>"])
+    assert not {PAD, START, END} & set(tokens[:-1])
+    of_marks = Tokenizer.learned(["<s><s><s></s></s> <pad><pad> </s>x"] * 9, 400)
+    (tokens,) = of_marks.encode(["</s> <s>x <pad>"])
+    assert not {PAD, START, END} & set(tokens[:-1]) and of_marks.decode(tokens) == "</s> <s>x <pad>"
+    assert TOKENIZER.decode([START, *TOKENIZER.encode(["the cat"])[0], PAD, PAD]) == "the cat"
+
+
+def test_what_often_stands_together_is_one_token_and_learning_is_always_the_same():
+    assert len(TOKENIZER.encode(["the cat sat"])[0]) == 4
+    assert len(TOKENIZER) <= 300 and Tokenizer.learned(TEXTS, 300).to_json() == TOKENIZER.to_json()
+    assert Tokenizer.read(TOKENIZER.to_json(), where="x").encode(TEXTS) == TOKENIZER.encode(TEXTS)
+    assert [piece.strip() for piece in TOKENIZER.pieces(TOKENIZER.encode(["the cat"])[0])] == ["the", "cat", "</s>"]
+
+
+def test_too_few_tokens_and_damaged_files_are_refused():
+    with pytest.raises(ConfigError, match="less than all bytes"):
+        Tokenizer.learned(TEXTS, 258)
+    for text in ("", "{}", TOKENIZER.to_json()[:-20], TOKENIZER.to_json().replace('"<pad>"', '"<mask>"')):
+        with pytest.raises(ModelFileError):
+            Tokenizer.read(text, where="tokenizer.json")
