@@ -63,10 +63,10 @@ def test_dropout_acts_on_hidden_and_result_only_in_training():
     assert (mlp.eval()(x) != 0).all()
 
 
-@pytest.mark.parametrize("name", ["gelu-tanh", "quick-gelu"])
+@pytest.mark.parametrize("name", ["gelu-tanh", "quick-gelu", "silu"])
 def test_the_approximations_are_those_of_transformers(name):
     mlp, x = FeedForward(6, 10, activation=name).double(), numbers(2, 3, 6)
-    theirs = ACT2FN[{"gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu"}[name]]
+    theirs = ACT2FN[{"gelu-tanh": "gelu_pytorch_tanh", "quick-gelu": "quick_gelu", "silu": "swish"}[name]]
     expected = mlp.contract(theirs(mlp.expand(x)))
     torch.testing.assert_close(mlp(x), expected, rtol=0, atol=1e-12)
     exact = FeedForward(6, 10).double()

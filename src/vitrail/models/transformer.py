@@ -28,13 +28,23 @@ class State:
     mask: Tensor | None
     memory: Tensor | None
     caches: list[tuple[parts.KeyValueCache, parts.KeyValueCache]]
+    sources: Tensor
+    """Of which source each target is, (B,)."""
     length: int = field(default=0)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows (B',), in this order; a row may stand several times."""
+        if torch.equal(rows, torch.arange(len(self.sources), device=rows.device)):
+            return
+        for own, _ in self.caches:
+            own.select(rows)
+        before, self.sources = self.sources, self.sources[rows]
+        if torch.equal(before, self.sources):  # targets of one source have changed places, and see what they saw
+            return
         self.mask = None if self.mask is None else self.mask[rows]
-        for cache in (cache for pair in self.caches for cache in pair):
-            cache.select(rows)
+        self.memory = None if self.memory is None else self.memory[rows]
+        for _, across in self.caches:
+            across.select(rows)
 
 
 class Transformer(TextModel):
@@ -104,7 +114,7 @@ class Transformer(TextModel):
     def begin(self, source: Tensor) -> State:
         encoded = self.encode(source)
         caches = [(parts.KeyValueCache(), parts.KeyValueCache()) for _ in self.decoder]
-        return State(encoded.mask, encoded.memory, caches)
+        return State(encoded.mask, encoded.memory, caches, torch.arange(len(source), device=source.device))
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
         x = self.embed(tokens[:, None], self.target_embedding, state.length)  # (B, 1, D)

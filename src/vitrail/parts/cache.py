@@ -36,7 +36,7 @@ class KeyValueCache:
     def select(self, rows: Tensor) -> None:
         """Keep the sequences of these rows (B',), in this order; a row may stand several times."""
         if self._buffers is not None:
-            keys, values = self.tensors
+            keys, values = self._buffers  # with their room, or it would have to be made anew
             self._buffers = keys[rows], values[rows]
 
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from vitrail.parts.normalization import NormKind, norm_layer
 
-Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "swiglu"]
-"""GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016,
-https://arxiv.org/abs/1606.08415), ReLU as in Vaswani et al. 2017, and the gated SwiGLU."""
+Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu", "swiglu"]
+"""GELU itself, its approximations by tanh and by ``x · sigmoid(1.702 x)``, and SiLU, ``x · sigmoid(x)`` (Hendrycks and Gimpel
+2016, https://arxiv.org/abs/1606.08415), ReLU as in Vaswani et al. 2017, and the gated SwiGLU."""
 
 
 class FeedForward(nn.Module):
@@ -63,6 +63,8 @@ def _activate(hidden: Tensor, activation: Activation) -> Tensor:
         return F.silu(gate) * hidden
     if activation == "relu":
         return F.relu(hidden)
+    if activation == "silu":
+        return F.silu(hidden)
     if activation == "quick-gelu":
         return hidden * torch.sigmoid(1.702 * hidden)
     return F.gelu(hidden, approximate="tanh" if activation == "gelu-tanh" else "none")

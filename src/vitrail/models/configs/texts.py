@@ -44,8 +44,8 @@ class TransformerConfig(TextConfig):
     """Attention heads of every block."""
     mlp_dim: Positive = 2048
     """Hidden width of the MLP."""
-    activation: Literal["relu", "gelu", "gelu-tanh", "swiglu"] = "relu"
-    """Of the MLP."""
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"] = "relu"
+    """Of the MLP; Marian's is "silu", also called Swish."""
     norm: Literal["pre", "post"] = "post"
     """Whether the norm of a branch stands behind the sum, as in the paper, or before the branch, with a last norm on all."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-5
