@@ -46,5 +46,8 @@ TOTALS = {
     "Transformer-small": (7_577_600, 122_028_032),
     "Transformer-base": (48_234_496, 774_897_664),
     "Transformer-big": (184_549_376, 2_959_081_472),
+    "LSTM": (8_562_176, 128_974_848),
+    "LSTM-additive": (9_349_120, 141_819_904),
+    "LSTM-dot": (8_824_320, 133_431_296),
 }
 """Parameters, and multiply-adds of one image, of each name as it is; `tests/models/test_registry.py` holds them to the count."""

@@ -37,6 +37,9 @@ ROWS = (
     Architecture(
         "Transformer", "Transformer", "transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
     ),
+    Architecture(
+        "Recurrent", "LSTM, sequence to sequence", "recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
+    ),
 )
 """The first is meant where a configuration names none."""
 

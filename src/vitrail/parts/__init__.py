@@ -1,5 +1,6 @@
 """Tensors in, tensors out: the parts that every model is assembled from."""
 
+from vitrail.parts.alignment import AdditiveAlignment, DotAlignment
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.cache import KeyValueCache
@@ -7,6 +8,7 @@ from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
+from vitrail.parts.lstm import BidirectionalLSTM, LSTMLayer, LSTMState, lstm_step
 from vitrail.parts.normalization import norm_layer
 from vitrail.parts.patches import (
     ConvStem,
@@ -39,21 +41,26 @@ from vitrail.parts.resnet import (
 )
 
 __all__ = [
+    "AdditiveAlignment",
     "Attention",
     "AttentionPooling",
     "BasicBlock",
+    "BidirectionalLSTM",
     "Block",
     "Bottleneck",
     "Branch",
     "ClassAndMeanPooling",
     "ClassTokenPooling",
     "ConvStem",
+    "DotAlignment",
     "DropPath",
     "FeedForward",
     "Grid",
     "HybridEmbedding",
     "Interpolation",
     "KeyValueCache",
+    "LSTMLayer",
+    "LSTMState",
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
@@ -75,6 +82,7 @@ __all__ = [
     "last_layer",
     "lecture_head",
     "linear_head",
+    "lstm_step",
     "mlp_head",
     "norm_layer",
     "patches_in",

@@ -28,6 +28,11 @@ def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None,
         (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
     """
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # fewer numbers to divide than afterwards
+    return masked_softmax(scores, mask=mask, bias=bias)
+
+
+def masked_softmax(scores: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Scores (…, N_Q, N_X) of any kind to weights whose rows sum to 1; masks and biases as in `attention_weights`."""
     bias = _additive(mask, bias, scores.dtype)
     if bias is not None:
         scores = scores + bias
