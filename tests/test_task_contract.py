@@ -1,5 +1,6 @@
 """What the library promises of every task, found in the table by itself: no kind of a task without its row here."""
 
+import itertools
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.study.reports import PARTS
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.metrics import METRICS, main_metric
+from vitrail.tasks.metrics import COUNTS, METRICS, main_metric
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.task import Task
 from vitrail.training import preparing
@@ -26,11 +27,18 @@ MODEL = {
     "augmentation.crop": "none", "augmentation.horizontal_flip": 0, "training.batch_size": 8, "training.epochs": 2,
     "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
 }  # fmt: skip
+TEXT_MODEL = {
+    "model.name": "Transformer-tiny", "model.dim": 16, "model.depth": 1, "model.decoder_depth": 1, "model.heads": 2,
+    "model.mlp_dim": 32, "training.batch_size": 40, "training.epochs": 2, "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
+    "training.label_smoothing": 0,
+}  # fmt: skip
+WORDS = {"one": "eins", "red": "rot", "cat": "Katze", "and": "und", "dog": "Hund"}
 KINDS = {
     "Classification": {},
     "MultiLabel": {},
     "Distillation": {"distillation.kind": "soft", "distillation.weight": 0.3},
     "Reconstruction": {"task": "mae", "task.decoder_dim": 8, "task.decoder_depth": 1, "task.decoder_heads": 2},
+    "Translation": {"task": "translate", "source": "en", "target": "de", "task.vocabulary": 280, "task.beams": 2},
 }
 """What a run of every class that learns a task is told, beside `MODEL`."""
 
@@ -44,6 +52,11 @@ def kind(request) -> str:
 def ask(kind, pictures, run, tmp_path_factory) -> dict:
     """The data and all settings of a run."""
     data = pictures
+    if kind == "Translation":
+        data = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+        sentences = [words for length in (1, 2) for words in itertools.permutations(WORDS, length)]
+        data.write_text("en\tde\n" + "".join(f"{' '.join(s)}\t{' '.join(WORDS[word] for word in s)}\n" for s in sentences))
+        return {"data": str(data), **TEXT_MODEL, **KINDS[kind]}
     if kind == "MultiLabel":
         folder = tmp_path_factory.mktemp("several")
         lines = ["image,label"]
@@ -68,7 +81,7 @@ def made(ask) -> tuple[Task, EpochLoader]:
     task = create_task(settings, build(settings.model.config), preparation, source, teacher)
     dataset = task.dataset(source.split("train"))
     task.test_settings = settings
-    return task, EpochLoader(dataset, 8, shuffle=False)
+    return task, EpochLoader(dataset, settings.training.batch, shuffle=False)
 
 
 def test_every_kind_of_every_task_has_settings_here_and_a_report():
@@ -82,7 +95,7 @@ def test_the_loss_of_a_batch_reaches_every_parameter_and_counts_are_of_its_image
     batch = next(loader.epoch())
     found = task(batch)
     assert found.keys() == {"loss", *task.counts} and found["loss"].ndim == 0
-    assert all(0 <= found[name] <= len(batch["images"]) for name in task.counts)
+    assert all(0 <= found[name] <= task.units(batch) for name in task.counts)
     assert set(task.counts) <= METRICS.keys()
     found["loss"].backward()
     assert all(parameter.grad is not None for parameter in task.parameters() if parameter.requires_grad)
@@ -102,15 +115,18 @@ def test_metrics_are_names_and_numbers_that_json_can_hold_whatever_the_batches(a
     with answering(task, torch.device("cpu")) as answer:
         scores = evaluate(answer, loader, task.metrics()).scores()
         others = evaluate(answer, EpochLoader(loader.dataset, 5, shuffle=False), task.metrics(keep=True)).scores()
-    assert json.loads(json.dumps(scores)) == scores == pytest.approx(others, rel=1e-5)
-    assert scores["images"] == len(loader.dataset) and "loss" in scores and main_metric(scores).name in scores
+    kept = {name: others[name] for name in scores}  # what is kept may tell of more
+    assert json.loads(json.dumps(scores)) == scores == pytest.approx(kept, rel=1e-5)
+    assert [scores[name] for name in COUNTS if name in scores] == [len(loader.dataset)]
+    assert "loss" in scores and main_metric(others).name in others and json.dumps(others)
 
 
 def test_one_batch_is_learned_by_heart(ask):
     task, loader = made(ask)
     learner = Learner(task.test_settings, task, total=300, warmup=0)
     batch = next(loader.epoch())
-    losses = [learner.step(batch, done=number, size=8, own=8).loss / 8 for number in range(300)]
+    size, units = loader.size(0), loader.units(0)
+    losses = [learner.step(batch, done=number, size=size, own=size, units=units).loss / units for number in range(300)]
     assert sum(losses[-20:]) < 0.75 * sum(losses[:20])
 
 
@@ -121,7 +137,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_and_is_evaluated_and_report
                 raise KeyboardInterrupt
             seen.append(epoch)
 
-    settings, seen = {**ask, "training.checkpoint_every_steps": 1, "training.ema": 0.5, "recipe": "scratch"}, []
+    recipe = TASKS[ask.get("task", "classification")].recipe
+    settings, seen = {**ask, "training.checkpoint_every_steps": 1, "training.ema": 0.5, "recipe": recipe or "scratch"}, []
     whole = api.train(out=tmp_path / "whole", **settings)
     with pytest.raises(KeyboardInterrupt):
         api.train(out=tmp_path / "broken", observer=Stopping(), **settings)
@@ -129,9 +146,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits_and_is_evaluated_and_report
     ours, theirs = resumed.trained.model.state_dict(), whole.trained.model.state_dict()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     rows = [json.loads(line) for line in (resumed.folder / "metrics.jsonl").read_text().splitlines()]
-    assert len(rows) == 2 and all(f"val_{main_metric(resumed.scores).name}" in row for row in rows)
+    assert len(rows) == 2 and all(f"val_{main_metric(row, 'val_').name}" in row for row in rows)
     metrics, split = api.evaluate(resumed.folder)
     assert split == resumed.split and metrics.scores() == pytest.approx(resumed.scores, rel=1e-4)
     assert (resumed.folder / "report.html").stat().st_size > 10_000
-    started = api.train(out=tmp_path / "next", start=str(whole.folder), **{**ask, "training.epochs": 1, "recipe": "finetune"})
-    assert started.scores["images"] > 0
+    started = api.train(
+        out=tmp_path / "next", start=str(whole.folder), **{**ask, "training.epochs": 1, "recipe": recipe or "finetune"}
+    )
+    assert any(started.scores.get(name) for name in COUNTS)

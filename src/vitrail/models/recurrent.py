@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail import parts
@@ -57,8 +58,6 @@ class Recurrent(TextModel):
         self.decoder = nn.ModuleList(parts.LSTMLayer(dim, width) for dim in inputs)
         self.attention = _alignment(c)
         self.combine = nn.Linear(2 * width if self.attention else width, c.dim)
-        self.output = nn.Linear(c.dim, c.vocabulary, bias=False)
-        self.output.weight = self.embedding.weight
         self.initialize()
 
     def initialize(self) -> None:
@@ -66,7 +65,7 @@ class Recurrent(TextModel):
         for module in self.modules():
             if isinstance(module, parts.LSTMLayer):
                 module.initialize()
-            elif isinstance(module, nn.Linear) and module is not self.output:
+            elif isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
@@ -76,7 +75,7 @@ class Recurrent(TextModel):
         return [*self.encoder, *self.decoder]
 
     def heads(self) -> dict[str, nn.Module]:
-        return {"output": self.output}
+        return {}
 
     def embed(self, tokens: Tensor) -> Tensor:
         """``√D · E[t]``, (…) to (…, D): of the size that LSTMs are used to, though the logits share the table."""
@@ -113,8 +112,7 @@ class Recurrent(TextModel):
         return combined
 
     def logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.output(x)
-        return logits
+        return F.linear(x, self.embedding.weight)
 
     def begin(self, source: Tensor) -> Reading:
         return self.encode(source)
