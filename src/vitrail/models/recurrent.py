@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail import parts
@@ -51,7 +50,7 @@ class Recurrent(TextModel):
         width = c.hidden_dim
         inputs = [c.dim, *[width] * (c.depth - 1)]
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = parts.Dropout(c.dropout)
         self.encoder = nn.ModuleList(parts.BidirectionalLSTM(dim, width) for dim in inputs)
         self.starts = nn.ModuleList(nn.Linear(width, 2 * width) for _ in inputs)
         self.key = nn.Linear(width, width, bias=False) if c.attention == "additive" else nn.Identity()
@@ -111,8 +110,8 @@ class Recurrent(TextModel):
         combined: Tensor = self.dropout(torch.tanh(self.combine(states)))
         return combined
 
-    def logits(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.embedding.weight)
+    def output_table(self) -> tuple[Tensor, None]:
+        return self.embedding.weight, None
 
     def begin(self, source: Tensor) -> Reading:
         return self.encode(source)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.models.base import Model
@@ -43,9 +44,13 @@ class TextModel(Model):
         """Logits (B, vocabulary) of what follows one more token of each target, (B,); the state takes it up."""
         raise NotImplementedError
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Of every token: (…, D) to (…, vocabulary)."""
+    def output_table(self) -> tuple[Tensor, Tensor | None]:
+        """What logits are read off: W (vocabulary, D), and a bias (vocabulary,) or None."""
         raise NotImplementedError
+
+    def logits(self, x: Tensor) -> Tensor:
+        """``x Wᵀ + b``: (…, D) to (…, vocabulary)."""
+        return F.linear(x, *self.output_table())
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
         """How much each token of the target looked at each of the source, (B, T, S), rows sum to 1; None without attention."""

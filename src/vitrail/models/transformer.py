@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail import parts
@@ -58,7 +57,7 @@ class Transformer(TextModel):
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
         self.target_embedding = None if c.tied else nn.Embedding(c.vocabulary, c.dim)
         self.position = parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = parts.Dropout(c.dropout)
         self.encoder = nn.ModuleList(_block(c) for _ in range(c.depth))
         self.encoder_norm = self._last_norm()
         self.decoder = nn.ModuleList(_block(c, cross=True) for _ in range(c.decoder_depth))
@@ -89,8 +88,11 @@ class Transformer(TextModel):
     def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
         """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
-        x: Tensor = self.dropout(self.position((table or self.embedding)(tokens) * scale, offset))
-        return x
+        x: Tensor = self.position((table or self.embedding)(tokens) * scale, offset)
+        if torch.is_autocast_enabled(x.device.type):  # norms keep the sum of all branches small: half precision will do
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        dropped: Tensor = self.dropout(x)
+        return dropped
 
     def encode(self, source: Tensor) -> Encoded:
         mask = _tokens(source, self.config.pad)  # (B, 1, 1, S)
@@ -107,9 +109,8 @@ class Transformer(TextModel):
         normalized: Tensor = self.decoder_norm(x)
         return normalized
 
-    def logits(self, x: Tensor) -> Tensor:
-        weight = self.embedding.weight if self.output is None else self.output.weight
-        return F.linear(x, weight, self.output_bias)
+    def output_table(self) -> tuple[Tensor, Tensor | None]:
+        return (self.embedding.weight if self.output is None else self.output.weight), self.output_bias
 
     def begin(self, source: Tensor) -> State:
         encoded = self.encode(source)

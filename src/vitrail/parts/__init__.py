@@ -5,6 +5,7 @@ from vitrail.parts.attention import Attention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.cache import KeyValueCache
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
+from vitrail.parts.dropout import Dropout
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
@@ -39,6 +40,7 @@ from vitrail.parts.resnet import (
     ResNetFeatures,
     StandardizedConv2d,
 )
+from vitrail.parts.token_loss import token_loss
 
 __all__ = [
     "AdditiveAlignment",
@@ -54,6 +56,7 @@ __all__ = [
     "ConvStem",
     "DotAlignment",
     "DropPath",
+    "Dropout",
     "FeedForward",
     "Grid",
     "HybridEmbedding",
@@ -95,5 +98,6 @@ __all__ = [
     "rotate",
     "sincos_position_1d",
     "sincos_position_2d",
+    "token_loss",
     "unpatchify",
 ]

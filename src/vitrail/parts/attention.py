@@ -11,6 +11,7 @@ from vitrail.checks import require_divisible
 from vitrail.errors import ConfigError
 from vitrail.parts.cache import KeyValueCache
 from vitrail.parts.dot_product import Group, attend, attend_within, attention_weights, with_causal
+from vitrail.parts.dropout import Dropout
 from vitrail.parts.normalization import NormKind, norm_layer
 from vitrail.parts.positions import Rotation, rotate
 
@@ -79,7 +80,7 @@ class Attention(nn.Module):
         self.key_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
         self.output_norm = norm_layer(value_dim, kind=norm_kind, eps=norm_eps) if output_norm else nn.Identity()
         self.output = nn.Linear(value_dim, output_dim or dim, bias=output_bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

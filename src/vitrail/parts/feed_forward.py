@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.parts.dropout import Dropout
 from vitrail.parts.normalization import NormKind, norm_layer
 
 Activation = Literal["gelu", "gelu-tanh", "quick-gelu", "relu", "silu", "swiglu"]
@@ -49,8 +50,8 @@ class FeedForward(nn.Module):
         self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim, bias=bias)
         self.norm = norm_layer(hidden_dim, kind=norm, eps=norm_eps) if norm else nn.Identity()
         self.contract = nn.Linear(hidden_dim, output_dim or dim, bias=bias)
-        self.hidden_dropout = nn.Dropout(dropout if hidden_dropout is None else hidden_dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.hidden_dropout = Dropout(dropout if hidden_dropout is None else hidden_dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = _activate(self.expand(x), self.activation)  # (…, hidden_dim)

@@ -15,6 +15,7 @@ from vitrail.data.text.tokenizer import PAD, Tokenizer
 from vitrail.errors import ConfigError
 from vitrail.models.search import beam_search
 from vitrail.models.text_model import TextModel
+from vitrail.parts import token_loss
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers, Metrics, Options, Task
@@ -62,19 +63,20 @@ class Translation(Task):
         return int((batch["labels"] != PAD).sum())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        logits, labels = self._told(batch)
-        return {"loss": F.cross_entropy(logits.float(), labels, label_smoothing=self.label_smoothing)}
+        x, labels = self._decoded(batch)
+        return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
 
-    def _told(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Logits (N, vocabulary) and labels (N,) of all tokens of the translations, one sentence after another."""
+    def _decoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What logits are read from, (N, D), and labels (N,) of all tokens of the translations, one sentence after another."""
         labels = batch["labels"]
         some = labels != PAD
         x = self.model.decode(batch["target"], self.model.encode(batch["source"]))  # (B, T, D)
-        return self.model.logits(x[some]), labels[some]
+        return x[some], labels[some]
 
     def answer(self, batch: Batch) -> Answers:
         """Of each sentence the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
-        logits, labels = self._told(batch)
+        x, labels = self._decoded(batch)
+        logits = self.model.logits(x)
         row = (batch["labels"] != PAD).nonzero()[:, 0]
         none = torch.zeros(len(batch["labels"]), device=labels.device)
         loss = F.cross_entropy(logits.float(), labels, reduction="none")

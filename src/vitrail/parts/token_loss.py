@@ -1,0 +1,69 @@
+"""The cross-entropy of tokens read off a large table, without the table of all logits in full precision."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROWS = 256
+"""Tokens whose logits are computed at a time, so that they stay in the processor's cache."""
+TINY = 1e-30
+"""The least probability whose logarithm is taken."""
+
+
+def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """The mean cross-entropy of ``softmax(x Wᵀ + b)`` with labels that are smoothed (Szegedy et al. 2015).
+
+    Args:
+        x: (N, D).
+        table: W, (vocabulary, D).
+        bias: b, (vocabulary,), or None.
+        labels: int64 (N,).
+        smoothing: share ε of the target that is spread over the whole vocabulary.
+
+    Returns:
+        A scalar, float32. Under autocast the products are in its type.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        kind = torch.get_autocast_dtype(x.device.type)
+        x, table = x.to(kind), table.to(kind)
+    loss: Tensor = _TokenLoss.apply(x, table, bias, labels, smoothing)
+    return loss
+
+
+class _TokenLoss(torch.autograd.Function):
+    """The derivatives are found along with the loss, while the probabilities are at hand.
+
+    With p the probabilities, y the label and V the vocabulary, the loss of a token is
+    ``logsumexp(z) - (1 - ε) z_y - ε mean(z)``, and its derivative after the logits z is ``p - (1 - ε) [y] - ε / V``. What ε adds
+    to both is the same for every token, and is taken from the mean of the table.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
+        mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean().item()
+        d_logits, d_x, total = x.new_empty(len(x), len(table)), torch.empty_like(x), 0.0
+        for start in range(0, len(x), ROWS):
+            rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels[:, None], d_logits))
+            logits = F.linear(rows, table, None if bias is None else bias.to(x.dtype))  # (n, V)
+            torch.softmax(logits, dim=1, out=d_z)
+            of_label, likely = logits.gather(1, wanted).float(), d_z.gather(1, wanted).float().clamp_min(TINY)
+            mean = (rows.float() @ mean_row)[:, None] + mean_bias
+            total += (smoothing * (of_label - mean) - likely.log()).sum().item()
+            d_z.scatter_add_(1, wanted, torch.full_like(wanted, smoothing - 1, dtype=d_z.dtype))
+            torch.mm(d_z, table, out=d_x[start : start + ROWS])
+        d_x -= (smoothing * mean_row).to(x.dtype)
+        d_table = (d_logits.T @ x).float().sub_(x.sum(dim=0, dtype=torch.float32), alpha=smoothing / len(table))
+        d_bias = None if bias is None else d_logits.sum(dim=0, dtype=torch.float32) - smoothing * len(x) / len(table)
+        ctx.save_for_backward(d_x, d_table, d_bias)
+        ctx.kinds, ctx.count = (table.dtype, bias.dtype if bias is not None else None), max(1, len(x))
+        return x.new_tensor(total / ctx.count, dtype=torch.float32)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, d_loss: Tensor) -> Any:
+        d_x, d_table, d_bias = ctx.saved_tensors
+        share = d_loss / ctx.count
+        of_bias = None if d_bias is None else (d_bias * share).to(ctx.kinds[1])
+        return d_x * share.to(d_x.dtype), (d_table * share).to(ctx.kinds[0]), of_bias, None, None
