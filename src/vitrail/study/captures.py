@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.models.base import ImageModel
+from vitrail.models.base import Model
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
 from vitrail.parts.dot_product import with_causal
 
@@ -19,7 +19,10 @@ Images = slice | Sequence[int]
 """Which images of a batch."""
 EVERY = slice(None)
 
-OUTER = ("embedding", "position", "embedding_norm", "norm", "pool", "head", "head_distillation")
+OUTER = (
+    "embedding", "target_embedding", "position", "embedding_norm", "norm", "encoder_norm", "decoder_norm", "pool", "head",
+    "head_distillation", "output",
+)  # fmt: skip
 """Parts before and behind the blocks."""
 PROJECTED = ("queries", "keys", "values")
 """(B, k, N, D_h) each, as the product of attention has them: normalised and rotated, where the model does that."""
@@ -53,6 +56,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
     ``seen["blocks.5.output"]``. The model computes as ever, with its fused kernels; what they never build, such as the weights of
     attention, is computed beside them for the wanted layers and images. Inputs and outputs of all images are part of the
     logits' graph, for gradients; queries, keys, values and weights are computed a second time, beside it and without one.
+    Of a part that a pass calls twice, such as the position of both texts of a Transformer, the second call is stored.
 
     Args:
         model: a model, or what has one inside; names begin at the model itself.
@@ -108,9 +112,9 @@ def _places(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def model_in(model: nn.Module) -> ImageModel:
+def model_in(model: nn.Module) -> Model:
     """The model itself, which may have something around it: labels and preparation, a faster type, other sizes."""
-    found = next((module for module in model.modules() if isinstance(module, ImageModel)), None)
+    found = next((module for module in model.modules() if isinstance(module, Model)), None)
     if found is None:
         what = f"a {type(model).__name__} is no model of this library"
         raise ConfigError(what, where="model", hint="give a model of vitrail.create_model")
@@ -165,6 +169,8 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
     def hook(attention: Attention, given: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options.get("groups"):
             raise ConfigError("packed images cannot be captured", where=path, hint="give the model images of one size at a time")
+        if options.get("cache"):
+            raise ConfigError("single steps cannot be captured", where=path, hint="give the model all that was written at once")
         count = len(given[0])
         x = _of(images, given[0])
         context = given[1] if len(given) > 1 else options.get("context")

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ def features(model: nn.Module, batches: Iterable[Tensor]) -> list[np.ndarray]:
     After a layer that is the class token, the mean of the patches, or whatever `read` reads; a model that does not attend gives
     what its heads read alone.
     """
-    vit = model_in(model)
+    vit: Any = model_in(model)
     every = ["blocks.*.output"] if attends(vit) else []
     layers: list[list[Tensor]] = [[] for _ in range(len(vit.layers()) * len(every) + 1)]
 

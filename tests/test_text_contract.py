@@ -1,0 +1,157 @@
+"""What the library promises of every architecture of texts, found in the table by itself."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.cost import cost, totals
+from vitrail.models.empty import empty_model
+from vitrail.models.registry import ARCHITECTURES, ROWS, architecture_of, build
+from vitrail.models.search import beam_search, greedy
+from vitrail.models.text_model import TextModel
+from vitrail.training.optimizer import layers_above
+
+TINY = {
+    "Transformer": [
+        {"dim": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, **more}
+        for more in ({}, {"norm": "pre", "tied": False, "output_bias": True, "activation": "swiglu"})
+    ],
+    "Recurrent": [{"dim": 16, "hidden_dim": 24, "depth": 2, "attention": kind} for kind in ("none", "additive", "dot")],
+}
+"""Small models of every architecture."""
+OF_TEXTS = [row.name for row in ROWS if issubclass(row.config, TextConfig)]
+
+PAD, START, END = 0, 1, 2
+SOURCE = torch.tensor([[5, 6, 7, 8, END], [9, 4, END, PAD, PAD], [END, PAD, PAD, PAD, PAD]])
+TARGET = torch.tensor([[START, 8, 7, 6, 5, 4, 3], [START, 9, 9, END, PAD, PAD, PAD], [START, 3, 4, 5, 6, END, PAD]])
+
+
+@pytest.fixture(params=[(name, fields) for name in OF_TEXTS for fields in TINY[name]], ids=lambda kind: f"{kind[0]} {kind[1]}")
+def model(request) -> TextModel:
+    """With fresh weights, none of them zero."""
+    name, fields = request.param
+    torch.manual_seed(0)
+    found = build(ARCHITECTURES[name].config.read({"vocabulary": 12, **fields}))
+    for parameter in found.parameters():
+        if not parameter.any():
+            nn.init.normal_(parameter, std=0.1)
+    return found.eval()
+
+
+def test_every_architecture_of_texts_has_small_models_here():
+    assert set(OF_TEXTS) <= set(TINY)
+
+
+def test_the_model_is_the_class_of_its_row(model):
+    row = architecture_of(model.config)
+    assert isinstance(model, TextModel) and type(model).__name__ == row.name
+    assert type(model).__module__ == f"vitrail.models.{row.module}"
+    assert row.config.read(model.config.model_dump(mode="json")) == model.config
+
+
+def test_layers_and_heads_are_parts_of_the_model_in_the_order_of_its_parameters(model):
+    assert len(model.layers()) > 1 and {*model.layers(), *model.heads().values()} <= set(model.modules())
+    tensors = [tensor for layer in model.layers() for tensor in layer.parameters()]
+    assert len(tensors) == len(set(tensors))
+    assert all(model.get_submodule(name) is head for name, head in model.heads().items())
+    above = list(layers_above(model).values())
+    assert above == sorted(above, reverse=True)
+
+
+def test_dummy_inputs_are_what_it_takes(model):
+    found = empty_model(model.config).to("meta")(**model.dummy_inputs(5, length=7))
+    assert found.shape == (5, 7, 12)
+
+
+def test_cost_is_that_of_the_model(model):
+    found = cost(model.config)
+    assert found.parameters == sum(p.numel() for p in model.parameters()) and found.macs > 0
+    assert totals(model.config) == (found.parameters, found.macs)
+
+
+def test_a_later_token_changes_no_earlier_logit_and_every_earlier_one_counts(model):
+    before = model(SOURCE, TARGET)
+    for place in range(1, TARGET.shape[1]):
+        other = TARGET.clone()
+        other[:, place] = 10
+        changed = model(SOURCE, other)
+        torch.testing.assert_close(changed[:, :place], before[:, :place], rtol=0, atol=1e-6)
+        assert ((changed - before)[:, place:].abs().amax(-1) > 1e-6).all()
+
+
+def test_every_token_of_the_source_counts_and_filling_does_not(model):
+    before = model(SOURCE, TARGET)
+    for place in range(3):
+        other = SOURCE[:1].clone()
+        other[:, place] = 10
+        assert ((model(other, TARGET[:1]) - before[:1]).abs().amax(-1) > 1e-6).all()
+    torch.testing.assert_close(model(F.pad(SOURCE, (0, 4), value=PAD), TARGET), before, rtol=1e-5, atol=1e-5)
+    for row, source in enumerate(SOURCE):
+        alone = model(source[source != PAD][None], TARGET[row : row + 1])
+        torch.testing.assert_close(alone, before[row : row + 1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("when", [0, 2])
+def test_token_by_token_it_says_what_it_says_at_once_of_any_rows_in_any_order(model, when):
+    rows = torch.tensor([2, 0, 2, 1])
+    with torch.inference_mode():
+        expected = model(SOURCE, TARGET)
+        state = model.begin(SOURCE)
+        found = [model.step(token, state) for token in TARGET[:, :when].unbind(1)]
+        state.select(rows)
+        rest = [model.step(token, state) for token in TARGET[rows, when:].unbind(1)]
+    torch.testing.assert_close(torch.stack(rest, dim=1), expected[rows, when:], rtol=1e-5, atol=1e-5)
+    for length, logits in enumerate(found):
+        torch.testing.assert_close(logits, expected[:, length], rtol=1e-5, atol=1e-5)
+
+
+def test_the_alignment_shares_every_token_among_those_of_the_source(model):
+    weights = model.alignment(SOURCE, TARGET)
+    if weights is None:
+        return
+    assert weights.shape == (3, 7, 5) and (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 7))
+    assert not weights.mT[SOURCE == PAD].any()
+
+
+def test_in_half_precision_it_says_nearly_the_same(model):
+    expected = model(SOURCE, TARGET)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(SOURCE, TARGET).float()
+    assert (found - expected).norm() < 0.03 * expected.norm()
+
+
+def test_a_fresh_model_thinks_all_tokens_about_as_likely():
+    for name in OF_TEXTS:
+        for fields in TINY[name]:
+            torch.manual_seed(0)
+            fresh = build(ARCHITECTURES[name].config.read({**fields, "vocabulary": 500, "dim": 64})).eval()
+            source = torch.randint(3, 500, (8, 20))
+            loss = F.cross_entropy(fresh(source, source.flip(0)).flatten(0, 1), source.flatten())
+            assert abs(loss.item() - math.log(500)) < 1.5
+
+
+def test_dropout_acts_in_training_alone(model):
+    assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    model.train()
+    assert not torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+
+
+def test_it_learns_texts_by_heart_and_writes_them(model):
+    """Every parameter has a part in it."""
+    labels = torch.cat([TARGET[:, 1:], torch.tensor([[END], [PAD], [PAD]])], dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(80):
+        loss = F.cross_entropy(model(SOURCE, TARGET).flatten(0, 1), labels.flatten(), ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
+    expected = [[8, 7, 6, 5, 4, 3], [9, 9], [3, 4, 5, 6]]
+    for texts in (greedy(model, SOURCE, max_length=9), [best for (best,) in beam_search(model, SOURCE, beams=3, max_length=9)]):
+        assert [text.tokens for text in texts] == expected and all(text.finished for text in texts)
+        assert min(text.score for text in texts) > -1
