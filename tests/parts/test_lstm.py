@@ -37,7 +37,6 @@ def test_the_formulas_are_torchs_with_their_gradients():
 
 def test_a_whole_sequence_is_its_steps_after_the_state_that_it_is_given():
     layer, x, state = LSTMLayer(DIM, HIDDEN), torch.randn(3, 7, DIM), (torch.randn(3, HIDDEN), torch.randn(3, HIDDEN))
-    layer.initialize()
     whole = layer(x, state)
     for number, token in enumerate(x.unbind(1)):
         state = layer.step(token, state)

@@ -88,9 +88,12 @@ class BidirectionalLSTM(nn.Module):
 
 
 def _from_the_end(lengths: Tensor, length: int) -> Tensor:
-    """Where each token comes from in rows that are turned round, each within its own length, (B, N); turns them back as well."""
+    """Where each token comes from in rows that are turned round, each within its own length, (B, N). It turns them back, too.
+
+    Behind the tokens of a row it says 0, and whatever comes of that is filling again.
+    """
     place = torch.arange(length, device=lengths.device)
-    return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    return (lengths[:, None] - 1 - place).clamp(min=0)
 
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
