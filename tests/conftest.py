@@ -14,6 +14,7 @@ from vitrail import api
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.models.vit import ViT
+from vitrail.result import write_report
 from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -71,6 +72,18 @@ def run(pictures, tmp_path_factory) -> api.Run:
     return api.train(
         pictures, tmp_path_factory.mktemp("runs") / "colours", **{**TINY, "optimizer.lr": 0.01, "training.epochs": 8}
     )
+
+
+@pytest.fixture
+def unreported(monkeypatch) -> None:
+    """Runs without pictures and pages, which take longer than the training of a tiny model."""
+    monkeypatch.setattr(api, "write_report", lambda finished: None)
+
+
+@pytest.fixture
+def reported(unreported, monkeypatch) -> None:
+    """A test whose runs have them after all, in a file of others."""
+    monkeypatch.setattr(api, "write_report", write_report)
 
 
 @pytest.fixture(scope="session")
