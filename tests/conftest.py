@@ -1,5 +1,6 @@
 """What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ TINY = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _operators_of_onnx_are_registered_once() -> None:
+    """Else torch registers them for every export, which takes a fifth of its time."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
 
 
 @pytest.fixture(scope="session")
