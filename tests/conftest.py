@@ -1,5 +1,6 @@
 """What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from vitrail import api
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.models.vit import ViT
+from vitrail.result import write_report
 from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -45,6 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _operators_of_onnx_are_registered_once() -> None:
+    """Else torch registers them for every export, which takes a fifth of its time."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
+
+
 @pytest.fixture(scope="session")
 def tiny() -> dict:
     """Settings, by dotted name, of a run of the ``scratch`` recipe that takes no time."""
@@ -71,6 +81,18 @@ def run(pictures, tmp_path_factory) -> api.Run:
     return api.train(
         pictures, tmp_path_factory.mktemp("runs") / "colours", **{**TINY, "optimizer.lr": 0.01, "training.epochs": 8}
     )
+
+
+@pytest.fixture
+def unreported(monkeypatch) -> None:
+    """Runs without pictures and pages, which take longer than the training of a tiny model."""
+    monkeypatch.setattr(api, "write_report", lambda finished: None)
+
+
+@pytest.fixture
+def reported(unreported, monkeypatch) -> None:
+    """A test whose runs have them after all, in a file of others."""
+    monkeypatch.setattr(api, "write_report", write_report)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from vitrail.training.recipes import read_recipe, recipe_names
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import open_model
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 
 def test_every_public_name_is_there():
     assert dir(vitrail) == sorted(vitrail.__all__)
@@ -348,7 +350,9 @@ def test_a_models_name_means_that_model_whatever_the_recipe_says():
         assert sum(p.numel() for p in model.parameters()) == 302_520_350
 
 
-def test_a_signal_while_the_report_is_written_is_heard_and_the_report_stays_whole(pictures, tiny, tmp_path, monkeypatch):
+def test_a_signal_while_the_report_is_written_is_heard_and_the_report_stays_whole(
+    reported, pictures, tiny, tmp_path, monkeypatch
+):
     save = figures.save
 
     def interrupted(figure, file):

@@ -205,6 +205,7 @@ def test_it_learns_colours_and_is_fine_tuned_as_a_whole_by_its_head_and_by_adapt
         assert architecture_of(tuned.trained.config).name == kind
 
 
+@pytest.mark.usefixtures("unreported")
 def test_an_interrupted_run_goes_on_to_the_same_bits(kind, pictures, tmp_path):
     settings = settings_of(kind, **{"training.checkpoint_every_steps": 1})
     whole = api.train(pictures, tmp_path / "whole", recipe="scratch", **settings)
@@ -218,6 +219,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(kind, pictures, tmp_path):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.usefixtures("unreported")
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(kind, optimizer, pictures, tmp_path):
     more = {"optimizer.name": optimizer, "optimizer.layer_decay": 0.5, "training.ema": 0.5, "training.epochs": 1}

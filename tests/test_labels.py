@@ -16,6 +16,8 @@ from vitrail.errors import DivergedError
 from vitrail.training.learner import Learner
 from vitrail.training.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 TINY = {
     "model": "ViT-Ti/8", "image_size": 16, "epochs": 8, "batch_size": 16, "lr": 3e-3,

@@ -1,6 +1,7 @@
 """Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
 
 from collections.abc import Mapping
+from functools import cache
 from reprlib import Repr
 from typing import Annotated, Any, Self, get_args
 
@@ -35,10 +36,8 @@ class Settings(BaseModel):
     @classmethod
     def read_field(cls, name: str, value: Any, *, where: str = "") -> Any:
         """Validate one field by itself; raises `ConfigError`."""
-        field = cls.model_fields[name]
-        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         try:
-            return TypeAdapter(kind).validate_python(value)
+            return _adapter(cls, name).validate_python(value)
         except ValidationError as error:
             raise cls._explain({**error.errors()[0], "loc": (name,)}, where) from None
 
@@ -64,6 +63,14 @@ class Settings(BaseModel):
             close = nearest(str(error["input"]), choices)
             message += f"; did you mean {close!r}?" if close else ""
         return ConfigError(what, where=dotted, hint=message[0].lower() + message[1:])
+
+
+@cache
+def _adapter(cls: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    """What validates one field by itself; it takes longer to make than to use."""
+    field = cls.model_fields[name]
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return TypeAdapter(kind)
 
 
 _SHORT = Repr()

@@ -22,6 +22,7 @@ def test_compare_writes_a_page(vitrail, run, tmp_path):
     assert vitrail("compare").code == 2
 
 
+@pytest.mark.usefixtures("unreported")
 def test_sweep_prints_a_table(vitrail, pictures, tiny_flags, tmp_path):
     words = ["--data", pictures, "--out", tmp_path / "out", "--over", "model.depth=1,2", *tiny_flags]
     words = [word for word in words if word not in ("--model.depth", "1")]

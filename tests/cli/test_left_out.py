@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 LINE = "left out: 2 .txt, 1 .mp3, 1 hidden or a system's own"
 
 

@@ -16,6 +16,8 @@ from vitrail.training import preparing
 from vitrail.training.configuration import SHORT_NAMES, deep_merge, nested
 from vitrail.training.settings import RunSettings
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 # flags to settings
 
 

@@ -16,6 +16,8 @@ from vitrail.data.sources import open_data
 from vitrail.data.splits import assign_splits
 from vitrail.runtime.observer import Observer
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 SHARES = {"test": 0.2, "val": 0.1}
 
 

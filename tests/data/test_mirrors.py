@@ -9,6 +9,8 @@ from vitrail.data.check import check_data
 from vitrail.data.mirrors import flip_warning, harmful_looks, harmful_names, mirrored_mistakes
 from vitrail.runtime.observer import Observer
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 
 @pytest.mark.parametrize(
     "classes",

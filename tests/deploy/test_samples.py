@@ -13,6 +13,8 @@ from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
 from vitrail.training.run_folder import open_for
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 
 def sets_of(folder, model=None, observer=None):
     return samples_of(open_for, model or small_model(), in_python(small_model()), folder, observer or Observer())

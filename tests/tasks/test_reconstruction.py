@@ -20,6 +20,8 @@ from vitrail.models.registry import build, create_model, model_config
 from vitrail.tasks.reconstruction import Decoder, Reconstruction
 from vitrail.tasks.settings import ReconstructionSettings
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 ENCODER = {"dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 0, "position": "sincos-2d"}
 DECODER = {"decoder_dim": 8, "decoder_depth": 2, "decoder_heads": 2}
 

@@ -11,6 +11,8 @@ from vitrail.training.configuration import nested
 from vitrail.training.preparing import resolve_run
 from vitrail.weights.published import published
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 
 def advice(images: int = 400, recipe: str = "scratch", **settings) -> str | None:
     resolved, _ = resolve_run(recipe, None, nested({"data": "photos", **settings}))

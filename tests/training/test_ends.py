@@ -15,6 +15,8 @@ from vitrail.training.run import resume_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import TrainingSettings
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 NOTHING_MOVES = {"optimizer.lr": 1e-12, "schedule.warmup_epochs": 0}
 
 

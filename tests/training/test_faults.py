@@ -26,6 +26,8 @@ from vitrail.runtime.processes import ALONE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.images import check as check_images
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 
 class Recorder(Observer):
     """Keeps the notes it gets."""

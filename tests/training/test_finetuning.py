@@ -9,6 +9,8 @@ from sklearn.datasets import load_digits
 
 import vitrail
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 SMALL = {
     "model.name": "ViT-Ti/4", "model.image_size": 16, "model.channels": 1, "model.dim": 48, "model.depth": 2, "model.heads": 3,
     "model.mlp_dim": 96, "model.pool": "mean",

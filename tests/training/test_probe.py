@@ -25,6 +25,8 @@ from vitrail.training.probe import linear_layer
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.reference import open_model
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 PROBE = {"recipe": "finetune", "training.batch_size": 8, "augmentation.crop": "none", "model.patch_dropout": 0}
 
 
@@ -102,7 +104,7 @@ def test_an_interrupted_pass_goes_on_where_it_was_and_of_other_images_begins_ane
     assert torch.equal(computed("third"), whole) and len(reads) == 5
 
 
-def test_a_probe_alone_is_a_whole_run_without_a_step(known, pictures, tmp_path):
+def test_a_probe_alone_is_a_whole_run_without_a_step(reported, known, pictures, tmp_path):
     run = api.train(pictures, tmp_path / "run", start=known, tune="head", **PROBE)
     (row,) = rows_of(run.folder)
     assert (row["epoch"], row["step"]) == (0, 0) and row["val_top1"] >= 0.5

@@ -12,6 +12,8 @@ from vitrail.runtime.notebook import in_notebook
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.training import progress as shown
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 WIDTH = 80
 ROW = {
     "epoch": 100, "train_loss": 7.123, "train_top1": 0.981, "val_loss": 7.456, "val_top1": 0.975, "images_per_second": 12345.0,

@@ -17,6 +17,8 @@ from vitrail.training import state as states
 from vitrail.training import trainer as loop
 from vitrail.training.checkpoint import checkpoints
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 CLOCK = ("seconds", "images_per_second")
 RICH = {
     "model.dropout": 0.1, "model.stochastic_depth": 0.2, "model.patch_dropout": 0.25, "augmentation.horizontal_flip": 0.5,

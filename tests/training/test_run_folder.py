@@ -19,6 +19,8 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 PROMISED = {
     "predictions.csv",
     "config.yaml", "env.json", "metrics.jsonl", "metrics.csv", "train.log", "model_summary.txt",

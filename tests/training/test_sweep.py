@@ -12,6 +12,8 @@ from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 
+pytestmark = pytest.mark.usefixtures("unreported")
+
 OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
 
 

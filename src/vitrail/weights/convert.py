@@ -12,7 +12,7 @@ from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import write_tensors
-from vitrail.weights.translate import first_that_holds, write
+from vitrail.weights.translate import first_that_holds
 
 
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
@@ -39,12 +39,11 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         return
     if layout in (None, FORMAT):
         raise ConfigError("a file alone needs a layout", where="--layout", hint=f"known: {', '.join(LAYOUTS)}")
-    chosen = first_that_holds(trained.model, family(layout))
+    chosen, tensors = first_that_holds(trained.model, family(layout))
     if suffix != chosen.suffix:
         raise ConfigError(
             f"{chosen.about} has files that end in {chosen.suffix}", where="OUT", hint=f"give {out.stem}{chosen.suffix}"
         )
-    tensors = write(trained.model.state_dict(), trained.config, chosen)
     draft = out.with_name(f".{out.stem}.draft{suffix}")
     told = label_description(trained) | {PREPARED: trained.preparation.to_hugging_face()}
     out.parent.mkdir(parents=True, exist_ok=True)

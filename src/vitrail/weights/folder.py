@@ -5,6 +5,7 @@ folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.plain_files import CONFIG, read_json, some
 from vitrail.weights.tensor_files import write_tensors
-from vitrail.weights.translate import first_that_holds, write
+from vitrail.weights.translate import first_that_holds
 
 FORMAT = "vitrail"
 THRESHOLDS = "thresholds"
@@ -117,28 +118,24 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     Raises:
         ConfigError: the layout cannot hold the model.
     """
-    config, state = trained.model.config, trained.model.state_dict()
-    if layout is None:
-        chosen = _usual_layout(trained.model)
-    else:
-        chosen = None if layout == FORMAT else first_that_holds(trained.model, family(layout))
-    if chosen is not None and not (chosen.describe or chosen.classes[0 if config.num_classes else 1]):
+    chosen, tensors = _in_layout(trained.model, layout)
+    if chosen is not None and not (chosen.describe or chosen.classes[0 if trained.config.num_classes else 1]):
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
-    tensors = state if chosen is None else write(state, config, chosen)
     write_json(folder / "config.json", _description(trained, chosen))
     write_json(folder / "preprocessor_config.json", trained.preparation.to_hugging_face())
     write_text(folder / "README.md", card)
     write_tensors(folder / "model.safetensors", tensors)
 
 
-def _usual_layout(model: ImageModel) -> Layout | None:
-    """transformers' first layout that can hold the model, or None."""
-    kinds = [layout for layout in LAYOUTS.values() if layout.classes[0 if model.config.num_classes else 1]]
-    try:
-        return first_that_holds(model, kinds)
-    except ConfigError:
-        return None
+def _in_layout(model: ImageModel, name: str | None) -> tuple[Layout | None, dict[str, Tensor]]:
+    """A layout and the model's tensors in it; without a name transformers' first that can hold the model. Ours is None."""
+    if name is not None and name != FORMAT:
+        return first_that_holds(model, family(name))
+    if name is None:
+        with suppress(ConfigError):
+            return first_that_holds(model, [own for own in LAYOUTS.values() if own.classes[0 if model.config.num_classes else 1]])
+    return None, model.state_dict()
 
 
 def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]:

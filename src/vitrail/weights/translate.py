@@ -111,6 +111,7 @@ def _configure(match: Match, shapes: Mapping[str, Shape], known: Mapping[str, An
         name
         for name in known
         if name not in layout.reading.choices
+        and getattr(config, name) != known[name]  # else it is right; what else is right is only seen slowly
         and getattr(canonical(config), name) != getattr(canonical(config.changed(**{name: known[name]})), name)
     ]
     if wrong:
@@ -203,8 +204,12 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     return written
 
 
-def first_that_holds(model: ImageModel, layouts: Sequence[Layout]) -> Layout:
-    """The first of some layouts that can hold a model; raises the first one's `ConfigError` where none can."""
+def first_that_holds(model: ImageModel, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
+    """The first of some layouts that can hold a model, and the model in it.
+
+    Raises:
+        ConfigError: none can; it says why the first one cannot.
+    """
     row, state = architecture_of(model.config), model.state_dict()
     readings = [(layout, layout.reading) for layout in layouts]
     layouts = [layout for layout, reading in readings if reading.architecture == row.name and reading.covers(model.config)]
@@ -216,8 +221,7 @@ def first_that_holds(model: ImageModel, layouts: Sequence[Layout]) -> Layout:
     for layout in layouts:
         try:
             write(shapes, model.config, layout)  # which is quick, and decides almost always
-            write(state, model.config, layout)
-            return layout
+            return layout, write(state, model.config, layout)
         except ConfigError as error:
             errors.append(error)
     raise errors[0]
