@@ -10,7 +10,7 @@ import vitrail
 from vitrail.cli.app import app
 
 COMMANDS = [
-    "demo", "train", "resume", "evaluate", "predict", "embed", "similar", "study", "export", "bench", "serve", "compare", "sweep",
+    "demo", "train", "resume", "evaluate", "predict", "embed", "similar", "translate", "study", "export", "bench", "serve", "compare", "sweep",
     "summary",
     "convert", "models", "recipes", "doctor", "data",
 ]  # fmt: skip

@@ -139,11 +139,19 @@ def test_images_are_mirrored_or_not_by_a_flag(settings_of):
     assert digits.augmentation.horizontal_flip == 0.5
 
 
+LANGUAGES = ("source", "target")
+
+
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     text, value = SHORT[name]
     assert at(settings_of(f"--{name.replace('_', '-')}", text), SHORT_NAMES[name]) == value
-    assert SHORT.keys() | {"data", "fast_dev_run"} == SHORT_NAMES.keys()
+    assert SHORT.keys() | {"data", "fast_dev_run", *LANGUAGES} == SHORT_NAMES.keys()
+
+
+def test_languages_are_settings_of_translation(settings_of):
+    settings = settings_of("--task", "translate", "--source", "en", "--target", "de")
+    assert [at(settings, SHORT_NAMES[name]) for name in LANGUAGES] == ["en", "de"]
 
 
 def test_a_flag_without_a_value_says_yes(settings_of):

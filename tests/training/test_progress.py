@@ -53,7 +53,7 @@ def test_a_resumed_run_shows_the_epoch_that_it_is_in(terminal):
 def test_nothing_is_wider_than_80_columns(terminal):
     progress, _ = terminal
     progress.start(100, 8000, 7920)
-    progress.step(99, Sums(loss=7.123 * 100, counts={"top1": 98}, images=100, seconds=100 / 12345))
+    progress.step(99, Sums(loss=7.123 * 100, counts={"top1": 98}, units=100, seconds=100 / 12345))
     (line,) = bar_of(progress)
     for part in ("epoch 100/100", "loss 7.123", "top-1 98.0 %", "12,345 img/s", "left"):
         assert part in line
@@ -128,7 +128,7 @@ def test_what_a_notebook_shows_is_escaped_and_drawn_a_few_times_a_second(cell):
         progress.note("left out: <script>alert(1)</script>")
         before = len(cell)
         for _ in range(100):
-            progress.step(0, Sums(loss=1.0, images=1, seconds=1.0))
+            progress.step(0, Sums(loss=1.0, units=1, seconds=1.0))
         assert len(cell) <= before + 1
     assert "<script>" not in cell[-1] and "&lt;script&gt;" in cell[-1]
 

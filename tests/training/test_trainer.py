@@ -166,7 +166,7 @@ def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
 
 
 def test_the_numbers_of_an_epoch_are_means_over_its_images():
-    sums = Sums(loss=30.0, counts={"top1": 15}, images=20, seconds=4.0)
+    sums = Sums(loss=30.0, counts={"top1": 15}, units=20, seconds=4.0)
     assert sums.means == {"loss": 1.5, "top1": 0.75, "images_per_second": 5.0}
     assert set(Sums().means.values()) == {0.0}
 
@@ -398,7 +398,7 @@ def test_an_observer_hears_of_every_step_and_every_epoch(make_trainer):
             heard.append(("start", epochs, steps, done))
 
         def step(self, epoch, sums):
-            heard.append(("step", epoch, sums.images))
+            heard.append(("step", epoch, sums.units))
 
         def begin(self, what, images):
             heard.append((what, images))

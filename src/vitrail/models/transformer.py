@@ -88,10 +88,8 @@ class Transformer(TextModel):
     def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
         """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0
-        x: Tensor = self.position((table or self.embedding)(tokens) * scale, offset)
-        if torch.is_autocast_enabled(x.device.type):  # norms keep the sum of all branches small: half precision will do
-            x = x.to(torch.get_autocast_dtype(x.device.type))
-        dropped: Tensor = self.dropout(x)
+        x = self.position((table or self.embedding)(tokens) * scale, offset)
+        dropped: Tensor = self.dropout(parts.as_autocast(x))  # norms keep the sum of branches small: half precision will do
         return dropped
 
     def encode(self, source: Tensor) -> Encoded:

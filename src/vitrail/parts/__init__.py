@@ -32,6 +32,7 @@ from vitrail.parts.positions import (
     sincos_position_1d,
     sincos_position_2d,
 )
+from vitrail.parts.precision import as_autocast
 from vitrail.parts.resnet import (
     BasicBlock,
     Bottleneck,
@@ -78,6 +79,7 @@ __all__ = [
     "SequencePosition",
     "StandardizedConv2d",
     "adapt_channels",
+    "as_autocast",
     "attend",
     "attention_weights",
     "causal_mask",

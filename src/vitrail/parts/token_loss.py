@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail.parts.precision import as_autocast
+
 ROWS = 256
 """Tokens whose logits are computed at a time, so that they stay in the processor's cache."""
 TINY = 1e-30
@@ -25,10 +27,7 @@ def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *,
     Returns:
         A scalar, float32. Under autocast the products are in its type.
     """
-    if torch.is_autocast_enabled(x.device.type):
-        kind = torch.get_autocast_dtype(x.device.type)
-        x, table = x.to(kind), table.to(kind)
-    loss: Tensor = _TokenLoss.apply(x, table, bias, labels, smoothing)
+    loss: Tensor = _TokenLoss.apply(as_autocast(x), as_autocast(table), bias, labels, smoothing)
     return loss
 
 

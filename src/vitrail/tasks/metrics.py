@@ -47,7 +47,7 @@ METRICS = {
     for metric in (
         Metric("bleu", "BLEU", "BLEU", is_share=False, every_epoch=False, digits=0),
         Metric("chrf", "chrF", "chrF", is_share=False, every_epoch=False, digits=0),
-        Metric("token_accuracy", "token accuracy", "tokens"),
+        Metric("token_accuracy", "token accuracy", "acc"),
         Metric("map", "mean average precision", "mAP"),
         Metric("f1", "mean F1", "F1"),
         Metric("top1", "accuracy", "top-1", counts_images=True, unless="map"),

@@ -35,9 +35,9 @@ class TranslationSettings(TaskSettings):
     """One language to another."""
 
     name: str = "translate"
-    source: Annotated[str, Field(min_length=1)]
+    source: str = ""
     """The language that is read: a column of the data, or the suffix of a file."""
-    target: Annotated[str, Field(min_length=1)]
+    target: str = ""
     """The language that is written."""
     vocabulary: Positive = 8000
     """Number of tokens that both languages are cut into, at most."""

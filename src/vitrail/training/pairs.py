@@ -35,6 +35,9 @@ def load(folder: Path) -> TrainedTranslator:
 def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedTranslator | None = None) -> PairData:
     """The pairs of a run, with tokens: of the run itself, of the model to start from, or learned from the training split."""
     task = _task(settings)
+    if not (task.source and task.target):
+        hint = "name two columns of the data, or suffixes of files: --source en --target de"
+        raise ConfigError("the languages are not given", where="--source, --target", hint=hint)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
     source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
