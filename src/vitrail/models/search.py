@@ -231,11 +231,10 @@ def _starts(model: TextModel, source: Tensor) -> Tensor:
 
 def _likeliest(logits: Tensor, count: int, banned: list[int]) -> tuple[Tensor, Tensor]:
     """The likeliest tokens after each text, (A, vocabulary) to their log-probabilities and numbers, (A, count) on the CPU."""
-    logits = logits.float()
-    total = logits.logsumexp(dim=-1, keepdim=True)  # over all tokens, as in training
-    logits[:, banned] = float("-inf")
-    best, tokens = logits.topk(min(count, logits.shape[-1]))
-    return (best - total).cpu(), tokens.cpu()
+    known = logits.float().log_softmax(dim=-1)  # over all tokens, as in training
+    known[:, banned] = float("-inf")
+    best, tokens = known.max(dim=-1, keepdim=True) if count == 1 else known.topk(min(count, known.shape[-1]))
+    return best.cpu(), tokens.cpu()
 
 
 def _go_on(state: Any, rows: Tensor, tokens: Tensor, source: Tensor) -> Tensor:
