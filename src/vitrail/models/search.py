@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -55,7 +55,9 @@ def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, banned
             for number, token in zip(going.tolist(), best[:, 0].tolist(), strict=True):
                 texts[number].append(token)
             on = ~finished[going] & (limits[going] > length)
-            going, tokens = going[on], _go_on(state, on.nonzero()[:, 0], best[on, 0], source)
+            if not on.all():
+                state.select(on.nonzero()[:, 0].to(source.device))
+            going, tokens = going[on], best[on, 0].to(source.device)
     return [
         Written(text[:-1] if ended else text, score, score, ended)
         for text, score, ended in zip(texts, scores.tolist(), finished.tolist(), strict=True)
@@ -114,7 +116,8 @@ def beam_search(
             on = torch.tensor([found[number].go_on(live, row) for row, number in enumerate(live.numbers.tolist())])
             rows = torch.arange(len(on))[:, None] * width + parents.gather(1, chosen)  # (A, k), of the A·width before
             live = live.of(on)
-            tokens = _go_on(state, rows[on].flatten(), live.texts[..., -1].flatten(), source)
+            state.select(rows[on].flatten().to(source.device))
+            tokens = live.texts[..., -1].flatten().to(source.device)
     return [each.texts[:best] for each in found]
 
 
@@ -231,17 +234,10 @@ def _starts(model: TextModel, source: Tensor) -> Tensor:
 
 def _likeliest(logits: Tensor, count: int, banned: list[int]) -> tuple[Tensor, Tensor]:
     """The likeliest tokens after each text, (A, vocabulary) to their log-probabilities and numbers, (A, count) on the CPU."""
-    logits = logits.float()
-    total = logits.logsumexp(dim=-1, keepdim=True)  # over all tokens, as in training
-    logits[:, banned] = float("-inf")
-    best, tokens = logits.topk(min(count, logits.shape[-1]))
-    return (best - total).cpu(), tokens.cpu()
-
-
-def _go_on(state: Any, rows: Tensor, tokens: Tensor, source: Tensor) -> Tensor:
-    """Have the state go on with these rows, and give the tokens that come next where the source is."""
-    state.select(rows.to(source.device))
-    return tokens.to(source.device)
+    known = logits.float().log_softmax(dim=-1)  # over all tokens, as in training
+    known[:, banned] = float("-inf")
+    best, tokens = known.max(dim=-1, keepdim=True) if count == 1 else known.topk(min(count, known.shape[-1]))
+    return best.cpu(), tokens.cpu()
 
 
 def _gathered(texts: Tensor, places: Tensor) -> Tensor:

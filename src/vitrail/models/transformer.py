@@ -1,7 +1,7 @@
 """The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder reads a text, a decoder writes another."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,19 +29,16 @@ class State:
     caches: list[tuple[parts.KeyValueCache, parts.KeyValueCache]]
     sources: Tensor
     """Of which source each target is, (B,)."""
-    length: int = field(default=0)
+    length: int = 0
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows (B',), in this order; a row may stand several times."""
-        if torch.equal(rows, torch.arange(len(self.sources), device=rows.device)):
-            return
         for own, _ in self.caches:
             own.select(rows)
         before, self.sources = self.sources, self.sources[rows]
         if torch.equal(before, self.sources):  # targets of one source have changed places, and see what they saw
             return
-        self.mask = None if self.mask is None else self.mask[rows]
-        self.memory = None if self.memory is None else self.memory[rows]
+        self.mask, self.memory = (None if t is None else t[rows] for t in (self.mask, self.memory))
         for _, across in self.caches:
             across.select(rows)
 
