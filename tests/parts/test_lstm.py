@@ -43,15 +43,6 @@ def test_a_whole_sequence_is_its_steps_after_the_state_that_it_is_given():
         close(state[0], whole[:, number])
 
 
-def test_forget_gates_start_almost_open_and_states_are_turned_and_not_stretched():
-    layer = LSTMLayer(DIM, HIDDEN)
-    layer.initialize()
-    bias = (layer.bias_ih_l0 + layer.bias_hh_l0).chunk(4)
-    assert [gate.unique().tolist() for gate in bias] == [[0.0], [1.0], [0.0], [0.0]]
-    for gate in layer.weight_hh_l0.chunk(4):
-        close(gate @ gate.T, torch.eye(HIDDEN))
-
-
 @pytest.fixture
 def pair() -> tuple[list[BidirectionalLSTM], nn.LSTM]:
     """Two layers, and torch's with the same weights."""

@@ -60,10 +60,10 @@ class Recurrent(TextModel):
         self.initialize()
 
     def initialize(self) -> None:
-        """As the Transformer: Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings; `parts.LSTMLayer` its own."""
+        """As the Transformer: Glorot's uniform for matrices, a deviation of D^-1/2 for embeddings; LSTMs as torch has them."""
         for module in self.modules():
             if isinstance(module, parts.LSTMLayer):
-                module.initialize()
+                module.reset_parameters()
             elif isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:

@@ -35,8 +35,7 @@ def lstm_step(x: Tensor, state: LSTMState, weight_x: Tensor, weight_h: Tensor, b
 class LSTMLayer(nn.LSTM):
     """One layer in one direction: `lstm_step` along (B, N, D), by torch's fused kernel, to every h (B, N, H).
 
-    Parameters are torch's, which has the bias in two halves. Forget gates start from 1, almost open (Jozefowicz et al. 2015,
-    https://proceedings.mlr.press/v37/jozefowicz15.html).
+    Parameters are torch's, which has the bias in two halves, and so are their fresh numbers.
     """
 
     weight_ih_l0: nn.Parameter
@@ -46,16 +45,6 @@ class LSTMLayer(nn.LSTM):
 
     def __init__(self, dim: int, hidden_dim: int):
         super().__init__(dim, hidden_dim, batch_first=True)
-
-    def initialize(self) -> None:
-        """Glorot's uniform for what comes in, of each gate; orthogonal for h; no biases but the forget gates'."""
-        for gate in self.weight_ih_l0.chunk(4):
-            nn.init.xavier_uniform_(gate)
-        for gate in self.weight_hh_l0.chunk(4):
-            nn.init.orthogonal_(gate)
-        nn.init.zeros_(self.bias_ih_l0)
-        nn.init.zeros_(self.bias_hh_l0)
-        nn.init.ones_(self.bias_ih_l0.chunk(4)[1])
 
     def forward(self, x: Tensor, state: LSTMState | None = None) -> Tensor:  # type: ignore[override]
         """All tokens, after a state or after nothing."""
