@@ -242,7 +242,8 @@ def test_a_model_of_the_hub_stays_a_model_of_the_hub_and_a_path_becomes_absolute
         opened.append(reference)
         return run.trained if reference == "org/colours@v1" else open_model(reference)
 
-    monkeypatch.setattr("vitrail.training.images.open_model", fetched)
+    for module in ("images", "preparing"):
+        monkeypatch.setattr(f"vitrail.training.{module}.open_model", fetched)
     monkeypatch.chdir(run.folder.parent)
     settings = {"start": "org/colours@v1", "teacher": run.folder.name, "tune": "head", "fast_dev_run": True}
     tuned = vitrail.train(pictures, tmp_path / "run", **settings)
