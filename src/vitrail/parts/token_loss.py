@@ -41,22 +41,25 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
+        count = len(x)
         mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean().item()
+        x, labels = (F.pad(t, (0, 0, 0, -count % ROWS)) for t in (x, labels[:, None]))  # products of few different shapes
         d_logits, d_x, total = x.new_empty(len(x), len(table)), torch.empty_like(x), 0.0
         for start in range(0, len(x), ROWS):
-            rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels[:, None], d_logits))
+            rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels, d_logits))
             logits = F.linear(rows, table, None if bias is None else bias.to(x.dtype))  # (n, V)
             torch.softmax(logits, dim=1, out=d_z)
             of_label, likely = logits.gather(1, wanted).float(), d_z.gather(1, wanted).float().clamp_min(TINY)
             mean = (rows.float() @ mean_row)[:, None] + mean_bias
-            total += (smoothing * (of_label - mean) - likely.log()).sum().item()
+            total += (smoothing * (of_label - mean) - likely.log())[: count - start].sum().item()
             d_z.scatter_add_(1, wanted, torch.full_like(wanted, smoothing - 1, dtype=d_z.dtype))
+            d_z[count - start :] = 0
             torch.mm(d_z, table, out=d_x[start : start + ROWS])
-        d_x -= (smoothing * mean_row).to(x.dtype)
         d_table = (d_logits.T @ x).float().sub_(x.sum(dim=0, dtype=torch.float32), alpha=smoothing / len(table))
-        d_bias = None if bias is None else d_logits.sum(dim=0, dtype=torch.float32) - smoothing * len(x) / len(table)
+        d_x = d_x[:count] - (smoothing * mean_row).to(x.dtype)
+        d_bias = None if bias is None else d_logits.sum(dim=0, dtype=torch.float32) - smoothing * count / len(table)
         ctx.save_for_backward(d_x, d_table, d_bias)
-        ctx.kinds, ctx.count = (table.dtype, bias.dtype if bias is not None else None), max(1, len(x))
+        ctx.kinds, ctx.count = (table.dtype, bias.dtype if bias is not None else None), max(1, count)
         return x.new_tensor(total / ctx.count, dtype=torch.float32)
 
     @staticmethod

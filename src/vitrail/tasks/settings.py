@@ -39,7 +39,7 @@ class TranslationSettings(TaskSettings):
     """The language that is read: a column of the data, or the suffix of a file."""
     target: str = ""
     """The language that is written."""
-    vocabulary: Positive = 8000
+    vocabulary: Positive = 6000
     """Number of tokens that both languages are cut into, at most."""
     max_length: Positive = 256
     """Tokens of a sentence; longer ones are not learned from, and are translated in pieces."""

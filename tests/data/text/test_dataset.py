@@ -6,7 +6,7 @@ import torch
 
 from vitrail.data.batches import Wanted
 from vitrail.data.loader import EpochLoader
-from vitrail.data.text.dataset import PairDataset
+from vitrail.data.text.dataset import COLUMNS, ROWS, PairDataset
 from vitrail.data.text.tokenizer import END, PAD, START
 
 
@@ -25,7 +25,15 @@ def test_an_epoch_has_every_pair_once_in_batches_of_no_more_tokens_than_asked_fo
         assert sorted(number for keys in batches for _, number in keys) == list(range(60))
         for keys in batches:
             lengths = data.lengths[[number for _, number in keys]]
-            assert len(keys) == 1 or lengths.max() * len(keys) <= size
+            assert len(keys) == 1 or (lengths.max() + lengths.max() % 2) * len(keys) <= size
+
+
+def test_large_batches_have_a_multiple_of_eight_rows_but_for_the_last_and_all_an_even_number_of_columns():
+    data = dataset(500)
+    batches = data.batches(0, 150, shuffle=False)
+    assert max(map(len, batches)) > ROWS and all(len(keys) <= ROWS or not len(keys) % ROWS for keys in batches[:-1])
+    for batch in EpochLoader(data, 150, shuffle=True).epoch():
+        assert not any(tensor.shape[1] % COLUMNS for tensor in batch.values())
 
 
 def test_orders_differ_from_epoch_to_epoch_and_not_from_run_to_run():
@@ -42,8 +50,8 @@ def test_a_batch_says_what_follows_each_token_and_fills_rows_up():
     data = PairDataset(["a", "b"], [[7, END], [5, 6, 8, END]], [[9, 4, END], [3, END]])
     batch = data.__getitems__(Wanted([(0, 0), (0, 1)], slice(None)))
     assert batch["source"].tolist() == [[7, END, PAD, PAD], [5, 6, 8, END]]
-    assert batch["target"].tolist() == [[START, 9, 4], [START, 3, PAD]]
-    assert batch["labels"].tolist() == [[9, 4, END], [3, END, PAD]]
+    assert batch["target"].tolist() == [[START, 9, 4, PAD], [START, 3, PAD, PAD]]
+    assert batch["labels"].tolist() == [[9, 4, END, PAD], [3, END, PAD, PAD]]
     assert data.units([(0, 0), (0, 1)]) == 5
 
 

@@ -11,6 +11,9 @@ from vitrail.data.batches import Batch, Key, Wanted
 from vitrail.data.order import shuffled
 from vitrail.data.text.tokenizer import PAD, START
 
+ROWS, COLUMNS = 8, 2
+"""Large batches have a multiple of so many rows, and all of so many columns: on a CPU kernels for half precision are made
+anew for every new shape, which takes a good part of a step."""
 AFTER = 1_000_000_000  # separates the order of batches from the order of sentences
 
 
@@ -65,19 +68,22 @@ class PairDataset(Dataset[Batch]):
     def _sorted(self, order: Sequence[int]) -> np.ndarray:
         """The pairs by length, those of the same lengths as in ``order``."""
         numbers = np.array(order)
-        return numbers[np.lexsort(self.lengths[numbers].T[::-1])]
+        targets, sources = self.lengths[numbers].T
+        return numbers[np.lexsort((np.where(targets % 2, sources, -sources), targets))]  # up and down: neighbours are alike
 
     def _slices(self, batch_size: int) -> list[slice]:
         """Where the pairs are cut that stand in the order of their lengths; the same in every epoch."""
         if self._batches[0] != batch_size:
-            longest, start = 0, 0
-            slices = []
-            for place, lengths in enumerate(self.lengths[self._sorted(range(len(self)))].max(axis=1).tolist()):
-                longest = max(longest, lengths)
-                if place > start and longest * (place + 1 - start) > batch_size:
-                    slices.append(slice(start, place))
-                    start, longest = place, lengths
-            self._batches = batch_size, [*slices, slice(start, len(self))]
+            lengths = self.lengths[self._sorted(range(len(self)))].max(axis=1)
+            start, slices = 0, []
+            while start < len(lengths):
+                next_ones = lengths[start : start + batch_size]
+                tokens = _even(np.maximum.accumulate(next_ones)) * np.arange(1, len(next_ones) + 1)
+                count = max(1, int(np.searchsorted(tokens, batch_size, side="right")))
+                count = count - count % ROWS if count > ROWS and start + count < len(lengths) else count
+                slices.append(slice(start, start + count))
+                start += count
+            self._batches = batch_size, slices
         return self._batches[1]
 
     def __getitems__(self, wanted: Wanted) -> Batch:
@@ -89,9 +95,14 @@ class PairDataset(Dataset[Batch]):
         return {"source": filled([self.sources[number] for number in numbers]), "target": target, "labels": labels}
 
 
+def _even(length: Any) -> Any:
+    """A length that a batch may have."""
+    return -(-length // COLUMNS) * COLUMNS
+
+
 def filled(rows: Sequence[Any]) -> torch.Tensor:
-    """Rows of tokens, filled up with `PAD` to the longest: int64 (B, N)."""
-    table = np.full((len(rows), max(map(len, rows))), PAD, np.int64)
+    """Rows of tokens, filled up with `PAD` to a common length: int64 (B, N)."""
+    table = np.full((len(rows), _even(max(map(len, rows)))), PAD, np.int64)
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return torch.from_numpy(table)

@@ -110,7 +110,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     f"Transformer-{size}": dict(zip(("dim", "depth", "decoder_depth", "heads", "mlp_dim"), numbers, strict=True))
     for size, numbers in {
         "tiny": (128, 4, 4, 4, 256),
-        "small": (256, 3, 3, 4, 1024),
+        "small": (256, 3, 3, 4, 512),
         "base": (512, 6, 6, 8, 2048),
         "big": (1024, 6, 6, 16, 4096),
     }.items()
