@@ -61,7 +61,9 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @each_guide
-def test_snippets_run(guide: Path, photos: Path) -> None:
+def test_snippets_run(guide: Path, photos: Path, request: pytest.FixtureRequest) -> None:
+    if name_of(guide) != "docs/python.md":  # which reads what the report wrote
+        request.getfixturevalue("unreported")
     run_python(name_of(guide), guide.read_text(encoding="utf-8"))
 
 

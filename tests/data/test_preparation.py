@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -89,6 +90,7 @@ def test_a_picture_too_oblong_to_be_resized_whole_shows_the_same(size, resamplin
     assert np.abs(np.asarray(preparation.crop(image), np.int16) - whole).max() <= 1
 
 
+@cache
 def photograph(width: int, height: int) -> Image.Image:
     """Waves down to a few pixels, as sharp pictures have, and a bright edge along two sides."""
     y, x = np.mgrid[:height, :width]
