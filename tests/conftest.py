@@ -21,6 +21,8 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.translator import TrainedTranslator
+from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
 LONG = (
@@ -93,6 +95,19 @@ def unreported(monkeypatch) -> None:
 def reported(unreported, monkeypatch) -> None:
     """A test whose runs have them after all, in a file of others."""
     monkeypatch.setattr(api, "write_report", write_report)
+
+
+@pytest.fixture(scope="session")
+def translated_run(tmp_path_factory) -> api.Run:
+    """A finished run that translates word by word; tests must leave it as it is."""
+    data = write_pairs(tmp_path_factory.mktemp("words") / "pairs.tsv")
+    return api.train(data, tmp_path_factory.mktemp("runs") / "words", **TINY_TRANSLATOR)
+
+
+@pytest.fixture(scope="session")
+def translator(translated_run) -> TrainedTranslator:
+    """Its model; tests must leave it as it is."""
+    return translated_run.trained
 
 
 @pytest.fixture(scope="session")

@@ -116,8 +116,9 @@ class Translator:
         weights = self.model.alignment(filled([source]).to(self.device), begun)
         if weights is None:
             return None
+        rows = weights[0, : len(target) + 1, : len(source)].float().tolist()  # without what fills them up
         pieces = self.tokenizer.pieces
-        return pieces(source), [*pieces(target), "</s>"], [[round(w, 4) for w in row] for row in weights[0].float().tolist()]
+        return pieces(source), [*pieces(target), "</s>"], [[round(weight, 4) for weight in row] for row in rows]
 
     def _pieces(self, text: str) -> Iterator[list[int]]:
         """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`."""

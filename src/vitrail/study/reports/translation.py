@@ -99,11 +99,12 @@ def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
     short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
     found = []
     for place in spread(len(short), DRAWN):
-        source = filled(encode([short[place].source])).to(device)
+        read = encode([short[place].source])[0]
+        source = filled([read]).to(device)
         target = encode(task.write(source))[0]
         begun = filled([[START, *target[:-1]]]).to(device)
         weights = task.model.alignment(source, begun)
         if weights is None:
             return []
-        found.append((pieces(source[0].tolist()), pieces(target), weights[0].float().cpu()))
+        found.append((pieces(read), pieces(target), weights[0, : len(target), : len(read)].float().cpu()))
     return found

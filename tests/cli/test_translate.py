@@ -1,0 +1,50 @@
+"""``vitrail translate``: a line for each line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+
+@pytest.fixture(scope="module")
+def ask(translated_run):
+    """The command on some bytes: its exit code, standard output as text, standard error."""
+
+    def ask(given: bytes, *words):
+        command = [sys.executable, "-m", "vitrail", "translate", str(translated_run.folder), *map(str, words)]
+        done = subprocess.run(command, input=given, capture_output=True, check=False)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return ask
+
+
+def test_a_line_goes_out_for_each_that_comes_in_and_what_is_no_text_is_told_by_its_line(ask):
+    code, out, err = ask(b"one cat\r\n\n  \nred dog\nx\x0cy \xe2\x80\xa8 z\nlast", "--beam", 1)
+    assert code == 0 and not err and len(out.splitlines()) == out.count("\n") == 6
+    assert out.startswith("eins Katze\n\n\nrot Hund\n")
+    code, out, err = ask(b"one\n\xff\xfe\n", "--beam", 1)
+    assert code == 3 and "standard input, line 2" in err and not out
+
+
+def test_json_and_attention_say_more(ask, tmp_path):
+    code, out, _ = ask(b"one cat\n\nred dog\n", "--json", "--attention", tmp_path / "maps.png")
+    found = json.loads(out)
+    assert code == 0 and [one["source"] for one in found] == ["one cat", "", "red dog"] and found[0]["score"] < 0
+    assert Image.open(tmp_path / "maps.png").size[0] > 500
+    code, out, err = ask(b"one\n", "--attention", tmp_path / "maps.png")
+    assert code == 2 and "maps.png" in err and not out
+
+
+def test_evaluation_and_summary_know_translators_and_commands_for_images_say_so(vitrail, translated_run, tmp_path):
+    scores = json.loads(vitrail("evaluate", translated_run.folder, "--json").out)
+    assert scores.keys() >= {"bleu", "chrf", "signature", "sentences", "loss"} and scores["split"] == "test"
+    other = tmp_path / "pairs.tsv"
+    other.write_text("en\tde\none cat\teins Katze\n")
+    assert "sentences 1" in vitrail("evaluate", translated_run.folder / "best", "--data", other).out
+    assert "total" in vitrail("summary", translated_run.folder).out
+    for words in (["predict", translated_run.folder, other], ["export", translated_run.folder, "--to", "onnx"]):
+        answer = vitrail(*words)
+        assert answer.code == 4 and "no model of images" in answer.err
+    assert vitrail("evaluate", translated_run.folder, "--precision", "bf16").code == 2

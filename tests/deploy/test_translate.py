@@ -1,0 +1,58 @@
+"""Asking a translator: a text for each text, whatever it is."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import vitrail
+from vitrail.deploy.translate import LONGEST, Translator
+from vitrail.errors import ConfigError, ModelFileError
+
+
+def test_texts_are_answered_in_order_whoever_else_is_asked_and_empty_ones_stay_empty(translator):
+    texts = ["red cat", "", "dog and cat", "  ", "one"]
+    for beams in (1, 3):
+        found = vitrail.translate(translator, texts, beams=beams)
+        assert [bool(text) for text in found] == [True, False, True, False, True]
+        assert found == [vitrail.translate(translator, text, beams=beams) for text in texts]
+    assert vitrail.translate(translator, "one cat", beams=1) == "eins Katze"
+
+
+def test_a_text_that_is_too_long_is_cut_at_sentences_else_between_words_else_anywhere(translator):
+    asked = Translator(translator, beams=1)
+
+    def pieces(text: str) -> list[str]:
+        found = list(asked._pieces(text))
+        assert all(len(tokens) <= LONGEST for tokens in found)
+        return [asked.tokenizer.decode(tokens) for tokens in found]
+
+    sentence = "one red cat and dog " * 3
+    assert pieces(f"{sentence.strip()}. " * 20 + "End.") == [*[f"{sentence.strip()}."] * 20, "End."]
+    words = " ".join(f"w{number}" for number in range(5000))
+    assert " ".join(pieces(words)) == words and len(pieces(words)) > 1
+    assert "".join(pieces("x" * 3000)) == "x" * 3000
+    assert len(asked.translate([words])) == 1
+
+
+@given(texts=st.lists(st.text(max_size=30), max_size=4))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_text_has_an_answer_of_one_line(translator, texts):
+    found = vitrail.translate(translator, texts, beams=1)
+    assert len(found) == len(texts)
+    assert all(len(text.splitlines()) <= 1 for text in found)
+
+
+def test_a_score_is_the_logarithm_of_a_probability_and_attention_belongs_to_the_tokens(translator):
+    (found,) = Translator(translator, beams=2).translate(["dog and red cat"], attention=True)
+    ((read, written, weights),) = found.alignments
+    assert found.score < 0 and "".join(read).strip() == "dog and red cat</s>"
+    assert "".join(written[:-1]).strip() == found.text and written[-1] == "</s>"
+    assert len(weights) == len(written) and all(sum(row) == pytest.approx(1, abs=1e-2) for row in weights)
+    assert set(found.to_dict()) == {"source", "translation", "score", "attention"}
+
+
+def test_a_model_of_images_and_no_beams_are_refused(run, translator):
+    with pytest.raises(ModelFileError, match="no model of texts"):
+        vitrail.translate(run.folder, "one")
+    with pytest.raises(ConfigError):
+        vitrail.translate(translator, "one", beams=0)
