@@ -16,6 +16,7 @@ from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.translation import translation_scores
 from vitrail.training.configuration import nested
 from vitrail.training.preparing import resolve_run
+from vitrail.training.request import Request
 from vitrail.weights.reference import open_model
 from vitrail.weights.translator import load_translator, open_translator
 from words import TINY_TRANSLATOR, task_of, write_pairs
@@ -145,3 +146,17 @@ def test_long_sentences_are_left_out_and_told(tmp_path):
 def test_the_recipe_of_translation_is_taken_by_itself():
     settings, start = resolve_run(None, None, nested({"data": "x.tsv", "task": "translate", "source": "en", "target": "de"}))
     assert start is None and settings.optimizer.name == "muon" and settings.model.name == "Transformer-small"
+
+
+def test_a_run_is_possible_with_each_form_of_data_and_what_is_not_there_is_told_at_once(tmp_path):
+    def ask(name: str) -> None:
+        given = {"data": str(tmp_path / name), "task": "translate", "source": "en", "target": "de"}
+        Request.read(None, None, nested(given)).require_possible(None)
+
+    (tmp_path / "text.en").write_text("one\n")
+    for missing, what in (("pairs.tsv", "no sentences at .*pairs.tsv"), ("text", "there is no file text.de")):
+        with pytest.raises(DataError, match=what):
+            ask(missing)
+    (tmp_path / "text.de").write_text("eins\n")
+    for there in (write_pairs(tmp_path / "pairs.tsv").name, "text", "."):
+        ask(there)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vitrail.data.sources import require_there
+from vitrail.data import sources
+from vitrail.data.text import pairs
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
-from vitrail.tasks.settings import TaskSettings
+from vitrail.tasks.settings import TaskSettings, TranslationSettings
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.settings import RunSettings
@@ -67,7 +68,10 @@ class Request:
         for reference in (self.start, settings.distillation.teacher):
             if reference is not None:
                 _require_model(reference)
-        require_there(settings.data.source)
+        if not isinstance(settings.task, TranslationSettings):
+            sources.require_there(settings.data.source)
+        elif settings.task.source and settings.task.target:
+            pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))
 
     def _with_any_model(self) -> RunSettings:
         """The settings with some model in place of the one to start from, which only opening it tells."""

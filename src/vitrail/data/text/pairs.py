@@ -93,6 +93,16 @@ def open_pairs(
     return _divided(found, ("test", "val"), split_seed, assignment)
 
 
+def require_there(data: str | Path, languages: tuple[str, str]) -> None:
+    """Refuse sentences that are not where they are said to be; what is in them is for `open_pairs` to say."""
+    path = path_of(data)
+    if path.exists():
+        return
+    if path.suffix.lower() in SEPARATORS:
+        next(_lines(path))  # which tells why
+    _files(path, languages)
+
+
 def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     """The tables or pairs of files of a folder that are named as splits, as `_read` takes them."""
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in SEPARATORS)
@@ -113,17 +123,23 @@ def _read(path: Path, languages: tuple[str, str]) -> Iterator[Pair]:
     if path.suffix.lower() in SEPARATORS:
         yield from _read_table(path, languages)
         return
-    files = [Path(f"{path}.{language}") for language in languages]
-    for file in files:
-        if not file.is_file():
-            hint = f"give a table such as pairs.tsv, or what {files[0].name} and {files[1].name} have in common"
-            raise DataError(f"there is no file {file.name}", where=path, hint=hint)
+    files = _files(path, languages)
     sides = [[line.rstrip("\r\n") for line in _lines(file)] for file in files]
     if len(sides[0]) != len(sides[1]):
         what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
         raise DataError(what, where=path, hint="line by line, one must be the translation of the other")
     for number, (source, target) in enumerate(zip(*sides, strict=True), 1):
         yield _pair(files[0] if not source.strip() else files[1], number, source, target)
+
+
+def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
+    """The two files that begin alike; raises `DataError` where there is one missing."""
+    files = [Path(f"{path}.{language}") for language in languages]
+    for file in files:
+        if not file.is_file():
+            hint = f"give a table such as pairs.tsv, or what {files[0].name} and {files[1].name} have in common"
+            raise DataError(f"there is no file {file.name}", where=path, hint=hint)
+    return files
 
 
 def _read_table(file: Path, languages: tuple[str, str]) -> Iterator[Pair]:
