@@ -61,7 +61,7 @@ def as_ours(marian: MarianMTModel) -> Transformer:
         "embedding.weight": marian.model.encoder.embed_tokens.weight,
         "target_embedding.weight": marian.model.decoder.embed_tokens.weight,
         "output.weight": marian.lm_head.weight,
-        "output.bias": marian.final_logits_bias[0],
+        "output_bias": marian.final_logits_bias[0],
     }
     for name in model.state_dict():
         side, _, rest = name.partition(".")

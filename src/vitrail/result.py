@@ -7,6 +7,7 @@ from typing import Self
 
 from vitrail.deploy.pictures import Picture
 from vitrail.deploy.predict import predict
+from vitrail.errors import ConfigError
 from vitrail.models.cost import cost
 from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
@@ -14,6 +15,7 @@ from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
 from vitrail.training.run import Finished
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labels
+from vitrail.weights.translator import TrainedTranslator
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,16 @@ class Run:
     """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
 
     folder: Path
-    trained: TrainedModel
+    trained: TrainedModel | TrainedTranslator
     split: str
     scores: dict[str, float | int]
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """See `predict`."""
+        """See `predict`; the model of a run that translates is asked by `vitrail.translate`."""
+        if not isinstance(self.trained, TrainedModel):
+            raise ConfigError(
+                "a translator sees no images", where="Run.predict", hint="call vitrail.translate(run.trained, texts)"
+            )
         return predict(self.trained, images, top=top)
 
     @classmethod

@@ -74,6 +74,8 @@ def translate(
 
 def _windows() -> Iterator[list[str]]:
     """The lines of standard input, several at a time; raises `DataError` for one that is not in UTF-8."""
+    if sys.stdin is None:
+        raise ConfigError("there is no standard input", where="translate", hint="give it lines: < sentences.txt")
     window, most = [], 1 if sys.stdin.isatty() else WINDOW
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:

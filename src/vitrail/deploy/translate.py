@@ -176,7 +176,7 @@ def translate(
 
 def evaluate_translator(
     model: str | Path | TrainedTranslator,
-    open_pairs: Callable[[TrainedTranslator], tuple[PairData, str]],
+    open_pairs: Callable[[TrainedTranslator], tuple[PairData, str, TranslationSettings]],
     *,
     refused: Mapping[str, bool] | None = None,
     on_start: Callable[[int], None] | None = None,
@@ -187,7 +187,7 @@ def evaluate_translator(
 
     Args:
         model: a translator, or the MODEL that it is behind.
-        open_pairs: gives what is read with what should be written, and which split of it is meant.
+        open_pairs: gives what is read with what should be written, which split of it is meant, and how it is searched.
         refused: settings that mean nothing for translators, and whether they were given.
         on_start, on_batch: called with the number of sentences; with the size of every finished batch.
         group: the processes that do it together.
@@ -195,11 +195,10 @@ def evaluate_translator(
     if where := next((name for name, given in (refused or {}).items() if given), None):
         raise ConfigError("a translator is evaluated in Python, in fp32", where=where, hint="leave it out")
     trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
-    source, split = open_pairs(trained)
+    source, split, settings = open_pairs(trained)
     pairs, device = source.split(split), pick_device()
     if on_start:
         on_start(len(pairs))
-    settings = TranslationSettings(source=trained.languages[0], target=trained.languages[1])
     task = Translation(trained.model, trained.preparation, settings).to(device)
     loader = EpochLoader(task.dataset(pairs), BATCH, shuffle=False, part=(group.rank, group.count))
     with answering(task, device) as answer:

@@ -18,7 +18,7 @@ SHORT = 64
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    if scores.shape[-1] >= SHORT:
+    if scores.shape[-1] >= SHORT or scores.dtype.itemsize > 2:
         return scores.softmax(-1)
     weights = scores.float()
     weights = weights.sub_(weights.amax(-1, keepdim=True)).exp_()
@@ -26,7 +26,7 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
-    if weights.shape[-1] >= SHORT:
+    if weights.shape[-1] >= SHORT or weights.dtype.itemsize > 2:
         return torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
     d_scores = d_weights.float()
     return d_scores.sub_((d_scores * weights).sum(-1, keepdim=True)).mul_(weights).to(weights.dtype)

@@ -1,4 +1,4 @@
-"""The cross-entropy of tokens read off a large table, without the table of all logits in full precision."""
+"""The cross-entropy of tokens read off a large table: of all logits it keeps one number each, in the type of the products."""
 
 from typing import Any
 
@@ -10,8 +10,6 @@ from vitrail.parts.precision import as_autocast
 
 ROWS = 256
 """Tokens whose logits are computed at a time, so that they stay in the processor's cache."""
-TINY = 1e-30
-"""The least probability whose logarithm is taken."""
 
 
 def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -50,9 +48,9 @@ class _TokenLoss(torch.autograd.Function):
             rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels, d_logits))
             logits = F.linear(rows, table, None if bias is None else bias.to(x.dtype))  # (n, V)
             torch.softmax(logits, dim=1, out=d_z)
-            of_label, likely = logits.gather(1, wanted).float(), d_z.gather(1, wanted).float().clamp_min(TINY)
+            of_label, whole = logits.gather(1, wanted).float(), logits.float().logsumexp(dim=1, keepdim=True)
             mean = (rows.float() @ mean_row)[:, None] + mean_bias
-            total += (smoothing * (of_label - mean) - likely.log())[: count - start].sum().item()
+            total += (whole - of_label + smoothing * (of_label - mean))[: count - start].sum().item()
             d_z[each, wanted[:, 0]] += smoothing - 1
             d_z[count - start :] = 0
             torch.mm(d_z, table, out=d_x[start : start + ROWS])

@@ -1,7 +1,7 @@
 """Runs side by side: accuracy with its uncertainty, paired differences, cost, and the settings that differ."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from vitrail.study import figures
 from vitrail.study.calibration import wilson_interval
 from vitrail.study.paired import Paired, answers_in, paired
 from vitrail.study.tables import duration
-from vitrail.tasks.metrics import Metric, main_metric
+from vitrail.tasks.metrics import COUNTS, Metric, main_metric
 
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
@@ -76,9 +76,9 @@ class Compared:
 
     @property
     def rate(self) -> float:
-        """Images per second in training, the median of the epochs; of a probe alone, of its features."""
+        """Images per second in training, or tokens, the median of the epochs; of a probe alone, of its features."""
         epochs = [row for row in self.rows if row["epoch"]] or self.rows
-        return float(np.median([row["images_per_second"] for row in epochs])) if epochs else 0.0
+        return float(np.median([_rate(row) for row in epochs])) if epochs else 0.0
 
     @property
     def operations(self) -> float:
@@ -87,7 +87,7 @@ class Compared:
         At most: images that grow, patches that are dropped or masked and weights that stay take less. Of the model alone: a
         teacher or a decoder is not counted.
         """
-        return 6 * self.macs * sum(row["seconds"] * row["images_per_second"] for row in self.rows)
+        return 6 * self.macs * sum(row["seconds"] * _rate(row) for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
@@ -147,6 +147,16 @@ HEAD = (
 )
 
 
+def _rate(row: Mapping[str, Any]) -> float:
+    """Images, or tokens, per second in an epoch."""
+    return float(next(value for name, value in row.items() if name.endswith("_per_second")))
+
+
+def _count(scores: Mapping[str, Any]) -> int:
+    """The images, or sentences, that scores are about."""
+    return int(next(scores[name] for name in COUNTS if name in scores))
+
+
 PAIRS = ("run", "against", "difference, points", "it alone right", "the other alone", "images", "p")
 
 
@@ -157,7 +167,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
             run.name if run.state == "finished" else f"{run.name} ({run.state})",
             "–" if run.score is None else run.metric.shown(run.score),
             "{:.1f} to {:.1f}".format(*(100 * side for side in run.interval)) if run.interval else "–",
-            f"{run.scores['images']:,} {run.split}" if run.scores else "–",
+            f"{_count(run.scores):,} {run.split}" if run.scores else "–",
             str(run.epochs),
             duration(run.seconds),
             f"{run.rate:,.0f}",

@@ -108,6 +108,10 @@ class Task(nn.Module):
         """Items as a loader puts them into batches; what is random in them comes from ``seed``."""
         raise NotImplementedError
 
+    def items_in(self, batch_size: int) -> int:
+        """About how many items a batch of this size has."""
+        return batch_size
+
     def units(self, batch: Batch) -> int:
         """How many of its `unit` a batch has."""
         raise NotImplementedError

@@ -21,6 +21,9 @@ from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers, Metrics, Options, Task
 from vitrail.weights.translator import TrainedTranslator, longest
 
+USUAL = 32
+"""Tokens of a sentence, with what fills it up, where a number is needed before any is seen."""
+
 
 class Translation(Task):
     """Cross-entropy with every token of the translation, given those before it (teacher forcing).
@@ -58,6 +61,9 @@ class Translation(Task):
         sources = self.tokenizer.encode([pair.source for pair in items])
         targets = self.tokenizer.encode([pair.target for pair in items])
         return PairDataset([pair.name for pair in items], sources, targets, seed)
+
+    def items_in(self, batch_size: int) -> int:
+        return max(1, batch_size // USUAL)
 
     def units(self, batch: Batch) -> int:
         return int((batch["labels"] != PAD).sum())
@@ -101,8 +107,8 @@ class TranslationMetrics(Metrics):
     def __init__(self, task: Translation, *, keep: bool = False):
         self.task, self.keep = task, keep
         self.sums = torch.zeros(4, dtype=torch.float64)  # loss, right tokens, tokens, sentences
-        self.texts: list[tuple[str, str]] = []
-        """Of every sentence, what was written and what should have been."""
+        self.texts: list[tuple[int, str, str]] = []
+        """Of every sentence its number, what was written, and what should have been."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
         labels = batch["labels"]
@@ -110,16 +116,17 @@ class TranslationMetrics(Metrics):
         self.sums += torch.stack([number.double().cpu() for number in sums])
         if self.keep and len(labels):
             written = self.task.write(batch["source"].to(answers["loss"].device))
-            self.texts += zip(written, map(self.task.tokenizer.decode, labels.tolist()), strict=True)
+            wanted = map(self.task.tokenizer.decode, labels.tolist())
+            self.texts += zip(batch["number"].tolist(), written, wanted, strict=True)
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)
         if group.count > 1:
-            self.texts = [pair for part in group.all_gather(self.texts) for pair in part]
+            self.texts = [text for part in group.all_gather(self.texts) for text in part]
 
     def scores(self) -> dict[str, Any]:
         loss, right, tokens, sentences = self.sums.tolist()
-        scores = translation_scores(*zip(*self.texts, strict=True)) if self.texts else {}
+        scores = translation_scores(*list(zip(*self.texts, strict=True))[1:]) if self.texts else {}
         tokens = max(1.0, tokens)
         return {**scores, "loss": loss / tokens, "token_accuracy": right / tokens, "sentences": int(sentences)}
 

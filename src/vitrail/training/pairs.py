@@ -8,7 +8,7 @@ from typing import Any, cast
 from vitrail.data.augment import Augmentation
 from vitrail.data.order import some_items
 from vitrail.data.text.pairs import PairData, open_pairs
-from vitrail.data.text.tokenizer import FILE, Tokenizer
+from vitrail.data.text.tokenizer import END, FILE, PAD, START, Tokenizer
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
@@ -35,6 +35,8 @@ def load(folder: Path) -> TrainedTranslator:
 def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedTranslator | None = None) -> PairData:
     """The pairs of a run, with tokens: of the run itself, of the model to start from, or learned from the training split."""
     task = _task(settings)
+    if start and not (task.source or task.target):
+        task = task.changed(source=start.languages[0], target=start.languages[1])
     if not (task.source and task.target):
         hint = "name two columns of the data, or suffixes of files: --source en --target de"
         raise ConfigError("the languages are not given", where="--source, --target", hint=hint)
@@ -42,7 +44,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     languages = (task.source, task.target)
     source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
     if run:
-        tokenizer = Tokenizer.read((run.path / FILE).read_text(encoding="utf-8"), where=run.path / FILE)
+        tokenizer = Tokenizer.from_file(run.path / FILE)
     elif start:
         tokenizer = start.preparation
     else:
@@ -53,17 +55,20 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
 
 def open_pairs_for(
     trained: TrainedTranslator, reference: object, data: str | Path | None, split: str | None, note: Note
-) -> tuple[PairData, str]:
-    """Sentences to evaluate a translator on, a run's own by default, and which split of them."""
+) -> tuple[PairData, str, TranslationSettings]:
+    """Sentences to evaluate a translator on, a run's own by default, which split of them, and how it is done."""
     path = path_of(reference) if isinstance(reference, str | Path) else None
     run = RunFolder.open(path) if path is not None and is_run(path) else None
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name sentences to evaluate on: pairs.tsv")
-    own = run is not None and (data is None or str(path_of(data).resolve()) == run.settings.data.source)
+    own = run is not None and (data is None or path_of(data).resolve() == Path(run.settings.data.source).resolve())
     assignment = run.assignment if own and run else None
     source = open_pairs(run.settings.data.source if run and own else str(data), trained.languages, assignment=assignment)
     source.tell(note)
-    return source, split or (source.evaluation_split if own or source.has_splits else "all")
+    task = _task(run.settings) if run else TranslationSettings(source=trained.languages[0], target=trained.languages[1])
+    if run and own:
+        source = used(source, run.bad_images, run.settings)
+    return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
 
 
 def complete(settings: RunSettings, source: PairData, start: TrainedTranslator | None) -> RunSettings:
@@ -79,13 +84,16 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
         "data.crop_ratio": settings.data.crop_ratio is not None,
         "transform": bool(settings.transform),
         "training.batch_size": settings.training.batch_size == "auto",
+        "training.compile": settings.training.compile,
+        "model.pad, model.start, model.end": (model.pad, model.start, model.end) != (PAD, START, END),
     }
     if where := next((name for name, given in refused.items() if given), None):
-        raise ConfigError("sentences are no images", where=where, hint="leave it out")
-    if start is not None and start.languages != (languages := (_task(settings).source, _task(settings).target)):
-        what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(languages)}"
+        raise ConfigError("it does not go with sentences", where=where, hint="leave it out")
+    if start is not None and start.languages != source.languages:
+        what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(source.languages)}"
         raise ConfigError(what, where="--from", hint="give its languages, or train anew")
     return settings.changed(
+        task=_task(settings).changed(source=source.languages[0], target=source.languages[1]),
         model=settings.model.changed(vocabulary=len(_tokenizer(source))),
         data=settings.data.changed(source=source.source),
         start=absolute(settings.start),

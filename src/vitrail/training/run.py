@@ -34,7 +34,6 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
-from vitrail.weights.reference import load_model
 from vitrail.weights.tensor_files import read_tensors
 
 PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
@@ -147,7 +146,9 @@ def resume_run(
 def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, float | int]] | None:
     """What a finished run came to: its folder, best model, the split it is reported on, and its scores; None of any other."""
     found = run.standing
-    return (run.path, load_model(run.path / "best"), found["split"], found["scores"]) if found["state"] == "finished" else None
+    if found["state"] != "finished":
+        return None
+    return run.path, inputs_of(run.settings).load(run.path / "best"), found["split"], found["scores"]
 
 
 def _trainer(

@@ -62,6 +62,7 @@ class Trainer(RunState):
         self.group, self.signals = group, signals or Signals()
         t, d = settings.training, settings.data
         task = create_task(settings, model, preparation, data, teacher)
+        self.items_in_batch = task.items_in(t.batch)
         learned_from = self.subset(data.split("train"))
         training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
@@ -98,7 +99,7 @@ class Trainer(RunState):
         t = self.settings.training
         if not t.fast_dev_run:
             return items
-        return some_items(items, 2 * t.batch, t.seed)
+        return some_items(items, 2 * self.items_in_batch, t.seed)
 
     @property
     def validation(self) -> list[Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitrail.data.text.tokenizer import FILE, Tokenizer
+from vitrail.data.text.tokenizer import END, FILE, PAD, START, Tokenizer
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.configs.texts import TextConfig
@@ -96,9 +96,10 @@ def load_translator(folder: Path) -> TrainedTranslator:
     except ConfigError as error:
         what = f"the configuration is damaged: {error}"
         raise ModelFileError(what, where=where, hint="write the folder again") from None
-    if not (folder / FILE).is_file():
-        raise ModelFileError(f"{FILE} is missing", where=folder, hint="give a complete model folder")
-    tokenizer = Tokenizer.read((folder / FILE).read_text(encoding="utf-8"), where=folder / FILE)
+    if (config.pad, config.start, config.end) != (PAD, START, END):
+        what = f"pad, start and end are {config.pad}, {config.start} and {config.end}, and not {PAD}, {START} and {END}"
+        raise ModelFileError(what, where=where, hint="give a folder that Vitrail has made")
+    tokenizer = Tokenizer.from_file(folder / FILE)
     if len(tokenizer) != config.vocabulary:
         what = f"{FILE} has {len(tokenizer):,} tokens, the model {config.vocabulary:,}"
         raise ModelFileError(what, where=folder, hint="give a complete model folder")
@@ -112,6 +113,6 @@ def load_translator(folder: Path) -> TrainedTranslator:
     return TrainedTranslator(model.eval(), tokenizer, (languages[0], languages[1]), text)
 
 
-def longest(source: Tensor) -> int:
-    """Tokens that the translation of (B, S) tokens may have: twice as many and a few."""
-    return 2 * source.shape[1] + 10
+def longest(source: Tensor) -> Tensor:
+    """Tokens that the translations of (B, S) tokens may have, (B,): twice as many and a few."""
+    return 2 * (source != PAD).sum(dim=1) + 10

@@ -20,9 +20,10 @@ AFTER = 1_000_000_000  # separates the order of batches from the order of senten
 class PairDataset(Dataset[Batch]):
     """Pairs of sentences, as tokens.
 
-    A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, and ``labels`` (B, T), what follows each
-    token of the target; rows are filled up with `PAD`. A batch holds as many pairs as have together no more tokens than asked
-    for, filling included: sentences of the same length stand together (Vaswani et al. 2017, section 5.1).
+    A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, ``labels`` (B, T), what follows each
+    token of the target, and ``number`` (B,) of each pair; rows are filled up with `PAD`. It holds as many pairs as have together
+    no more tokens than asked for, filling included: sentences of the same length stand together (Vaswani et al. 2017, section
+    5.1).
 
     Args:
         names: of each pair, for messages.
@@ -92,7 +93,8 @@ class PairDataset(Dataset[Batch]):
         labels = filled([self.targets[number] for number in numbers])
         target = torch.cat([torch.full_like(labels[:, :1], START), labels[:, :-1]], dim=1)
         target[labels == PAD] = PAD
-        return {"source": filled([self.sources[number] for number in numbers]), "target": target, "labels": labels}
+        source = filled([self.sources[number] for number in numbers])
+        return {"source": source, "target": target, "labels": labels, "number": torch.tensor(numbers)}
 
 
 def _even(length: Any) -> Any:

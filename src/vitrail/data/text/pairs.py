@@ -206,12 +206,13 @@ def _divided(data: PairData, wanted: Sequence[str], seed: int, assignment: dict[
         groups: dict[str, list[str]] = {}
         for pair in pairs:
             groups.setdefault(pair.source, []).append(pair.name)
-        order = iter(np.random.default_rng(seed).permutation(list(groups)).tolist())
+        drawn = [list(groups.values())[place] for place in np.random.default_rng(seed).permutation(len(groups))]
         for split in wanted:
             count = min(int(HELD_OUT[split] * len(pairs)), MOST_HELD_OUT)
-            while count > 0 and (source := next(order, None)) is not None:
-                assignment.update(dict.fromkeys(groups[source], split))
-                count -= len(groups[source])
+            for group in drawn:
+                if len(group) <= count and assignment[group[0]] == "train":
+                    assignment.update(dict.fromkeys(group, split))
+                    count -= len(group)
     splits = {split: list(data.splits[split]) for split in SPLITS} | {"train": []}
     for pair in pairs:
         if pair.name in assignment:

@@ -1,6 +1,7 @@
 """Texts as numbers of tokens: byte-pair encoding."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from vitrail.errors import ConfigError, ModelFileError
@@ -55,11 +56,30 @@ class Tokenizer:
         except Exception as error:  # the library raises plain ones
             what = f"the tokenizer is damaged: {str(error)[:200]}"
             raise ModelFileError(what, where=where, hint="give a complete model folder") from None
-        tokenizer = cls(inner)
-        if [inner.token_to_id(token) for token in SPECIAL] != [PAD, START, END]:
-            what = f"the tokenizer does not begin with {', '.join(SPECIAL)}"
+        own = [inner.token_to_id(token) for token in SPECIAL] == [PAD, START, END]
+        numbered = sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
+        if not own or not numbered or inner.normalizer or inner.truncation or inner.padding:
+            what = f"the tokenizer is not one of bytes whose tokens begin with {', '.join(SPECIAL)}"
             raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
-        return tokenizer
+        return cls(inner)
+
+    @classmethod
+    def from_file(cls, file: Path) -> Self:
+        """From a file of `to_json`; raises `ModelFileError`."""
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            what = f"{file.name} is missing: {error.strerror}"
+            raise ModelFileError(what, where=file.parent, hint="give a complete folder") from None
+        except UnicodeDecodeError:
+            raise ModelFileError(f"{file.name} is not in UTF-8", where=file, hint="give a complete folder") from None
+        return cls.read(text, where=file)
+
+    def __getstate__(self) -> str:
+        return self.to_json()
+
+    def __setstate__(self, state: str) -> None:
+        self.__init__(_library().Tokenizer.from_str(state))  # type: ignore[misc]
 
     def to_json(self) -> str:
         """All of it, as `read` takes it."""

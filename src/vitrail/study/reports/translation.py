@@ -59,11 +59,8 @@ def translate(run: Reported) -> Part:
 
 
 def _in_order(items: Sequence[Pair], metrics: TranslationMetrics) -> list[tuple[str, str, str]]:
-    """Source, translation and reference of the sentences, which the metrics know by what should have been written."""
-    sources: dict[str, list[str]] = {}
-    for item in items:
-        sources.setdefault(item.target, []).append(item.source)
-    return [(sources[wanted].pop(), text, wanted) for text, wanted in metrics.texts if sources.get(wanted)]
+    """Source, translation and reference of the sentences, in their order."""
+    return [(items[number].source, written, items[number].target) for number, written, _ in sorted(metrics.texts)]
 
 
 def by_length(lengths: Sequence[int], written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
