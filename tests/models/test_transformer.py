@@ -92,8 +92,9 @@ class Torchs(nn.Module):
                 together = torch.cat([ours[f"{side}.{number}.{name}.{kind}"] for name in names])
                 found[f"{side}.layers.{number}.{theirs}{kind}"] = together
         last = {f"{side}.norm.{kind}": f"{side}_norm.{kind}" for side, kind in product(LAYERS, ("weight", "bias"))}
-        outer = {"source.weight": "embedding.weight", "target.weight": "target_embedding.weight"}
-        outer |= last | {"output.weight": "output.weight", "output.bias": "output.bias"}
+        one, two, three = ["embedding"] * 3 if self.config.tied else ["embedding", "target_embedding", "output"]
+        outer = {"source.weight": f"{one}.weight", "target.weight": f"{two}.weight", "output.weight": f"{three}.weight"}
+        outer |= last | {"output.bias": "output_bias"}
         return found | {theirs: ours[name] for theirs, name in outer.items() if name in ours}
 
     def forward(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -244,7 +245,7 @@ def test_captured_weights_show_both_attentions_of_the_decoder():
         for place in ("attention", "cross"):
             said = seen[f"decoder.{number}.{place}.weights"] @ seen[f"decoder.{number}.{place}.values"]
             torch.testing.assert_close(said.transpose(1, 2).flatten(2), seen[f"decoder.{number}.{place}.heads"])
-    torch.testing.assert_close(seen["output.output"], model(SOURCE, TARGET))
+    torch.testing.assert_close(model.logits(seen["decoder_norm.output"]), model(SOURCE, TARGET))
 
 
 def test_the_step_of_a_search_is_not_captured():

@@ -36,6 +36,12 @@ def test_cosine_is_torchs_cosine_annealing(final):
     assert factors("cosine", final=final) == pytest.approx(expected, abs=1e-9)
 
 
+def test_inverse_sqrt_is_the_rate_of_the_first_transformer_as_a_share_of_its_highest():
+    warmup, dim = 8, 512
+    paper = [dim**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in range(1, TOTAL + 2)]
+    assert factors("inverse-sqrt", warmup=warmup - 1) == pytest.approx([rate / max(paper) for rate in paper], rel=1e-12)
+
+
 @pytest.mark.parametrize("final", [0.0, 0.25])
 def test_linear_is_torchs_linear(final):
     expected = torchs(lambda o: LinearLR(o, start_factor=1.0, end_factor=final, total_iters=TOTAL))

@@ -13,6 +13,25 @@ def explicit_is_faster(query: Tensor, key: Tensor) -> bool:
     return half and query.device.type == "cpu" and max(query.shape[-2], key.shape[-2]) <= 1024
 
 
+SHORT = 64
+"""For rows below this length torch's softmax of half precision takes several times as long as one written out in float32."""
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    if scores.shape[-1] >= SHORT:
+        return scores.softmax(-1)
+    weights = scores.float()
+    weights = weights.sub_(weights.amax(-1, keepdim=True)).exp_()
+    return weights.div_(weights.sum(-1, keepdim=True)).to(scores.dtype)
+
+
+def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
+    if weights.shape[-1] >= SHORT:
+        return torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+    d_scores = d_weights.float()
+    return d_scores.sub_((d_scores * weights).sum(-1, keepdim=True)).mul_(weights).to(weights.dtype)
+
+
 class Explicit(torch.autograd.Function):
     """Equations (6) and (7) and their derivatives, with fewer copies than autograd makes of almost everything.
 
@@ -24,12 +43,12 @@ class Explicit(torch.autograd.Function):
         q, k, v = (t.flatten(0, -3) for t in (query, key, value))  # (B·k, N, D_h)
         scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=1 / math.sqrt(q.shape[-1]))
         if mask is None:
-            weights = scores.softmax(-1)
+            weights = _softmax(scores)
         else:
             hidden = ~mask
             by_head = scores.view(*query.shape[:-1], -1)
             by_head.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-            weights = scores.softmax(-1)
+            weights = _softmax(scores)
             weights.view_as(by_head).masked_fill_(hidden, 0.0)  # a query that sees nothing would see everything alike
         ctx.save_for_backward(q, k, v, weights)
         return (weights @ v).view(*query.shape[:-1], -1)
@@ -40,7 +59,7 @@ class Explicit(torch.autograd.Function):
         (q, k, v, weights), batch = ctx.saved_tensors, d_result.shape[:-2]
         d_result, scale, none = d_result.flatten(0, -3), 1 / math.sqrt(q.shape[-1]), q.new_empty(())
         d_weights = d_result @ v.mT
-        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+        d_scores = _softmax_backward(d_weights, weights)
         dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=scale)
         dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=scale)
         return *(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result)), None

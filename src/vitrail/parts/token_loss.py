@@ -45,6 +45,7 @@ class _TokenLoss(torch.autograd.Function):
         mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean().item()
         x, labels = (F.pad(t, (0, 0, 0, -count % ROWS)) for t in (x, labels[:, None]))  # products of few different shapes
         d_logits, d_x, total = x.new_empty(len(x), len(table)), torch.empty_like(x), 0.0
+        each = torch.arange(ROWS, device=x.device)
         for start in range(0, len(x), ROWS):
             rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels, d_logits))
             logits = F.linear(rows, table, None if bias is None else bias.to(x.dtype))  # (n, V)
@@ -52,7 +53,7 @@ class _TokenLoss(torch.autograd.Function):
             of_label, likely = logits.gather(1, wanted).float(), d_z.gather(1, wanted).float().clamp_min(TINY)
             mean = (rows.float() @ mean_row)[:, None] + mean_bias
             total += (smoothing * (of_label - mean) - likely.log())[: count - start].sum().item()
-            d_z.scatter_add_(1, wanted, torch.full_like(wanted, smoothing - 1, dtype=d_z.dtype))
+            d_z[each, wanted[:, 0]] += smoothing - 1
             d_z[count - start :] = 0
             torch.mm(d_z, table, out=d_x[start : start + ROWS])
         d_table = (d_logits.T @ x).float().sub_(x.sum(dim=0, dtype=torch.float32), alpha=smoothing / len(table))

@@ -1,0 +1,145 @@
+"""Translation beside its peers: tokens per second in training, and in writing, in one process, in turns.
+
+    python benchmarks/translation.py            both
+    python benchmarks/translation.py --only train
+
+The sentences are random: what is measured does not depend on them. Training: a step with its optimizer, bf16, of the shape of
+Transformer-small beside torch's nn.Transformer under autocast. Writing: greedy and beam 4 of a Transformer-base with the same
+random weights as transformers' Marian.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.data.text.dataset import PairDataset
+from vitrail.data.text.tokenizer import END, PAD
+from vitrail.models.registry import create_model
+from vitrail.models.search import beam_search, greedy
+from vitrail.parts import token_loss
+
+VOCABULARY, STEPS, TURNS = 6000, 12, 3
+
+
+class Peer(nn.Module):
+    """torch's nn.Transformer with the same embeddings, positions and tied logits as ours."""
+
+    def __init__(self, dim: int, depth: int, heads: int, mlp_dim: int, dropout: float):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, dim)
+        self.body = nn.Transformer(dim, heads, depth, depth, mlp_dim, dropout, batch_first=True)
+        self.ours = create_model("Transformer-tiny", dim=dim, heads=heads, vocabulary=VOCABULARY, depth=1, decoder_depth=1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        x, y = (self.dropout(self.ours.position(self.embedding(t) * self.embedding.embedding_dim**0.5)) for t in (source, target))
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1]) < 0
+        pads = {"src_key_padding_mask": source == PAD, "memory_key_padding_mask": source == PAD}
+        found = self.body(x, y, tgt_mask=causal, **pads)
+        return F.linear(found, self.embedding.weight)
+
+
+def batches(tokens: int) -> list[dict[str, Tensor]]:
+    """Random sentences of the lengths that captions have."""
+    random = np.random.default_rng(0)
+    lengths = random.normal(15, 5, (4000, 2)).clip(4, 40).astype(int)
+    sides = ([[*random.integers(3, VOCABULARY, n - 1).tolist(), END] for n in column] for column in lengths.T)
+    data = PairDataset([str(number) for number in range(4000)], *sides)
+    from vitrail.data.batches import Wanted
+
+    return [data.__getitems__(Wanted(keys, slice(None))) for keys in data.batches(0, tokens, shuffle=True)]
+
+
+def trained(model: nn.Module, loss: Callable[[nn.Module, dict[str, Tensor]], Tensor]) -> Callable[[dict[str, Tensor]], None]:
+    """A step of training."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def step(batch: dict[str, Tensor]) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = loss(model, batch)
+        found.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def our_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    some = batch["labels"] != PAD
+    x = model.decode(batch["target"], model.encode(batch["source"]))[some]
+    return token_loss(x, *model.output_table(), batch["labels"][some], smoothing=0.1)
+
+
+def their_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    logits = model(batch["source"], batch["target"])
+    return F.cross_entropy(logits.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=PAD, label_smoothing=0.1)
+
+
+def training() -> None:
+    shape = {"dim": 256, "heads": 4, "mlp_dim": 512, "dropout": 0.15}
+    ours = create_model("Transformer-small", vocabulary=VOCABULARY, **shape)
+    steps = {"vitrail": trained(ours, our_loss), "nn.Transformer": trained(Peer(depth=3, **shape), their_loss)}
+    given = batches(3072)
+    counts = [int((batch["labels"] != PAD).sum() + (batch["source"] != PAD).sum()) for batch in given]
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(TURNS + 1):
+        for name, step in steps.items():
+            places = range(turn * STEPS % len(given), turn * STEPS % len(given) + STEPS)
+            begun = time.process_time()
+            for place in places:
+                step(given[place % len(given)])
+            if turn:  # the first makes kernels
+                rates[name].append(sum(counts[place % len(given)] for place in places) / (time.process_time() - begun))
+    for name, found in rates.items():
+        print(f"{name:<16} {statistics.median(found):>8,.0f} tokens a CPU second in training")
+    ratios = [a / b for a, b in zip(rates["vitrail"], rates["nn.Transformer"], strict=True)]
+    print(f"{'ratio':<16} {statistics.median(ratios):>8.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def writing() -> None:
+    from transformers import MarianConfig, MarianMTModel
+
+    model = create_model("Transformer-base", vocabulary=8000, norm="post").eval()
+    config = MarianConfig(
+        vocab_size=8000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8,
+        encoder_ffn_dim=2048, decoder_ffn_dim=2048, pad_token_id=0, decoder_start_token_id=0, eos_token_id=2,
+        forced_eos_token_id=2, max_length=34, num_beams=1,
+    )  # fmt: skip
+    theirs = MarianMTModel(config).eval()
+    for count in (1, 32):
+        source = torch.randint(3, 8000, (count, 16))
+        source[:, -1] = END
+        ways = {
+            "vitrail greedy": lambda s=source: greedy(model, s, max_length=32, banned=[0, 1, 2]),
+            "Marian greedy": lambda s=source: theirs.generate(s, num_beams=1, min_length=33, max_length=34),
+            "vitrail beam 4": lambda s=source: beam_search(model, s, beams=4, max_length=32, banned=[0, 1, 2]),
+            "Marian beam 4": lambda s=source: theirs.generate(s, num_beams=4, min_length=33, max_length=34),
+        }
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(TURNS + 1):
+            for name, way in ways.items():
+                begun = time.process_time()
+                way()
+                if turn:
+                    times[name].append(time.process_time() - begun)
+        for name, found in times.items():
+            print(f"{name:<16} batch {count:>2} {32 * count / statistics.median(found):>8,.0f} tokens a CPU second")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("train", "write"))
+    only = parser.parse_args().only
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if only != "write":
+        training()
+    if only != "train":
+        writing()
