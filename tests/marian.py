@@ -69,7 +69,7 @@ def as_ours(marian: MarianMTModel) -> Transformer:
             number, _, rest = rest.partition(".")
             place, _, kind = rest.rpartition(".")
             ours[name] = torch.cat([theirs[f"{side}.layers.{number}.{key}.{kind}"] for key in KEYS[place]])
-    model.load_state_dict(ours)
+    model.load_state_dict({name: ours[name] for name in model.state_dict()})
     return model.eval()
 
 

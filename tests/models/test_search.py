@@ -216,7 +216,7 @@ def test_the_model_is_in_evaluation_mode_meanwhile_and_as_before_afterwards(tran
     translator.train()
     translator.encoder.eval()
     modes = []
-    handle = translator.output.register_forward_hook(lambda *_: modes.append((translator.training, torch.is_grad_enabled())))
+    handle = translator.embedding.register_forward_hook(lambda *_: modes.append((translator.training, torch.is_grad_enabled())))
     for write in (greedy, lambda *args, **more: beam_search(*args, beams=2, **more)):
         write(translator, marian.sentences(2, seed=0), max_length=2)
         with pytest.raises(IndexError):

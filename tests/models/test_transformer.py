@@ -245,7 +245,7 @@ def test_captured_weights_show_both_attentions_of_the_decoder():
         for place in ("attention", "cross"):
             said = seen[f"decoder.{number}.{place}.weights"] @ seen[f"decoder.{number}.{place}.values"]
             torch.testing.assert_close(said.transpose(1, 2).flatten(2), seen[f"decoder.{number}.{place}.heads"])
-    torch.testing.assert_close(model.logits(seen["decoder_norm.output"]), model(SOURCE, TARGET))
+    torch.testing.assert_close(model.logits(seen["decoder.1.output"]), model(SOURCE, TARGET))
 
 
 def test_the_step_of_a_search_is_not_captured():

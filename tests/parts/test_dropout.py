@@ -20,7 +20,7 @@ def test_a_share_p_is_zero_and_the_rest_is_divided_by_the_share_that_is_kept(dty
 
 
 def test_masks_are_new_each_time_and_follow_from_torchs_seed():
-    x, dropout = torch.ones(50, 60), Dropout(0.3)
+    x, dropout = torch.ones(50, 60, dtype=torch.bfloat16), Dropout(0.3)
     torch.manual_seed(1)
     first, second = dropout(x), dropout(x)
     assert 0.3 < (first == second).double().mean() < 0.8
@@ -29,7 +29,7 @@ def test_masks_are_new_each_time_and_follow_from_torchs_seed():
 
 
 def test_the_gradient_is_dropped_like_the_value_and_evaluation_changes_nothing():
-    x = torch.randn(20, 30, requires_grad=True)
+    x = torch.randn(20, 30, dtype=torch.bfloat16, requires_grad=True)
     dropped = Dropout(0.4)(x)
     (gradient,) = torch.autograd.grad(dropped.sum(), x)
     torch.testing.assert_close(gradient * x, dropped)

@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014) whose random numbers cost little on a CPU."""
+"""Dropout (Srivastava et al. 2014) whose random numbers cost little in half precision on a CPU."""
 
 from functools import lru_cache
 
@@ -14,13 +14,13 @@ class Dropout(nn.Dropout):
     """``x · mask / (1 - p)`` in training: as `torch.nn.Dropout`, from other random numbers.
 
     On a CPU torch draws a number for each element, which in half precision takes longer than a linear layer of the same rows.
-    Here a mask is a part of one long random row of masks, which begins at a random place: each element is dropped with
+    There a mask is a part of one long random row of masks, which begins at a random place: each element is dropped with
     probability p, independently of the others of its tensor.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        others = x.device.type != "cpu" or x.numel() > POOL // 2 or torch.compiler.is_compiling()
-        if not self.training or not self.p or others:
+        cheap = x.device.type == "cpu" and x.dtype.itemsize == 2 and x.numel() <= POOL // 2 and not torch.compiler.is_compiling()
+        if not self.training or not self.p or not cheap:
             return F.dropout(x, self.p, self.training, self.inplace)
         start = int(torch.randint(POOL - x.numel(), ()))
         return x * _masks(self.p, x.dtype)[start : start + x.numel()].view(x.shape)
