@@ -75,7 +75,7 @@ def test_relevance_equals_autograd_through_weights_that_are_written_out(fields, 
     found = relevance_map(model, batch)
     kept: list[torch.Tensor] = []
 
-    def written_out(query, key, value, *, mask=None, bias=None, dropout=0.0):
+    def written_out(query, key, value, *, mask=None, bias=None, causal=False, dropout=0.0):
         weights = attention_part.attention_weights(query, key, mask=mask, bias=bias)
         kept.append(weights)
         return weights @ value

@@ -19,11 +19,16 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        cheap = x.device.type == "cpu" and x.dtype.itemsize == 2 and x.numel() <= POOL // 2 and not torch.compiler.is_compiling()
-        if not self.training or not self.p or not cheap:
+        if not self.training or not self.p or not _is_cheap(x):
             return F.dropout(x, self.p, self.training, self.inplace)
         start = int(torch.randint(POOL - x.numel(), ()))
         return x * _masks(self.p, x.dtype)[start : start + x.numel()].view(x.shape)
+
+
+def _is_cheap(x: Tensor) -> bool:
+    """Whether masks are taken from the row."""
+    half = x.device.type == "cpu" and x.dtype.itemsize == 2
+    return half and x.numel() <= POOL // 2 and not torch.compiler.is_compiling()
 
 
 @lru_cache(maxsize=8)
