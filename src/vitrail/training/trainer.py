@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -67,7 +68,6 @@ class Trainer(RunState):
         training = task.dataset(learned_from, settings.augmentation, seed=t.seed, transform=transform)
         self.train_loader = self.loader(training, shuffle=True, balance=d.balance == "sampling")
         self.val_loader = self.loader(task.dataset(self.validation))
-        self.units_per_item = training.units([(0, number) for number in range(len(training))]) / len(training)
         self.probed = probed
         self.epochs = 1 if t.fast_dev_run else max(t.epochs, math.ceil(t.min_steps / self.steps))
         if t.tune == "head" and is_probed(settings, task):
@@ -82,6 +82,12 @@ class Trainer(RunState):
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
+
+    @cached_property
+    def units_per_item(self) -> float:
+        """Images, or tokens, that an item of the training split has on average."""
+        samples = self.train_loader.dataset
+        return samples.units([(0, number) for number in range(len(samples))]) / len(samples)
 
     @property
     def steps(self) -> int:

@@ -206,7 +206,8 @@ def _divided(data: PairData, wanted: Sequence[str], seed: int, assignment: dict[
         groups: dict[str, list[str]] = {}
         for pair in pairs:
             groups.setdefault(pair.source, []).append(pair.name)
-        drawn = [list(groups.values())[place] for place in np.random.default_rng(seed).permutation(len(groups))]
+        alike = list(groups.values())
+        drawn = [alike[place] for place in np.random.default_rng(seed).permutation(len(alike))]
         for split in wanted:
             count = min(int(HELD_OUT[split] * len(pairs)), MOST_HELD_OUT)
             for group in drawn:
