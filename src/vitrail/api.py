@@ -1,9 +1,11 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitrail.checks import refuse_given
 from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
 from vitrail.deploy.export_model import export_model
@@ -12,7 +14,6 @@ from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.deploy.translate import evaluate_translator
-from vitrail.errors import ConfigError
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.result import Run, write_report
 from vitrail.runtime.device import Precision, pick_device
@@ -127,24 +128,22 @@ def evaluate(
         batch_size, workers: images per batch; processes that prepare images.
         precision, engine: as in `open_predictor`.
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start, on_batch: called with the number of images; with the size of every finished batch.
-        on_note: called with what one should know of how the data was read.
+        on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
         table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
-    if isinstance(model, TrainedTranslator) or (isinstance(model, str | Path) and is_of_texts(model)):
-        refused = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--csv": table is not None}
-        given: dict[str, Any] = {"refused": refused, "on_start": on_start, "on_batch": on_batch, "group": group}
-        return evaluate_translator(model, lambda trained: open_pairs_for(trained, model, data, split, on_note), **given)
+    engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
+    if isinstance(model, TrainedTranslator) or is_of_texts(model):
+        refuse_given("a translator is evaluated in Python, in fp32", {**engines, "--csv": table is not None})
+        pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
+        return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     run = unlabelled_run(model)
     with group.together():
-        if run and (precision or engine not in ("auto", "torch")):
-            where = "--precision" if precision else "--engine"
-            raise ConfigError("a model without labels is evaluated in Python, in fp32", where=where, hint="leave it out")
+        if run:
+            refuse_given("a model without labels is evaluated in Python, in fp32", engines)
         if table is not None:
             require_free_file(table, where="--csv")
-            if run:
-                raise ConfigError("a model without labels gives no answers to write", where="--csv", hint="leave it out")
+            refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
         predictor = None if run else open_predictor(model, precision, engine=engine)
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
         chosen = split or (source.evaluation_split if own_splits else "all")

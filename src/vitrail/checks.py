@@ -1,6 +1,7 @@
 """Refusals of combinations that cannot work, each with both numbers and the nearest values that would."""
 
 import math
+from collections.abc import Mapping
 
 from vitrail.errors import ConfigError
 
@@ -17,6 +18,12 @@ def nearest_divisors(value: int, divisor: int) -> list[int]:
     below = [n for n in divisors if n < divisor][-1:]
     above = [n for n in divisors if n > divisor][:1]
     return below + above
+
+
+def refuse_given(what: str, given: Mapping[str, bool]) -> None:
+    """Refuse the first of some settings, by their names, that is given where it means nothing."""
+    if where := next((name for name, is_given in given.items() if is_given), None):
+        raise ConfigError(what, where=where, hint="leave it out")
 
 
 def require_positive(**values: float) -> None:

@@ -1,7 +1,7 @@
 """Sentences in one language to sentences in another."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ from vitrail.checks import require_positive
 from vitrail.data.loader import EpochLoader
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pairs import PairData, clean
-from vitrail.data.text.tokenizer import START
-from vitrail.errors import ConfigError
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
@@ -104,21 +102,13 @@ class Translator:
 
     def _joined(self, text: str, parts: Sequence[tuple[list[int], Written]], attention: bool) -> Translated:
         words = [self.tokenizer.decode(written.tokens) for _, written in parts]
-        alignments = [self._alignment(tokens, written.tokens) for tokens, written in parts] if attention else []
+        found = [self.trained.alignment(tokens, written.tokens) for tokens, written in parts] if attention else []
+        alignments = [
+            (read, wrote, [[round(weight, 4) for weight in row] for row in weights.tolist()])
+            for read, wrote, weights in filter(None, found)
+        ]
         joined = _LINE.sub(" ", " ".join(words))
-        return Translated(
-            text, joined, sum(written.score for _, written in parts), tuple(found for found in alignments if found is not None)
-        )
-
-    @torch.inference_mode()
-    def _alignment(self, source: list[int], target: list[int]) -> tuple[list[str], list[str], list[list[float]]] | None:
-        begun = filled([[START, *target]]).to(self.device)
-        weights = self.model.alignment(filled([source]).to(self.device), begun)
-        if weights is None:
-            return None
-        rows = weights[0, : len(target) + 1, : len(source)].float().tolist()  # without what fills them up
-        pieces = self.tokenizer.pieces
-        return pieces(source), [*pieces(target), "</s>"], [[round(weight, 4) for weight in row] for row in rows]
+        return Translated(text, joined, sum(written.score for _, written in parts), tuple(alignments))
 
     def _pieces(self, text: str) -> Iterator[list[int]]:
         """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`."""
@@ -178,7 +168,6 @@ def evaluate_translator(
     model: str | Path | TrainedTranslator,
     open_pairs: Callable[[TrainedTranslator], tuple[PairData, str, TranslationSettings]],
     *,
-    refused: Mapping[str, bool] | None = None,
     on_start: Callable[[int], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
     group: Processes = ALONE,
@@ -188,12 +177,9 @@ def evaluate_translator(
     Args:
         model: a translator, or the MODEL that it is behind.
         open_pairs: gives what is read with what should be written, which split of it is meant, and how it is searched.
-        refused: settings that mean nothing for translators, and whether they were given.
         on_start, on_batch: called with the number of sentences; with the size of every finished batch.
         group: the processes that do it together.
     """
-    if where := next((name for name, given in (refused or {}).items() if given), None):
-        raise ConfigError("a translator is evaluated in Python, in fp32", where=where, hint="leave it out")
     trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
     source, split, settings = open_pairs(trained)
     pairs, device = source.split(split), pick_device()

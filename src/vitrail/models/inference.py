@@ -1,6 +1,8 @@
 """A model that only answers, as fast as it can."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +31,18 @@ class Answering(nn.Module):
         network: Any = self.model
         vectors: Tensor = network.vectors(images.to(self.dtype))
         return vectors.float()
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Within, all of a module is in evaluation mode; afterwards each part is in its own again."""
+    training = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, was in training.items():
+            part.training = was
 
 
 def sharing_copy(model: Model) -> Model:

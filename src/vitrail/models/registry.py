@@ -72,6 +72,12 @@ def architecture(name: str) -> Architecture:
     return ARCHITECTURES[name]
 
 
+def architecture_in(names: Any) -> Architecture | None:
+    """The row that the ``architectures`` of a ``config.json`` mean; None where they are not one name known here."""
+    known = isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)
+    return ARCHITECTURES.get(names[0]) if known else None
+
+
 def architecture_of(config: ModelConfig) -> Architecture:
     """The row that a configuration belongs to."""
     return next(row for row in ROWS if row.config is type(config))

@@ -1,7 +1,6 @@
 """The text that a model writes for a source: the likeliest token each time, or several beginnings side by side (beam search)."""
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import require_at_most, require_positive
+from vitrail.models.inference import evaluation_mode
 from vitrail.models.text_model import TextModel
 
 EarlyStopping = bool | Literal["never"]
@@ -45,7 +45,7 @@ def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, banned
     going, tokens = torch.arange(len(source)), _starts(model, source)  # (A,) each, of the A texts that go on
     texts: list[list[int]] = [[] for _ in source]
     scores, finished, length = torch.zeros(len(source)), torch.zeros(len(source), dtype=torch.bool), 0
-    with _answering(model):
+    with evaluation_mode(model), torch.inference_mode():
         state = model.begin(source)
         while len(going):
             length += 1
@@ -102,7 +102,7 @@ def beam_search(
     limits, banned, end = _limits(max_length, source), _banned(model, banned), model.config.end
     found = [_Found(beams, limit, length_penalty, length_offset, early_stopping) for limit in limits.tolist()]
     live, tokens = _Beginnings.empty(len(source)), _starts(model, source)
-    with _answering(model):
+    with evaluation_mode(model), torch.inference_mode():
         state = model.begin(source)
         while len(live.numbers):
             width = live.scores.shape[1]
@@ -199,19 +199,6 @@ class _Found:
             return best == float("-inf")
         longest = self.limit + 1 if self.early_stopping == "never" and self.length_penalty > 0 else length
         return self.early_stopping is True or self.normalized(best, longest) <= self.texts[-1].normalized
-
-
-@contextmanager
-def _answering(model: TextModel) -> Iterator[None]:
-    """Evaluation mode, without gradients."""
-    training = {module: module.training for module in model.modules()}
-    try:
-        with torch.inference_mode():
-            model.eval()
-            yield
-    finally:
-        for module, mode in training.items():
-            module.training = mode
 
 
 def _limits(max_length: int | Tensor, source: Tensor) -> Tensor:

@@ -1,15 +1,12 @@
 """Attention between the tokens of two sentences, drawn."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
 
 from vitrail.study import figures
-
-Aligned = tuple[list[str], list[str], Any]
-"""Tokens that are read, tokens that are written, and how much each of these looked at each of those, (written, read)."""
+from vitrail.weights.translator import Aligned
 
 
 def alignment_maps(drawn: Sequence[Aligned]) -> Figure:

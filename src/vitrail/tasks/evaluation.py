@@ -8,6 +8,7 @@ import torch
 
 from vitrail.data.batches import Batch
 from vitrail.data.loader import EpochLoader
+from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Answers, Metrics, Task
 
@@ -17,12 +18,8 @@ M = TypeVar("M", bound=Metrics)
 @contextmanager
 def answering(task: Task, device: torch.device) -> Iterator[Callable[[Batch], Answers]]:
     """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before."""
-    training = {module: module.training for module in task.modules()}
-    task.eval()
-    with torch.no_grad():
+    with evaluation_mode(task), torch.no_grad():
         yield lambda batch: task.answer({name: tensor.to(device) for name, tensor in batch.items()})
-    for module, was in training.items():
-        module.training = was
 
 
 def evaluate(

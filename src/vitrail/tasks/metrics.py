@@ -39,7 +39,7 @@ class Metric:
     def shown(self, value: float, digits: int | None = None) -> str:
         """A value as people read it: ``98.06 %``, or with two more digits for a value that is no share."""
         digits = self.digits if digits is None else min(digits, self.digits)
-        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{max(0, digits + 2)}f}"
+        return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.{digits + 2}f}"
 
 
 METRICS = {

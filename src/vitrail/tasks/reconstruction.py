@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail import parts
+from vitrail.checks import refuse_given
 from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData, Item
 from vitrail.data.plan import Plan
@@ -46,14 +47,9 @@ class Reconstruction(ImageTask):
     @classmethod
     def create(cls, model: ImageModel, preparation: Preparation, data: ImageData, options: Options) -> Self:
         assert isinstance(options.task, ReconstructionSettings)
-        refused = {
-            "--teacher": options.teacher is not None,
-            "--balance": options.balance != "none",
-            "--tune": options.tune == "head",
-        }
-        if where := next((flag for flag, given in refused.items() if given), None):
-            what = "masked autoencoding has no classes, no teacher and no head"
-            raise ConfigError(what, where=where, hint="leave it out")
+        others = {"--balance": options.balance != "none", "--tune": options.tune == "head"}
+        given = {"--teacher": options.teacher is not None, **others}
+        refuse_given("masked autoencoding has no classes, no teacher and no head", given)
         return cls(model, preparation, options.task)
 
     def targets(self, *, mixed: bool = False) -> Targets:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from vitrail.checks import refuse_given
 from vitrail.data.augment import Augmentation
 from vitrail.data.order import some_items
 from vitrail.data.text.pairs import PairData, open_pairs
@@ -75,7 +76,7 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
     """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
     model = settings.model.config
     if not isinstance(model, TextConfig):
-        hint = "take a model of texts, such as Transformer-small; vitrail models lists them"
+        hint = "take a model of texts: vitrail models lists them"
         raise ConfigError(f"{settings.model.name} is a model of images", where="--model", hint=hint)
     refused = {
         "augmentation": settings.augmentation != Augmentation(),
@@ -87,8 +88,7 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
         "training.compile": settings.training.compile,
         "model.pad, model.start, model.end": (model.pad, model.start, model.end) != (PAD, START, END),
     }
-    if where := next((name for name, given in refused.items() if given), None):
-        raise ConfigError("it does not go with sentences", where=where, hint="leave it out")
+    refuse_given("it does not go with sentences", refused)
     if start is not None and start.languages != source.languages:
         what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(source.languages)}"
         raise ConfigError(what, where="--from", hint="give its languages, or train anew")

@@ -4,11 +4,11 @@ A model that transformers has a class for is written as that class reads it, any
 folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
 from vitrail.runtime.notebook import table
 from vitrail.weights.card import model_card
@@ -29,6 +29,7 @@ from vitrail.weights.plain_files import CONFIG, read_json, some
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 
+C = TypeVar("C", bound=ModelConfig)
 FORMAT = "vitrail"
 THRESHOLDS = "thresholds"
 """Of several labels, under which ``config.json`` has the probabilities from which on they are told."""
@@ -171,6 +172,14 @@ def _kind(trained: TrainedModel) -> dict[str, Any]:
 def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:
     """Write into a model folder from which probability on each of its labels is told."""
     write_json(folder / CONFIG, {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)})
+
+
+def read_config(kind: type[C], values: Mapping[str, Any], where: Path) -> C:
+    """The configuration in a ``config.json`` of our own; raises `ModelFileError`."""
+    try:
+        return kind.read(values, where="config")
+    except ConfigError as error:
+        raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
 
 
 def distinct(labels: list[str]) -> list[str]:

@@ -2,11 +2,12 @@
 
 import os
 from pathlib import Path
+from typing import TypeGuard
 
 from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
-from vitrail.models.registry import ARCHITECTURES, NAMES, named
+from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
 from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, read_json, refuse_pickle
@@ -38,13 +39,12 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     return fetch(str(reference)) if model is None else _fetched(model)
 
 
-def is_of_texts(reference: object) -> bool:
+def is_of_texts(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL on this machine translates texts, and does not see images."""
     if not isinstance(reference, str | Path) or not os.path.isdir(path_of(reference)):
         return False
     description = _best(path_of(reference)) / CONFIG
-    kinds = read_json(description).get("architectures") if description.is_file() else None
-    row = ARCHITECTURES.get(kinds[0]) if isinstance(kinds, list) and kinds and isinstance(kinds[0], str) else None
+    row = architecture_in(read_json(description).get("architectures")) if description.is_file() else None
     return row is not None and issubclass(row.config, TextConfig)
 
 

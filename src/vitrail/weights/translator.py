@@ -3,23 +3,29 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokenizer import END, FILE, PAD, START, Tokenizer
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ModelFileError
 from vitrail.files import path_of, whole_folder, write_json, write_text
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.empty import empty_model
-from vitrail.models.registry import ARCHITECTURES, architecture_of
+from vitrail.models.registry import architecture_in, architecture_of
 from vitrail.models.text_model import TextModel
 from vitrail.settings import brief
-from vitrail.weights.folder import FORMAT, fill
+from vitrail.weights.folder import FORMAT, fill, read_config
 from vitrail.weights.locate import locate
 from vitrail.weights.plain_files import CARD, CONFIG, read_json
 from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
+
+
+Aligned = tuple[list[str], list[str], Any]
+"""Tokens that are read, tokens that are written, and how much each of these looked at each of those, (written, read)."""
 
 
 class TrainedTranslator(nn.Module):
@@ -49,6 +55,20 @@ class TrainedTranslator(nn.Module):
         """Tokens (B, S) and (B, T) to logits (B, T, vocabulary); see `TextModel.forward`."""
         logits: Tensor = self.model(source, target)
         return logits
+
+    @torch.inference_mode()
+    def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
+        """How much each token of a translation, its end with them, looked at each of the source, and these as people read them.
+
+        The source has its end, the target neither start nor end. None where the model has no attention.
+        """
+        device = next(self.model.parameters()).device
+        weights = self.model.alignment(filled([source]).to(device), filled([[START, *target]]).to(device))
+        if weights is None:
+            return None
+        pieces = self.preparation.pieces
+        without_filling = weights[0, : len(target) + 1, : len(source)].float().cpu()
+        return pieces(source), pieces([*target, END]), without_filling
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model folder; it appears whole or not at all."""
@@ -84,18 +104,14 @@ def load_translator(folder: Path) -> TrainedTranslator:
     where = folder / CONFIG
     values: dict[str, Any] = dict(read_json(where)) if where.is_file() else {}
     kind, languages = values.pop("architectures", None), values.pop(LANGUAGES, None)
-    row = ARCHITECTURES.get(kind[0]) if isinstance(kind, list) and len(kind) == 1 and isinstance(kind[0], str) else None
+    row = architecture_in(kind)
     if values.pop("model_type", None) != FORMAT or row is None or not issubclass(row.config, TextConfig):
         what = f"architectures is {brief(kind)}, which is no model of texts"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
     if not (isinstance(languages, list) and len(languages) == 2 and all(isinstance(name, str) for name in languages)):
         what = f"languages is {brief(languages)}, and not two names"
         raise ModelFileError(what, where=where, hint="give a complete model folder")
-    try:
-        config = row.config.read(values, where="config")
-    except ConfigError as error:
-        what = f"the configuration is damaged: {error}"
-        raise ModelFileError(what, where=where, hint="write the folder again") from None
+    config = read_config(row.config, values, where)
     if (config.pad, config.start, config.end) != (PAD, START, END):
         what = f"pad, start and end are {config.pad}, {config.start} and {config.end}, and not {PAD}, {START} and {END}"
         raise ModelFileError(what, where=where, hint="give a folder that Vitrail has made")

@@ -7,14 +7,14 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.base import ImageConfig
-from vitrail.models.registry import ARCHITECTURES
+from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights import imagenet
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import described
-from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct
+from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
@@ -29,21 +29,18 @@ def own_source(checkpoint: Checkpoint) -> Source:
     """Read a folder of our own, which says everything."""
     values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
     kind = values.pop("architectures", None)
-    if not (isinstance(kind, list) and len(kind) == 1 and kind[0] in ARCHITECTURES):
+    row = architecture_in(kind)
+    if row is None:
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
-    kind_of_config = ARCHITECTURES[kind[0]].config
-    if not issubclass(kind_of_config, ImageConfig):
-        what = f"a {ARCHITECTURES[kind[0]].about} is no model of images"
+    if not issubclass(row.config, ImageConfig):
+        what = f"a {row.about} is no model of images"
         raise ModelFileError(what, where=where, hint="give it to vitrail translate, evaluate or summary")
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")
-    try:
-        config = kind_of_config.read(values, where="config")
-    except ConfigError as error:
-        raise ModelFileError(f"the configuration is damaged: {error}", where=where, hint="write the folder again") from None
+    config = read_config(row.config, values, where)
     labels = _labels(names["id2label"] or {}, config, where)
     several, bounds = _multi_label(names, where), _thresholds(names, labels, where)
     return Source(checkpoint.tensors, config, labels, several, HALF, Interpolation(), bounds, "")

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 
 import matplotlib
-import torch
 from matplotlib.figure import Figure
 
 from vitrail.data.order import spread
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pairs import Pair
-from vitrail.data.text.tokenizer import START
 from vitrail.study import figures, page
-from vitrail.study.alignments import Aligned, alignment_maps
+from vitrail.study.alignments import alignment_maps
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.translation import Translation, TranslationMetrics, translation_scores
+from vitrail.weights.translator import Aligned
 
 SHOWN, DRAWN = 20, 4
 """Sentences that are shown with their translations, and those whose attention is drawn."""
@@ -29,7 +28,7 @@ def translate(run: Reported) -> Part:
     assert isinstance(task, Translation) and isinstance(metrics, TranslationMetrics)
     scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
     written = _in_order(run.items, metrics)
-    groups = by_length([len(text.split()) for text, _, _ in written], written)
+    groups = by_length(written)
     figures.save(length_chart(groups), run.plots / "bleu-by-length.png")
     caption = f"BLEU of the {kind}sentences in {len(groups)} groups of about the same size, by the words of the source."
     sections = [page.section("Length", page.picture(run.plots / "bleu-by-length.png", "BLEU by length", caption))]
@@ -63,8 +62,9 @@ def _in_order(items: Sequence[Pair], metrics: TranslationMetrics) -> list[tuple[
     return [(items[number].source, written, items[number].target) for number, written, _ in sorted(metrics.texts)]
 
 
-def by_length(lengths: Sequence[int], written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
-    """Groups of similar length, each with its lengths, the number of its sentences, and their BLEU."""
+def by_length(written: Sequence[tuple[str, str, str]]) -> list[tuple[str, int, float]]:
+    """Groups of similar length, each with the words of its sources, the number of its sentences, and their BLEU."""
+    lengths = [len(source.split()) for source, _, _ in written]
     order = sorted(range(len(lengths)), key=lambda place: lengths[place])
     found = []
     for number in range(GROUPS):
@@ -89,19 +89,13 @@ def length_chart(groups: Sequence[tuple[str, int, float]]) -> Figure:
     return figure
 
 
-@torch.inference_mode()
 def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
-    """Some sentences as the model aligns its own translations with them."""
-    encode, pieces, device = task.tokenizer.encode, task.tokenizer.pieces, next(task.parameters()).device
+    """Some sentences as the model aligns its own translations with them; none without attention."""
+    encode, device, trained = task.tokenizer.encode, next(task.parameters()).device, task.trained(task.model)
     short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
     found = []
     for place in spread(len(short), DRAWN):
         read = encode([short[place].source])[0]
-        source = filled([read]).to(device)
-        target = encode(task.write(source))[0]
-        begun = filled([[START, *target[:-1]]]).to(device)
-        weights = task.model.alignment(source, begun)
-        if weights is None:
-            return []
-        found.append((pieces(read), pieces(target), weights[0, : len(target), : len(read)].float().cpu()))
-    return found
+        (written,) = encode(task.write(filled([read]).to(device)))
+        found.append(trained.alignment(read, written[:-1]))
+    return list(filter(None, found))
