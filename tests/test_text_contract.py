@@ -101,12 +101,36 @@ def test_token_by_token_it_says_what_it_says_at_once_of_any_rows_in_any_order(mo
     with torch.inference_mode():
         expected = model(SOURCE, TARGET)
         state = model.begin(SOURCE)
-        found = [model.step(token, state) for token in TARGET[:, :when].unbind(1)]
+        found = [model.step(token, state) for token in TARGET[:, :when, None].unbind(1)]
         state.select(rows)
-        rest = [model.step(token, state) for token in TARGET[rows, when:].unbind(1)]
-    torch.testing.assert_close(torch.stack(rest, dim=1), expected[rows, when:], rtol=1e-5, atol=1e-5)
+        rest = [model.step(token, state) for token in TARGET[rows, when:].split(1, dim=1)]
+    torch.testing.assert_close(torch.cat(rest, dim=1), expected[rows, when:], rtol=1e-5, atol=1e-5)
     for length, logits in enumerate(found):
-        torch.testing.assert_close(logits, expected[:, length], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(logits[:, 0], expected[:, length], rtol=1e-5, atol=1e-5)
+
+
+def test_several_targets_of_each_source_go_on_from_each_other_as_if_each_had_been_alone(model):
+    """Widths grow and shrink, targets end and share their beginnings, and sources leave in between."""
+    random = torch.Generator().manual_seed(0)
+    sources, targets = SOURCE, [[[]] for _ in SOURCE]
+    with torch.inference_mode():
+        state = model.begin(sources)
+        for width in (1, 3, 2, 4, 4, 1, 2):
+            parents = torch.randint(len(targets[0]), (len(targets), width), generator=random)
+            if width > 1 or len(targets[0]) > 1:
+                state.follow(parents)
+            tokens = torch.randint(3, 11, (len(targets), width), generator=random)
+            targets = [
+                [[*texts[parent], token] for parent, token in zip(row, added, strict=True)]
+                for texts, row, added in zip(targets, parents.tolist(), tokens.tolist(), strict=True)
+            ]
+            found = model.step(tokens, state)
+            for source, texts, logits in zip(sources, targets, found, strict=True):
+                expected = model(source.expand(width, -1), torch.tensor(texts))[:, -1]
+                torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+            if width == 4 and len(targets) == 3:
+                state.select(torch.tensor([2, 0]))
+                sources, targets = sources[[2, 0]], [targets[2], targets[0]]
 
 
 def test_the_alignment_shares_every_token_among_those_of_the_source(model):

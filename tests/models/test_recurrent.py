@@ -29,11 +29,11 @@ def test_step_by_step_is_all_at_once_for_rows_in_any_order(model):
     rows = torch.tensor([2, 0, 2])
     whole, state = model(SOURCE, TARGET), model.begin(SOURCE)
     for number in (0, 1):
-        close(model.step(TARGET[:, number], state), whole[:, number])
+        close(model.step(TARGET[:, number : number + 1], state)[:, 0], whole[:, number])
     state.select(rows)
     for number in (2, 3):
         following = torch.cat([TARGET[rows, :2], TARGET[:, 2:]], dim=1)
-        close(model.step(following[:, number], state), model(SOURCE[rows], following)[:, number])
+        close(model.step(following[:, number : number + 1], state)[:, 0], model(SOURCE[rows], following)[:, number])
 
 
 @torch.no_grad()

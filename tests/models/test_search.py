@@ -25,6 +25,9 @@ class Memory:
     def select(self, rows: Tensor) -> None:
         self.models, self.state = self.models[rows], self.state[rows]
 
+    def follow(self, parents: Tensor) -> None:
+        self.state = self.state.gather(1, parents[..., None].expand(-1, -1, self.state.shape[2]))
+
 
 class Many(TextModel):
     """Many random models in one, small recurrent ones: the first token of a source says which of them writes."""
@@ -39,17 +42,16 @@ class Many(TextModel):
         self.batches: list[int] = []
 
     def begin(self, source: Tensor) -> Memory:
-        return Memory(source[:, 0], self.first[source[:, 0]])
+        return Memory(source[:, 0], self.first[source[:, :1]])
 
     def step(self, tokens: Tensor, state: Memory) -> Tensor:
-        self.batches.append(len(tokens))
-        mixed = (state.state[:, None] @ self.mix[state.models])[:, 0]
-        state.state = torch.tanh(mixed + self.table[state.models, tokens])
-        return (state.state[:, None] @ self.output[state.models])[:, 0]
+        self.batches.append(tokens.numel())
+        state.state = torch.tanh(state.state @ self.mix[state.models] + self.table[state.models[:, None], tokens])
+        return state.state @ self.output[state.models]
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         state = self.begin(source)
-        return torch.stack([self.step(tokens, state) for tokens in target.unbind(1)], dim=1)
+        return torch.cat([self.step(tokens, state) for tokens in target.split(1, dim=1)], dim=1)
 
 
 MANY = torch.arange(100)[:, None]

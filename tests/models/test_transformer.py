@@ -156,27 +156,27 @@ def test_selected_texts_go_on_as_if_they_had_been_alone(when):
             target = TARGET[rows]
             expected = model(SOURCE[rows], target)
             state = model.begin(SOURCE)
-            for token in TARGET[:, :when].unbind(1):
+            for token in TARGET[:, :when, None].unbind(1):
                 model.step(token, state)
             state.select(torch.tensor(rows))
-            found = [model.step(token, state) for token in target[:, when:].unbind(1)]
-            torch.testing.assert_close(torch.stack(found, dim=1), expected[:, when:], rtol=1e-10, atol=1e-10)
+            found = [model.step(token, state) for token in target[:, when:].split(1, dim=1)]
+            torch.testing.assert_close(torch.cat(found, dim=1), expected[:, when:], rtol=1e-10, atol=1e-10)
 
 
-def test_texts_of_one_source_may_change_places():
-    model, sources, order = small(), torch.tensor([0, 0, 0, 1, 1]), torch.tensor([1, 0, 1, 4, 3])
-    target = torch.cat([TARGET, TARGET.flip(0)])[:5]
+def test_targets_that_go_on_from_each_other_copy_nothing():
+    model, target = small(), torch.stack([TARGET, TARGET.flip(0)], dim=1)  # (3, 2, T)
     with torch.no_grad():
-        state = model.begin(SOURCE[:2])
-        state.select(sources)
-        for token in target[:, :3].unbind(1):
-            model.step(token, state)
-        kept = state.caches[0][1].tensors[0]
-        state.select(order)
-        assert state.caches[0][1].tensors[0].data_ptr() == kept.data_ptr(), "what is kept of the sources is not copied"
-        found = model.step(target[order, 3], state)
-        expected = model(SOURCE[sources], target[order])[:, 3]
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        state = model.begin(SOURCE)
+        model.step(target[:, :1, 0], state)
+        state.follow(torch.tensor([[0, 0]] * 3))
+        for place in (1, 2, 3):
+            model.step(target[..., place], state)
+        kept = [tensor.data_ptr() for caches in state.blocks for cache in caches for tensor in cache.tensors]
+        state.follow(torch.tensor([[1, 0]] * 3))
+        assert [tensor.data_ptr() for caches in state.blocks for cache in caches for tensor in cache.tensors] == kept
+        found = model.step(target[:, [1, 0], 4], state)
+    expected = [model(SOURCE, torch.cat([TARGET[:, :1], target[:, text, 1:5]], dim=1))[:, 4] for text in (1, 0)]
+    torch.testing.assert_close(found, torch.stack(expected, dim=1), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -251,7 +251,7 @@ def test_captured_weights_show_both_attentions_of_the_decoder():
 def test_the_step_of_a_search_is_not_captured():
     model = small()
     with pytest.raises(ConfigError, match="single steps"), capture(model, "decoder.*.cross.weights"):
-        model.step(TARGET[:, 0], model.begin(SOURCE))
+        model.step(TARGET[:, :1], model.begin(SOURCE))
 
 
 def test_the_alignment_is_the_mean_of_the_last_blocks_heads():

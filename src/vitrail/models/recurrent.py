@@ -18,7 +18,7 @@ class Reading:
     """A source as the decoder sees it, and how far the decoder has come."""
 
     states: list[parts.LSTMState]
-    """Of every layer of the decoder, behind all that it has written."""
+    """Of every layer of the decoder, behind all that it has written: (B, H) each, in a search (A, W, H)."""
     memory: Tensor
     """The encoder's states (B, S, H)."""
     keys: Tensor
@@ -27,11 +27,16 @@ class Reading:
     """Which of the source's tokens are some, boolean (B, 1, S)."""
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows (B',), in this order; a row may stand several times."""
         self.states = [(h[rows], c[rows]) for h, c in self.states]
         memory, self.mask = self.memory[rows], self.mask[rows]
         self.keys = memory if self.keys is self.memory else self.keys[rows]
         self.memory = memory
+
+    def follow(self, parents: Tensor) -> None:
+        def of(states: Tensor) -> Tensor:
+            return states.gather(1, parents[..., None].expand(-1, -1, states.shape[2]))
+
+        self.states = [(of(h), of(c)) for h, c in self.states]
 
 
 class Recurrent(TextModel):
@@ -114,15 +119,17 @@ class Recurrent(TextModel):
         return self.embedding.weight, None
 
     def begin(self, source: Tensor) -> Reading:
-        return self.encode(source)
+        reading = self.encode(source)
+        reading.states = [(h[:, None], c[:, None]) for h, c in reading.states]
+        return reading
 
     def step(self, tokens: Tensor, state: Reading) -> Tensor:
-        x = self.embed(tokens)  # (B, D)
+        x = self.embed(tokens)  # (A, W, D)
         layer: Any
         for number, layer in enumerate(self.decoder):
             state.states[number] = layer.step(x, state.states[number])
             x = state.states[number][0]
-        return self.logits(self._combined(x[:, None], state)[:, 0])
+        return self.logits(self._combined(x, state))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
         if self.attention is None:

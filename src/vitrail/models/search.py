@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -42,22 +42,21 @@ def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, banned
         ConfigError: a length below one.
     """
     limits, banned, end = _limits(max_length, source), _banned(model, banned), model.config.end
-    going, tokens = torch.arange(len(source)), _starts(model, source)  # (A,) each, of the A texts that go on
+    going, tokens = torch.arange(len(source)), _starts(model, source)  # (A,) and (A, 1), of the A texts that go on
     texts: list[list[int]] = [[] for _ in source]
     scores, finished, length = torch.zeros(len(source)), torch.zeros(len(source), dtype=torch.bool), 0
     with evaluation_mode(model), torch.inference_mode():
         state = model.begin(source)
         while len(going):
             length += 1
-            more, best = _likeliest(model.step(tokens, state), 1, banned)  # (A, 1) each
+            more, best = (t[:, 0] for t in _likeliest(model.step(tokens, state), 1, banned))  # (A, 1) each
             scores[going] += more[:, 0]
             finished[going] = best[:, 0] == end
             for number, token in zip(going.tolist(), best[:, 0].tolist(), strict=True):
                 texts[number].append(token)
             on = ~finished[going] & (limits[going] > length)
-            if not on.all():
-                state.select(on.nonzero()[:, 0].to(source.device))
-            going, tokens = going[on], best[on, 0].to(source.device)
+            _go_on(state, on, source.device)
+            going, tokens = going[on], best[on].to(source.device)
     return [
         Written(text[:-1] if ended else text, score, score, ended)
         for text, score, ended in zip(texts, scores.tolist(), finished.tolist(), strict=True)
@@ -105,7 +104,6 @@ def beam_search(
     with evaluation_mode(model), torch.inference_mode():
         state = model.begin(source)
         while len(live.numbers):
-            width = live.scores.shape[1]
             # twice as many as are kept, because half of them may end
             live, parents = live.continued(*_likeliest(model.step(tokens, state), 2 * beams, banned), 2 * beams)
             ended = live.texts[..., -1] == end  # (A, 2·beams)
@@ -113,11 +111,11 @@ def beam_search(
                 found[live.numbers[row]].add(live.texts[row, place], live.scores[row, place].item(), finished=True)
             live.scores[ended] = float("-inf")
             live, chosen = live.best(beams)
+            state.follow(parents.gather(1, chosen).to(source.device))
             on = torch.tensor([found[number].go_on(live, row) for row, number in enumerate(live.numbers.tolist())])
-            rows = torch.arange(len(on))[:, None] * width + parents.gather(1, chosen)  # (A, k), of the A·width before
+            _go_on(state, on, source.device)
             live = live.of(on)
-            state.select(rows[on].flatten().to(source.device))
-            tokens = live.texts[..., -1].flatten().to(source.device)
+            tokens = live.texts[..., -1].to(source.device)
     return [each.texts[:best] for each in found]
 
 
@@ -140,12 +138,12 @@ class _Beginnings:
     def continued(self, more: Tensor, tokens: Tensor, count: int) -> tuple["_Beginnings", Tensor]:
         """The likeliest ``count`` beginnings with one more token, and of which beginning each comes, (A, count).
 
-        ``more`` and ``tokens``, (A·k, M), are the likeliest tokens after each beginning.
+        ``more`` and ``tokens``, (A, k, M), are the likeliest tokens after each beginning.
         """
-        sums = (self.scores.flatten()[:, None] + more).view(len(self.numbers), -1)  # (A, k·M)
+        sums = (self.scores[..., None] + more).flatten(1)  # (A, k·M)
         scores, places = sums.topk(min(count, sums.shape[1]))
-        parents = places // more.shape[1]
-        written = tokens.view_as(sums).gather(1, places)[..., None]
+        parents = places // more.shape[2]
+        written = tokens.flatten(1).gather(1, places)[..., None]
         texts = torch.cat([_gathered(self.texts, parents), written], dim=2)
         return _Beginnings(self.numbers, scores, texts), parents
 
@@ -216,13 +214,19 @@ def _banned(model: TextModel, banned: Collection[int] | None) -> list[int]:
 
 
 def _starts(model: TextModel, source: Tensor) -> Tensor:
-    return source.new_full((len(source),), model.config.start)
+    return source.new_full((len(source), 1), model.config.start)
+
+
+def _go_on(state: Any, on: Tensor, device: torch.device) -> None:
+    """Only with some of the sources, boolean (A,)."""
+    if not on.all():
+        state.select(on.nonzero()[:, 0].to(device))
 
 
 def _likeliest(logits: Tensor, count: int, banned: list[int]) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens after each text, (A, vocabulary) to their log-probabilities and numbers, (A, count) on the CPU."""
+    """The likeliest tokens after each text, (…, vocabulary) to their log-probabilities and numbers, (…, count) on the CPU."""
     known = logits.float().log_softmax(dim=-1)  # over all tokens, as in training
-    known[:, banned] = float("-inf")
+    known[..., banned] = float("-inf")
     best, tokens = known.max(dim=-1, keepdim=True) if count == 1 else known.topk(min(count, known.shape[-1]))
     return best.cpu(), tokens.cpu()
 

@@ -37,11 +37,18 @@ class TextModel(Model):
         raise NotImplementedError
 
     def begin(self, source: Tensor) -> Any:
-        """The state of a search that has written nothing yet; it has ``select(rows)``, as `parts.KeyValueCache`."""
+        """The state of a search that has written nothing yet of one target for each of A sources.
+
+        Its ``select(rows)`` goes on with these sources (A',) alone; its ``follow(parents)`` with targets that continue these of
+        each source's, (A, W'), of which one may stand several times.
+        """
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """Logits (B, vocabulary) of what follows one more token of each target, (B,); the state takes it up."""
+        """Logits (A, W, vocabulary) of what follows one more token of each of W targets of A sources, (A, W).
+
+        The state takes the tokens up.
+        """
         raise NotImplementedError
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:

@@ -20,29 +20,6 @@ class Encoded:
     mask: Tensor | None
 
 
-@dataclass
-class State:
-    """A search in the middle: the encoded source, and what every block of the decoder remembers of it and of the target."""
-
-    mask: Tensor | None
-    memory: Tensor | None
-    caches: list[tuple[parts.KeyValueCache, parts.KeyValueCache]]
-    sources: Tensor
-    """Of which source each target is, (B,)."""
-    length: int = 0
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with these rows (B',), in this order; a row may stand several times."""
-        for own, _ in self.caches:
-            own.select(rows)
-        before, self.sources = self.sources, self.sources[rows]
-        if torch.equal(before, self.sources):  # targets of one source have changed places, and see what they saw
-            return
-        self.mask, self.memory = (None if t is None else t[rows] for t in (self.mask, self.memory))
-        for _, across in self.caches:
-            across.select(rows)
-
-
 class Transformer(TextModel):
     """Sources (B, S) and targets (B, T) to logits (B, T, vocabulary). Equations are the paper's."""
 
@@ -107,18 +84,16 @@ class Transformer(TextModel):
     def output_table(self) -> tuple[Tensor, Tensor | None]:
         return (self.embedding.weight if self.output is None else self.output.weight), self.output_bias
 
-    def begin(self, source: Tensor) -> State:
+    def begin(self, source: Tensor) -> parts.DecoderCache:
         encoded = self.encode(source)
-        caches = [(parts.KeyValueCache(), parts.KeyValueCache()) for _ in self.decoder]
-        return State(encoded.mask, encoded.memory, caches, torch.arange(len(source), device=source.device))
+        return parts.DecoderCache(encoded.memory, encoded.mask, len(self.decoder))
 
-    def step(self, tokens: Tensor, state: State) -> Tensor:
-        x = self.embed(tokens[:, None], self.target_embedding, state.length)  # (B, 1, D)
-        for block, (own, across) in zip(self.decoder, state.caches, strict=True):
-            x = block(x, cache=own, across={"context": state.memory, "mask": state.mask, "cache": across})
-        state.memory = None  # every block has kept what it needs of it
-        state.length += 1
-        return self.logits(self.decoder_norm(x)[:, 0])
+    def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
+        places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
+        x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
+        for block, remembered in zip(self.decoder, state.extended(tokens.shape[1]), strict=True):
+            x = block(x, **remembered)
+        return self.logits(self.decoder_norm(x))
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """Of the last block, the mean of its heads."""

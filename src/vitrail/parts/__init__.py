@@ -3,7 +3,7 @@
 from vitrail.parts.alignment import AdditiveAlignment, DotAlignment
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
-from vitrail.parts.cache import KeyValueCache
+from vitrail.parts.cache import DecoderCache, KeyValueCache
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.dropout import Dropout
 from vitrail.parts.feed_forward import FeedForward
@@ -55,6 +55,7 @@ __all__ = [
     "ClassAndMeanPooling",
     "ClassTokenPooling",
     "ConvStem",
+    "DecoderCache",
     "DotAlignment",
     "DropPath",
     "Dropout",

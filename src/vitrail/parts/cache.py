@@ -1,5 +1,8 @@
 """What attention remembers of the tokens before, so that a sequence can be written one token at a time."""
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 
@@ -37,7 +40,54 @@ class KeyValueCache:
         """Keep the sequences of these rows (B',), in this order; a row may stand several times."""
         if self._buffers is not None:
             keys, values = self._buffers  # with their room, or it would have to be made anew
-            self._buffers = keys[rows], values[rows]
+            self._buffers = keys.index_select(0, rows), values.index_select(0, rows)
+
+
+class DecoderCache:
+    """What the blocks of a decoder remember of A sources, and of W targets that are written for each.
+
+    The targets of a source share one cache, in which the tokens of all stand side by side; each sees its own. A target that goes
+    on from another therefore moves no keys and values: what it sees is all that changes.
+
+    Args:
+        memory: the encoded sources, (A, S, D).
+        mask: which of their tokens are some, boolean (A, 1, 1, S), or None for all.
+        depth: number of blocks.
+    """
+
+    def __init__(self, memory: Tensor, mask: Tensor | None, depth: int):
+        self.length = 0
+        """Tokens of each target."""
+        self.memory: Tensor | None = memory
+        self.mask = mask
+        self.blocks = [(KeyValueCache(), KeyValueCache()) for _ in range(depth)]
+        self.sees: Tensor | None = None
+        """Which tokens stand in each target, boolean (A, W, N); None while there is one target of each source."""
+
+    def extended(self, width: int) -> list[dict[str, Any]]:
+        """What each block is called with for one more token of ``width`` targets of each source, (A, W, D)."""
+        mask = None
+        if self.sees is not None:
+            itself = torch.eye(width, dtype=torch.bool, device=self.sees.device).expand(len(self.sees), -1, -1)
+            self.sees = torch.cat([self.sees, itself], dim=2)
+            mask = self.sees[:, None]  # (A, 1, W, N)
+        across = {"context": self.memory, "mask": self.mask}
+        self.length, self.memory = self.length + 1, None  # every block will have kept what it needs of it
+        return [{"cache": own, "mask": mask, "across": across | {"cache": other}} for own, other in self.blocks]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these sources (A',), in this order; one may stand several times."""
+        self.memory, self.mask, self.sees = (None if t is None else t[rows] for t in (self.memory, self.mask, self.sees))
+        for own, across in self.blocks:
+            own.select(rows)
+            across.select(rows)
+
+    def follow(self, parents: Tensor) -> None:
+        """Go on with targets that continue these of each source's, (A, W'); one may stand several times."""
+        if self.sees is None and parents.shape[1] > 1:
+            self.sees = torch.ones(len(parents), 1, self.length, dtype=torch.bool, device=parents.device)
+        if self.sees is not None:
+            self.sees = self.sees.gather(1, parents[..., None].expand(-1, -1, self.sees.shape[2]))
 
 
 def _with_room(tensor: Tensor, length: int) -> Tensor:
