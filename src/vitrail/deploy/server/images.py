@@ -1,46 +1,50 @@
-"""What the server does, behind HTTP: admit, read, decode, compute in batches, drain."""
+"""The server of a model of images: labels, and where the model looked."""
 
 import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import torch
+from fastapi import FastAPI, Query
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
 from vitrail.data.decode import SERVED, check_head
 from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.server import schema
 from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.metrics import Metrics
-from vitrail.deploy.server.problems import ProblemError, busy, shutting_down
-from vitrail.deploy.server.queue import Queue, Worker, sizes
-from vitrail.deploy.server.reading import Body, Memory, Picture, pictures, require_kind, require_size, while_connected
+from vitrail.deploy.server.pictures import Picture, pictures, require_picture
+from vitrail.deploy.server.problems import ProblemError
+from vitrail.deploy.server.queue import Queue
+from vitrail.deploy.server.reading import while_connected
+from vitrail.deploy.server.schema import refusals
+from vitrail.deploy.server.service import Service
 from vitrail.errors import DataError
 from vitrail.weights.labelled import Answer
 
-DECODERS = 2
-"""Threads that decode; each may need what the largest picture takes."""
-BODIES = 8
-"""Bodies of the largest size that may be held at a time."""
 LOOKS = 4
 """Places of those who ask for attention, which costs more than an answer."""
+MOST_LABELS = 100
+Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image.")]
 
 T = TypeVar("T")
 R = TypeVar("R")
 D = TypeVar("D")
+Asked = tuple[np.ndarray, int]
+"""Pixels, and how many labels are asked for."""
 Look = Callable[[Tensor], Tensor]
 """Prepared pixels, uint8 (1, C, H, W), to what each head of each layer looks at, (layers, heads, rows, columns); or to the
 relevance of each patch, (rows, columns)."""
 
 
-class Service:
-    """A model that answers many at a time.
+class ImageService(Service[Asked, Answer]):
+    """Labels of images.
 
     Args:
         predictor: computes the answers; used by one thread.
@@ -51,6 +55,9 @@ class Service:
         relevance: computes what speaks for the best label, beside attention; None where that cannot be told.
     """
 
+    summary, page, items = "Labels of images, and where the model looked.", "images", "images"
+    document = schema.Model
+
     def __init__(
         self,
         predictor: Predictor,
@@ -60,60 +67,64 @@ class Service:
         unseen: str = "",
         relevance: Look | None = None,
     ):
-        self.predictor, self.name, self.limits, self.unseen = predictor, name, limits, unseen
+        super().__init__(name, limits)
+        self.predictor, self.unseen = predictor, unseen
         self._look, self._relevance = look, relevance
-        self.metrics, self._memory = Metrics(), Memory(BODIES * limits.body)
-        self._worker = Worker()
-        self._images: Queue[tuple[np.ndarray, int], Answer] = self._worker.queue(
-            self._answer, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
-        )
-        self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(
-            self._see, capacity=LOOKS, most=1, observe=self.metrics.looked
-        )
-        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
-        self.draining = False
-        self.active = 0
-        """Requests that were let in and are not answered yet."""
-        self.metrics.gauge("images", "Images in the server: read, decoded, waiting, computed.", lambda: self._images.taken)
-        self.metrics.gauge("images_limit", "Images that may be in the server.", lambda: limits.waiting)
-        self.metrics.gauge("body_bytes", "Bytes of bodies that are held.", lambda: self._memory.held)
-        self.metrics.gauge("draining", "1 while the server finishes what it has, and takes nothing new.", lambda: self.draining)
+        looked = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
+        self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(self._see, capacity=LOOKS, most=1, observe=looked)
 
-    @property
-    def sees(self) -> bool:
-        """Whether it can show where the model looks."""
-        return self._look is not None
+    def add_to(self, app: FastAPI) -> None:
+        """What is said of pictures, and where the model looks."""
 
-    def start(self) -> None:
-        """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work."""
+        @app.post(
+            "/predict",
+            response_model=schema.Predictions,
+            responses=refusals(403, 408, 413, 415, 422, 429, 500, 503, 504),
+            openapi_extra=schema.IMAGES,
+            summary="Label images",
+        )
+        async def predict(request: Request, top: Top = 5) -> Response:
+            """The best labels of every image. Either all images are answered or, with the reasons, none."""
+            with self.admitted():
+                found = await self.predict(request, top)
+            several = self.predictor.multi_label
+            return JSONResponse({"predictions": [answer.to_json(name, several=several) for name, answer in found]})
+
+        @app.post(
+            "/attention",
+            response_model=schema.Attention,
+            responses=refusals(403, 408, 413, 415, 422, 429, 500, 501, 503, 504),
+            openapi_extra=schema.IMAGES,
+            summary="See where the model looks",
+        )
+        async def attention(request: Request) -> Response:
+            """Where every head of every layer looks in one image."""
+            with self.admitted():
+                return JSONResponse(await self.look(request))
+
+    def described(self) -> dict[str, Any]:
+        """The model's labels, how images are prepared for it, and the limits of a request."""
+        predictor, limits = self.predictor, self.limits
+        return {
+            "name": self.name,
+            "engine": predictor.name,
+            "labels": predictor.labels,
+            "multi_label": predictor.multi_label,
+            "attention": self._look is not None,
+            "unseen": self.unseen,
+            "preparation": predictor.preparation.model_dump(mode="json"),
+            "limits": {"body": limits.body, "images": limits.items, "deadline": limits.deadline},
+        }
+
+    def _rehearse(self) -> Callable[[int], object]:
         preparation = self.predictor.preparation
         pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
-        for size in (*sizes(self.limits.batch), self.limits.batch):
-            begin = time.monotonic()
-            self.predictor.best(pixels[:size], 1)
-            self._images.pace = (time.monotonic() - begin) / size
-        self._worker.start()
-
-    def close(self) -> None:
-        """Let the threads go."""
-        self._worker.close()
-        self._decoders.shutdown(wait=False, cancel_futures=True)
-
-    @contextlib.contextmanager
-    def admitted(self) -> Iterator[None]:
-        """Let a request in, whose answer then comes before the server goes."""
-        if self.draining:
-            raise shutting_down()
-        self.active += 1
-        try:
-            yield
-        finally:
-            self.active -= 1
+        return lambda size: self.predictor.best(pixels[:size], 1)
 
     async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
         """The names of a request's pictures, and the answers with their ``top`` labels."""
         names, _, labels = await self._through(
-            self._images, request, self.limits.images, self._pixels, lambda pixels: (pixels, top)
+            self._queue, request, self.limits.items, self._pixels, lambda pixels: (pixels, top)
         )
         return list(zip(names, labels, strict=True))
 
@@ -143,21 +154,15 @@ class Service:
                 return names, *await while_connected(request, work(), expires)
 
     async def _received(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any], most: int) -> list[Picture]:
-        """The pictures of a request. What can be refused is refused before a byte of them is read."""
-        require_kind(request.headers)
-        require_size(request.headers, self.limits.body)
-        queue.require_room()
-        if self._memory.held >= self._memory.most:
-            raise busy(1)
-        body = Body(self._memory)
-        held.callback(body.release)
-        return pictures(await body.read(request, self.limits.body), request.headers, most)
+        """The pictures of a request."""
+        require_picture(request.headers)
+        return pictures(await self._body(request, held, queue), request.headers, most)
 
     async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
         """The results of ``decode`` for pictures; one error names all pictures that cannot be read."""
         loop = asyncio.get_running_loop()
         made = await asyncio.gather(
-            *(loop.run_in_executor(self._decoders, decode, picture.content) for picture in found), return_exceptions=True
+            *(loop.run_in_executor(self._readers, decode, picture.content) for picture in found), return_exceptions=True
         )
         failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
         if failed:
@@ -180,11 +185,11 @@ class Service:
         picture, seen = self.predictor.preparation.framed(content)
         return to_pixels(picture), list(seen)
 
-    def _answer(self, images: list[tuple[np.ndarray, int]]) -> list[Answer]:
+    def _compute(self, values: list[Asked]) -> list[Answer]:
         """Labels of a batch, as many for each as it asks for."""
-        pixels = torch.from_numpy(np.stack([each for each, _ in images]))
-        found = self.predictor.best(pixels, max(top for _, top in images))
-        return [answer._replace(best=answer.best[:top]) for answer, (_, top) in zip(found, images, strict=True)]
+        pixels = torch.from_numpy(np.stack([each for each, _ in values]))
+        found = self.predictor.best(pixels, max(top for _, top in values))
+        return [answer._replace(best=answer.best[:top]) for answer, (_, top) in zip(found, values, strict=True)]
 
     def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
         assert self._look is not None

@@ -1,63 +1,15 @@
 // Sends pictures to the server that this page came from, and shows what the model says and where it looked.
 
-const at = (id) => document.getElementById(id);
+import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
+
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const TRIES = 4;
 const KEPT = 50; // pictures that can be returned to
 const [ALL, RELEVANCE] = [-1, -2]; // in place of a head
 
-let model = null;
 let looked = null; // what /attention answered about the picture shown, with its maps as numbers
 let shown = null; // one of asked
 let asked = []; // the pictures of this tab, each with its file, its address here, and what was said of it
 let last = Promise.resolve(); // the end of all that is asked so far: one picture after the other
-
-async function ask(path, options = {}, wait = () => {}) {
-  const token = sessionStorage.getItem("token");
-  const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
-  for (let left = TRIES; ; left--) {
-    const answer = await fetch(path, { ...options, headers });
-    if (answer.ok) return answer.json();
-    const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
-    if (answer.status === 401) askForToken();
-    if (answer.status !== 429 || left <= 1) throw new Error(told(problem));
-    wait();
-    await new Promise((go) => setTimeout(go, 1000 * Number(answer.headers.get("Retry-After") ?? 1)));
-  }
-}
-
-function told(problem) {
-  const text = problem.hint ? `${problem.detail}: ${problem.hint}` : String(problem.detail);
-  return `${text[0].toUpperCase()}${text.slice(1)}.`;
-}
-
-function say(text, busy = false) {
-  at("status").textContent = text;
-  at("status").classList.toggle("busy", busy);
-  at("problem").hidden = true;
-}
-
-function complain(error) {
-  say("");
-  at("problem").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
-  at("problem").hidden = false;
-}
-
-// the server
-
-function askForToken() {
-  sessionStorage.removeItem("token");
-  at("entry").hidden = false;
-  at("token").focus();
-}
-
-async function meet() {
-  model = await ask("model");
-  at("entry").hidden = true;
-  at("name").textContent = document.title = model.name;
-  const labels = model.labels.length === 1 ? "1 label" : `${model.labels.length.toLocaleString("en")} labels`;
-  at("about").textContent = `${labels}, ${model.engine}`;
-}
 
 // pictures
 
@@ -141,12 +93,6 @@ function list(predictions) {
     item.children[2].firstElementChild.style.width = `${100 * score}%`;
     return item;
   }));
-}
-
-function part(name, ...inside) {
-  const made = document.createElement(name);
-  made.append(...inside);
-  return made;
 }
 
 // where the model looked
@@ -240,11 +186,6 @@ document.addEventListener("drop", (event) => {
 at("layer").addEventListener("input", draw);
 at("heads").addEventListener("change", draw);
 at("shown").addEventListener("change", draw);
-at("entry").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem("token", at("token").value.trim());
-  meet().then(() => say("Nothing yet: it waits for a picture."), complain);
-});
 
 at("example").textContent = `curl -F images=@cat.jpg ${new URL("predict", location)}`;
-meet().catch(complain);
+begin(({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`);

@@ -1,0 +1,115 @@
+"""What every server does, behind HTTP: admit, read, compute in batches, drain."""
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Generic, TypeVar
+
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.metrics import Metrics
+from vitrail.deploy.server.problems import busy, shutting_down
+from vitrail.deploy.server.queue import Queue, Worker, sizes
+from vitrail.deploy.server.reading import Body, Memory, require_size
+from vitrail.deploy.server.schema import Document
+
+READERS = 2
+"""Threads that make of bodies what the model takes; for pictures each may need what the largest takes."""
+BODIES = 8
+"""Bodies of the largest size that may be held at a time."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Service(ABC, Generic[T, R]):
+    """A model that answers many at a time: T is what it computes an R of.
+
+    Args:
+        name: what the model is called.
+        limits: what is taken on.
+    """
+
+    summary: ClassVar[str]
+    """What it does, in the description of the server."""
+    page: ClassVar[str]
+    """Its page is the files of this name in the folder ``page``."""
+    document: ClassVar[type[Document]]
+    """What `described` gives."""
+    items: ClassVar[str]
+    """What each place in the queue is for, as metrics call it."""
+
+    def __init__(self, name: str, limits: Limits):
+        self.name, self.limits = name, limits
+        self.metrics, self._memory = Metrics(self.items), Memory(BODIES * limits.body)
+        self._worker = Worker()
+        self._queue: Queue[T, R] = self._worker.queue(
+            self._compute, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
+        )
+        self._readers = ThreadPoolExecutor(READERS, "read")
+        self.draining = False
+        self.active = 0
+        """Requests that were let in and are not answered yet."""
+        what = self.items.capitalize()
+        self.metrics.gauge(self.items, f"{what} in the server: read, waiting, computed.", lambda: self._queue.taken)
+        self.metrics.gauge(f"{self.items}_limit", f"{what} that may be in the server.", lambda: limits.waiting)
+        self.metrics.gauge("body_bytes", "Bytes of bodies that are held.", lambda: self._memory.held)
+        self.metrics.gauge("draining", "1 while the server finishes what it has, and takes nothing new.", lambda: self.draining)
+
+    @abstractmethod
+    def add_to(self, app: FastAPI) -> None:
+        """Have an application answer at the paths of this service."""
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """What answers, and the limits of a request."""
+
+    @abstractmethod
+    def _compute(self, values: list[T]) -> Sequence[R]:
+        """The answers of a batch, in the thread that computes."""
+
+    @abstractmethod
+    def _rehearse(self) -> Callable[[int], object]:
+        """What computes a batch of that size whose answers nobody wants."""
+
+    def start(self) -> None:
+        """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work."""
+        compute = self._rehearse()
+        for size in (*sizes(self.limits.batch), self.limits.batch):
+            begin = time.monotonic()
+            compute(size)
+            self._queue.pace = (time.monotonic() - begin) / size
+        self._worker.start()
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._worker.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    @contextlib.contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Let a request in, whose answer then comes before the server goes."""
+        if self.draining:
+            raise shutting_down()
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+
+    async def _body(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any]) -> bytes:
+        """The bytes of a request for that queue, which count as held until ``held`` is closed.
+
+        What can be refused is refused before a byte of them is read.
+        """
+        require_size(request.headers, self.limits.body)
+        queue.require_room()
+        if self._memory.held >= self._memory.most:
+            raise busy(1)
+        body = Body(self._memory)
+        held.callback(body.release)
+        return await body.read(request, self.limits.body)
