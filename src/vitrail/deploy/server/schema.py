@@ -8,8 +8,6 @@ from vitrail.deploy.server import problems
 from vitrail.deploy.server.pictures import FORM, RAW
 from vitrail.deploy.translate import BEAMS
 
-MOST_BEAMS = 10
-"""Translations that are followed side by side, at most."""
 TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 
 
@@ -98,8 +96,8 @@ class ToTranslate(Document):
         min_length=1
     )
     """A text, or a list of them; long ones are translated sentence by sentence."""
-    beams: int = Field(BEAMS, ge=1, le=MOST_BEAMS)
-    """Translations that are followed side by side; 1 is the fastest."""
+    beams: int = Field(BEAMS, ge=1, le=BEAMS)
+    """Translations that are followed side by side; 1 is the fastest, and more than the default would take too long."""
     attention: bool = False
     """Whether to tell where the model looked, too."""
 

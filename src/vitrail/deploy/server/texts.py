@@ -18,7 +18,7 @@ from vitrail.deploy.server import schema
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.problems import ProblemError, mistaken
 from vitrail.deploy.server.reading import media_type, require_plain, while_connected
-from vitrail.deploy.server.schema import MOST_BEAMS, ToTranslate, refusals
+from vitrail.deploy.server.schema import ToTranslate, refusals
 from vitrail.deploy.server.service import Service
 from vitrail.deploy.translate import BEAMS, LONGEST, Piece, Translator, joined
 from vitrail.weights.translator import TrainedTranslator
@@ -54,7 +54,7 @@ class TextService(Service[Asked, Piece]):
     def __init__(self, trained: TrainedTranslator, name: str, limits: Limits):
         super().__init__(name, limits)
         self.languages = trained.languages
-        self._translators = {beams: Translator(trained, beams=beams) for beams in range(1, MOST_BEAMS + 1)}
+        self._translators = {beams: Translator(trained, beams=beams) for beams in range(1, BEAMS + 1)}
         self._sees = trained.alignment([END], []) is not None
 
     def add_to(self, app: FastAPI) -> None:
@@ -84,7 +84,7 @@ class TextService(Service[Asked, Piece]):
                 "body": limits.body,
                 "texts": limits.items,
                 "characters": limits.characters,
-                "beams": MOST_BEAMS,
+                "beams": BEAMS,
                 "deadline": limits.deadline,
             },
         }

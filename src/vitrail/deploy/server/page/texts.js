@@ -141,7 +141,7 @@ function table(read, written, attention) {
   const head = part("tr", part("td"), ...read.map((token) => part("th", part("span", shown(token)))));
   const rows = written.map((token, i) => part("tr", part("th", shown(token)), ...attention[i].map(cell)));
   const map = part("div", part("table", part("thead", head), part("tbody", ...rows)));
-  map.className = "map";
+  Object.assign(map, { className: "map", tabIndex: 0 }); // it scrolls
   return part("details", part("summary", "All of it, as a map"), map);
 }
 
