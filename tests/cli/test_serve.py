@@ -2,11 +2,13 @@
 
 import socket
 import sys
+from dataclasses import replace
 
 import pytest
 from server_running import tiny
 
 from vitrail import api
+from vitrail.deploy.server.limits import TEXTS
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,37 @@ def test_an_address_that_is_not_of_this_machine_fails_with_a_hint(vitrail, train
 )
 def test_a_wrong_flag_is_wrong_usage(vitrail, trained, words):
     assert vitrail("serve", trained, *words.split()).code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--max-images 3",
+        "--engine onnxruntime",
+        "--precision bf16",
+        "--max-texts 0",
+        "--max-texts 300",
+        "--max-characters 0",
+    ],
+)
+def test_what_a_translator_has_not_is_wrong_usage(vitrail, translated_run, words):
+    answer = vitrail("serve", translated_run.folder, "--port", 0, *words.split())
+    assert answer.code == 2 and words.split()[0] in answer.err
+
+
+def test_a_model_of_images_takes_no_texts(vitrail, trained):
+    answer = vitrail("serve", trained, "--port", 0, "--max-texts", 3)
+    assert answer.code == 2 and "a model of images takes no texts" in answer.err and "--max-texts" in answer.err
+
+
+def test_a_translator_is_served_within_its_own_limits(vitrail, translated_run, monkeypatch):
+    seen = []
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(service))
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
+    for words in ("", "--max-texts 3 --max-characters 9 --max-mebibytes 2 --queue 8"):
+        assert vitrail("serve", translated_run.folder, "--port", 0, *words.split()).code == 0
+    assert seen[0].limits == TEXTS and seen[0].languages == ("en", "de")
+    assert seen[1].limits == replace(TEXTS, items=3, characters=9, body=2 * 2**20, waiting=8)
 
 
 def test_a_model_that_is_missing_is_refused(vitrail, tmp_path):

@@ -5,14 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from server_browser import browsing
 from server_running import tiny
 
+import vitrail
 from deploy.small import small_model
 from vitrail import api
 from vitrail.deploy import worth
 from vitrail.study.attention import look_of
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.translator import TrainedTranslator
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +68,19 @@ def look(model):
     """What tells where it looks."""
     found, _ = look_of(model)
     return found
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A page in a Chromium, for all tests that look at one."""
+    with browsing(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def unseeing(translator) -> TrainedTranslator:
+    """A translator without attention, which has learned nothing."""
+    torch.manual_seed(0)
+    sizes = {"dim": 16, "hidden_dim": 24, "vocabulary": len(translator.preparation)}
+    model = vitrail.create_model("LSTM", **sizes).eval()
+    return TrainedTranslator(model, translator.preparation, translator.languages)

@@ -26,8 +26,9 @@ from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server import running
 from vitrail.deploy.server.app import application
 from vitrail.deploy.server.edge import Access
+from vitrail.deploy.server.images import ImageService, Look
 from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.service import Look, Service
+from vitrail.deploy.server.service import Service
 from vitrail.weights.folder import TrainedModel
 
 SHADES = 256
@@ -104,7 +105,7 @@ class Running:
 
     url: str
     port: int
-    service: Service
+    service: Service[Any, Any]
     server: running.Server
     client: httpx.Client
 
@@ -130,8 +131,8 @@ class Running:
             time.sleep(0.005)
 
     def taken(self, count: int) -> None:
-        """Wait until so many images are in the server."""
-        self.until(lambda: self.service._images.taken == count)
+        """Wait until so many images, or pieces of texts, are in the server."""
+        self.until(lambda: self.service._queue.taken == count)
 
 
 def received(connection: socket.socket) -> bytes:
@@ -174,8 +175,15 @@ def serving(
     relevance: Look | None = None,
     token: str | None = None,
 ) -> Iterator[Running]:
+    """A server of images in a thread, until the end of the block."""
+    service = ImageService(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
+    with serving_by(service, token=token) as running_now:
+        yield running_now
+
+
+@contextmanager
+def serving_by(service: Service[Any, Any], *, token: str | None = None) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
-    service = Service(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
     server = running.Server(application(service, Access(token)), service, started.set)
     service.start()
@@ -238,7 +246,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--batch", type=int, default=16)
     given = parser.parse_args()
-    service = Service(Shades(given.seconds).predictor, "shades", Limits(batch=given.batch))
+    service = ImageService(Shades(given.seconds).predictor, "shades", Limits(batch=given.batch))
     with running.listen("127.0.0.1", 0) as bound:
         address = running.address(bound)
         running.run(application(service, Access()), service, bound, lambda: sys.stderr.write(f"{address}\n"))

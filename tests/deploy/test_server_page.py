@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from server_browser import CHROMIUM, browsing
+from server_browser import CHROMIUM
 from server_running import Shades, noise, serving, tiny
 from sklearn.datasets import load_sample_images
 
@@ -26,12 +26,6 @@ IDLE = "document.getElementById('status').innerText === ''"
 def server(model, look):
     relevance, _ = look_of(model, relevance_map)
     with serving(in_python(model), Limits(body=500_000), look=look, relevance=relevance) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with browsing(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
@@ -199,7 +193,7 @@ def test_a_server_with_a_token_asks_for_it(browser, tmp_path):
 def test_while_the_server_is_busy_the_page_tries_again(browser, tmp_path):
     (tmp_path / "noise.png").write_bytes(noise(1))
     shades = Shades()
-    with serving(shades.predictor, Limits(waiting=1, images=1)) as server:
+    with serving(shades.predictor, Limits(waiting=1, items=1)) as server:
         browser.open(server.url)
         browser.until("document.title === 'tiny'")
         shades.hold()

@@ -46,7 +46,7 @@ def test_a_full_queue_refuses_at_once_and_before_the_body_is_read(shades):
 
 
 def test_a_request_for_more_than_is_free_is_refused_as_a_whole(shades):
-    with serving(shades.predictor, Limits(waiting=4, images=4)) as server:
+    with serving(shades.predictor, Limits(waiting=4, items=4)) as server:
         shades.hold()
         waiting = server.later(shade(1))
         server.taken(1)
@@ -59,7 +59,7 @@ def test_a_request_for_more_than_is_free_is_refused_as_a_whole(shades):
 
 def test_a_long_wait_is_refused_even_where_there_is_room(shades):
     with serving(shades.predictor, Limits(waiting=100)) as server:
-        server.service._images.pace = 2.0
+        server.service._queue.pace = 2.0
         shades.hold()
         waiting = [server.later(shade(value)) for value in range(2)]
         server.taken(2)
@@ -92,7 +92,7 @@ def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
         first = server.later(shade(0))
         assert shades.begun.wait(10)
         others = [server.later(shade(value)) for value in range(1, 7)]
-        server.until(lambda: len(server.service._images) == 6)
+        server.until(lambda: len(server.service._queue) == 6)
         shades.go.set()
         assert [label(one.result) for one in (first, *others)] == [[value] for value in range(7)]
         assert [len(batch) for batch in shades.batches] == [1, 4, 2]
@@ -148,7 +148,7 @@ def test_a_batch_that_fails_is_told_to_those_in_it_and_to_nobody_else(shades, ca
         assert "the engine is broken" in caplog.text and "the engine is broken" not in answer.text
         shades.fails = False
         assert label(server.post(shade(2))) == [2]
-        assert server.service._images.taken == 0
+        assert server.service._queue.taken == 0
 
 
 def test_a_client_that_goes_while_it_sends_leaves_nothing_behind(shades):
@@ -197,7 +197,7 @@ def test_between_two_looks_a_batch_is_answered(shades):
         assert shades.begun.wait(10)
         looks = [server.later(shade(9), "/attention") for _ in range(3)]
         answers = [server.later(shade(value)) for value in (1, 2)]
-        server.until(lambda: len(server.service._looks) == 3 and len(server.service._images) == 2)
+        server.until(lambda: len(server.service._looks) == 3 and len(server.service._queue) == 2)
         shades.batches = type("Noted", (list,), {"append": lambda self, batch: order.append("answer")})()
         shades.go.set()
         assert {one.result.status_code for one in (first, *looks, *answers)} == {200}

@@ -20,7 +20,7 @@ PNG = {"Content-Type": "image/png"}
 
 @pytest.fixture(scope="module")
 def server():
-    with serving(in_python(tiny()), Limits(body=BODY, images=4)) as found:
+    with serving(in_python(tiny()), Limits(body=BODY, items=4)) as found:
         yield found
 
 

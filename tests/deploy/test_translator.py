@@ -22,7 +22,7 @@ def test_a_text_that_is_too_long_is_cut_at_sentences_else_between_words_else_any
     asked = Translator(translator, beams=1)
 
     def pieces(text: str) -> list[str]:
-        found = list(asked._pieces(text))
+        found = asked.cut(text)
         assert all(len(tokens) <= LONGEST for tokens in found)
         return [asked.tokenizer.decode(tokens) for tokens in found]
 

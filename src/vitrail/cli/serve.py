@@ -2,12 +2,15 @@
 
 import signal
 import sys
-from typing import Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from vitrail.cli.console import Whole, note
 from vitrail.errors import ConfigError
 
-MEBIBYTE = 2**20
+if TYPE_CHECKING:
+    from vitrail.deploy.server.limits import Limits
+
 HOUR = 3600
 
 
@@ -22,10 +25,12 @@ def serve(
     batch_size: Whole = 16,
     queue: Whole = 256,
     deadline: float = 10.0,
-    max_images: Whole = 32,
-    max_mebibytes: Whole = 20,
+    max_images: Whole | None = None,
+    max_texts: Whole | None = None,
+    max_characters: Whole | None = None,
+    max_mebibytes: Whole | None = None,
 ) -> None:
-    """Answer over HTTP: labels of images, where the model looked, and a page to try it on.
+    """Answer over HTTP: labels of images or translations of texts, where the model looked, and a page to try it on.
 
     It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
     as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.
@@ -46,31 +51,39 @@ def serve(
         fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
         model has its own.
     batch_size
-        Images that are computed together at most.
+        Images, or pieces of texts, that are computed together at most.
     queue
-        Images that are in the server at most; further ones are refused.
+        Images, or pieces of texts, that are in the server at most; further ones are refused.
     deadline
         Seconds to an answer.
     max_images
-        Images of a request.
+        Images of a request. Default: 32.
+    max_texts
+        Texts of a request. Default: 32.
+    max_characters
+        Characters of each. Default: 5000.
     max_mebibytes
-        The size of a request.
+        The size of a request. Default: 20, of a translator 1.
     """
-    from vitrail.weights.locate import require_possible
+    from vitrail.weights.locate import is_of_texts, require_possible
 
     require_possible(model)  # before torch is imported
-    from vitrail import api
     from vitrail.checks import require_at_most, require_not_negative, require_positive
-    from vitrail.deploy.server.limits import Limits
 
     require_not_negative(**{"--port": port})
     require_at_most("--port", port, 65_535)
-    require_positive(**{"--batch-size": batch_size, "--queue": queue})
     if not 0 < deadline <= HOUR:
         raise ConfigError(f"--deadline is {deadline}", where="--deadline", hint="give it a number of seconds, up to an hour")
-    require_positive(**{"--max-images": max_images, "--max-mebibytes": max_mebibytes})
-    require_at_most("--max-images", max_images, queue)
-    limits = Limits(body=max_mebibytes * MEBIBYTE, images=max_images, waiting=queue, batch=batch_size, deadline=deadline)
+    require_positive(**{"--batch-size": batch_size, "--queue": queue})
+    sizes = {
+        "--max-images": max_images,
+        "--max-texts": max_texts,
+        "--max-characters": max_characters,
+        "--max-mebibytes": max_mebibytes,
+    }
+    limits = _limits(is_of_texts(model), {name: size for name, size in sizes.items() if size is not None}, queue)
+    from vitrail import api
+
     received = api.serve(
         model,
         host=host,
@@ -78,8 +91,24 @@ def serve(
         token_file=token_file,
         engine=engine,
         precision=precision,
-        limits=limits,
+        limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
         on_start=lambda address: note(f"listening at {address}"),
     )
     if received == signal.SIGINT:
         sys.exit(128 + received)
+
+
+def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
+    """What a request may ask for; raises `ConfigError` for sizes of what such a model does not take."""
+    from vitrail.checks import refuse_given, require_at_most, require_positive
+    from vitrail.deploy.server.limits import IMAGES, MEBIBYTE, TEXTS
+
+    foreign = ("--max-images",) if texts else ("--max-texts", "--max-characters")
+    what = "a translator takes texts, and no images" if texts else "a model of images takes no texts"
+    refuse_given(what, {name: name in given for name in foreign})
+    require_positive(**given)
+    default, flag = (TEXTS, "--max-texts") if texts else (IMAGES, "--max-images")
+    items = given.get(flag, default.items)
+    require_at_most(flag, items, queue)
+    body = given["--max-mebibytes"] * MEBIBYTE if "--max-mebibytes" in given else default.body
+    return replace(default, body=body, items=items, characters=given.get("--max-characters", default.characters))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,7 +19,7 @@ from vitrail.tasks.evaluation import answering
 from vitrail.tasks.evaluation import evaluate as evaluate_task
 from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.translation import Translation, TranslationMetrics
-from vitrail.weights.translator import TrainedTranslator, longest, open_translator
+from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
 """Translations that are followed side by side where nobody says otherwise."""
@@ -40,7 +40,7 @@ class Translated:
     """On one line."""
     score: float
     """The logarithm of its probability, by the model."""
-    alignments: tuple[tuple[list[str], list[str], list[list[float]]], ...] = ()
+    alignments: tuple[Aligned, ...] = ()
     """Of each piece that was translated by itself: tokens that were read, tokens that were written, and how much each of these
     looked at each of those; nothing where it was not asked for, or the model has no attention."""
 
@@ -51,6 +51,16 @@ class Translated:
             names = ("source_tokens", "tokens", "attention")
             found["attention"] = [dict(zip(names, alignment, strict=True)) for alignment in self.alignments]
         return found
+
+
+class Piece(NamedTuple):
+    """The translation of as much as is translated as one."""
+
+    text: str
+    score: float
+    """The logarithm of its probability, by the model."""
+    alignment: Aligned | None
+    """Tokens that were read, tokens that were written, and how much each of these looked at each of those."""
 
 
 class Translator:
@@ -78,40 +88,53 @@ class Translator:
             attention: whether to tell where the model looked, too.
             on_done: called with the number of texts that are done.
         """
-        cut = [list(self._pieces(clean(text))) for text in texts]
-        pieces = [(number, tokens) for number, parts in enumerate(cut) for tokens in parts]
-        order = sorted(range(len(pieces)), key=lambda place: len(pieces[place][1]))
-        written: dict[int, Written] = {}
-        left = [len(parts) for parts in cut]
+        cut = [self.cut(text) for text in texts]
+        texts_of = [number for number, pieces in enumerate(cut) for _ in pieces]
+        left = [len(pieces) for pieces in cut]
         on_done(left.count(0))
-        for places in _batches(order, [len(tokens) for _, tokens in pieces], BATCH // self.beams):
-            source = filled([pieces[place][1] for place in places]).to(self.device)
-            written.update(zip(places, self._write(source), strict=True))
-            for place in places:
-                left[pieces[place][0]] -= 1
-                on_done(int(not left[pieces[place][0]]))
-        results: list[list[tuple[list[int], Written]]] = [[] for _ in texts]
-        for place, (number, tokens) in enumerate(pieces):
-            results[number].append((tokens, written[place]))
-        return [self._joined(text, parts, attention) for text, parts in zip(texts, results, strict=True)]
 
-    def _write(self, source: torch.Tensor) -> list[Written]:
+        def count(place: int) -> None:
+            left[texts_of[place]] -= 1
+            on_done(int(not left[texts_of[place]]))
+
+        written = iter(self.write([tokens for pieces in cut for tokens in pieces], attention=attention, on_done=count))
+        return [joined(text, [next(written) for _ in pieces]) for text, pieces in zip(texts, cut, strict=True)]
+
+    def cut(self, text: str) -> list[list[int]]:
+        """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`, of an empty one none."""
+        return list(self._pieces(clean(text)))
+
+    def write(
+        self, pieces: Sequence[list[int]], *, attention: bool = False, on_done: Callable[[int], None] = lambda place: None
+    ) -> list[Piece]:
+        """The translations of pieces of any texts (see `cut`), in order.
+
+        Args:
+            pieces: tokens, with an end; those of about the same length are translated side by side.
+            attention: whether to tell where the model looked, too.
+            on_done: called with the place of each as it is done.
+        """
+        order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
+        found: dict[int, Piece] = {}
+        for places in _batches(order, list(map(len, pieces)), BATCH // self.beams):
+            source = filled([pieces[place] for place in places]).to(self.device)
+            for place, written in zip(places, self._search(source), strict=True):
+                found[place] = self._piece(pieces[place], written, attention)
+                on_done(place)
+        return [found[place] for place in range(len(pieces))]
+
+    def _search(self, source: torch.Tensor) -> list[Written]:
         if self.beams == 1:
             return greedy(self.model, source, max_length=longest(source))
         return [best[0] for best in beam_search(self.model, source, beams=self.beams, max_length=longest(source))]
 
-    def _joined(self, text: str, parts: Sequence[tuple[list[int], Written]], attention: bool) -> Translated:
-        words = [self.tokenizer.decode(written.tokens) for _, written in parts]
-        found = [self.trained.alignment(tokens, written.tokens) for tokens, written in parts] if attention else []
-        alignments = [
-            (read, wrote, [[round(weight, 4) for weight in row] for row in weights.tolist()])
-            for read, wrote, weights in filter(None, found)
-        ]
-        joined = _LINE.sub(" ", " ".join(words))
-        return Translated(text, joined, sum(written.score for _, written in parts), tuple(alignments))
+    def _piece(self, tokens: list[int], written: Written, attention: bool) -> Piece:
+        found = self.trained.alignment(tokens, written.tokens) if attention else None
+        if found is not None:
+            found = (*found[:2], [[round(weight, 4) for weight in row] for row in found[2].tolist()])
+        return Piece(self.tokenizer.decode(written.tokens), written.score, found)
 
     def _pieces(self, text: str) -> Iterator[list[int]]:
-        """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`."""
         if not text:
             return
         (whole,) = self.tokenizer.encode([text])
@@ -121,6 +144,13 @@ class Translator:
         sentences = _SENTENCE.split(text)
         for part in sentences if len(sentences) > 1 else _halves(text):
             yield from self._pieces(part)
+
+
+def joined(text: str, pieces: Sequence[Piece]) -> Translated:
+    """The translation of a text, put together of those of its pieces."""
+    whole = _LINE.sub(" ", " ".join(piece.text for piece in pieces))
+    alignments = tuple(piece.alignment for piece in pieces if piece.alignment is not None)
+    return Translated(text, whole, sum(piece.score for piece in pieces), alignments)
 
 
 def _halves(text: str) -> tuple[str, str]:

@@ -2,94 +2,58 @@
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.edge import Access, Edge
 from vitrail.deploy.server.problems import shutting_down, tell_problems
-from vitrail.deploy.server.schema import IMAGES, refusals
+from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
 PAGE = Path(__file__).parent / "page"
-FILES = {
-    "/": ("page.html", "text/html"),
-    "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-MOST_LABELS = 100
-Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image.")]
+SHARED = ("page.css", "page.js", "icon.svg")
+"""Files that every page loads; beside them each has its own HTML, style and script."""
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
+"""The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
-def application(service: Service, access: Access) -> Edge:
+def application(service: Service[Any, Any], access: Access) -> Edge:
     """The server as an ASGI application; `Service.start` comes before the first request."""
     app = FastAPI(
         title="Vitrail",
         version=version("vitrail"),
-        summary="Labels of images, and where the model looked.",
+        summary=service.summary,
         docs_url=None,  # they would load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
     tell_problems(app)
-    _operations(app, service)
+    service.add_to(app)
     _state(app, service)
-    _page(app)
+    page = _page(app, service.page)
     _described(app, access)
     paths = frozenset(route.path for route in app.routes if hasattr(route, "path"))
-    return Edge(app, access=access, paths=paths, answered=service.metrics.answered, leaving=lambda: service.draining)
-
-
-def _operations(app: FastAPI, service: Service) -> None:
-    @app.post(
-        "/predict",
-        response_model=schema.Predictions,
-        responses=refusals(403, 408, 413, 415, 422, 429, 500, 503, 504),
-        openapi_extra=IMAGES,
-        summary="Label images",
+    return Edge(
+        app,
+        access=access,
+        paths=paths,
+        unguarded=frozenset((*page, *NEED_NO_TOKEN)),
+        answered=service.metrics.answered,
+        leaving=lambda: service.draining,
     )
-    async def predict(request: Request, top: Top = 5) -> Response:
-        """The best labels of every image. Either all images are answered or, with the reasons, none."""
-        with service.admitted():
-            found = await service.predict(request, top)
-        several = service.predictor.multi_label
-        return JSONResponse({"predictions": [answer.to_json(name, several=several) for name, answer in found]})
 
-    @app.post(
-        "/attention",
-        response_model=schema.Attention,
-        responses=refusals(403, 408, 413, 415, 422, 429, 500, 501, 503, 504),
-        openapi_extra=IMAGES,
-        summary="See where the model looks",
-    )
-    async def attention(request: Request) -> Response:
-        """Where every head of every layer looks in one image."""
-        with service.admitted():
-            return JSONResponse(await service.look(request))
 
-    @app.get("/model", response_model=schema.Model, responses=refusals(), summary="What answers")
+def _state(app: FastAPI, service: Service[Any, Any]) -> None:
+    @app.get("/model", response_model=service.document, responses=refusals(), summary="What answers")
     async def model() -> Response:
-        """The model's labels, how images are prepared for it, and the limits of a request."""
-        predictor, limits = service.predictor, service.limits
-        return JSONResponse(
-            {
-                "name": service.name,
-                "engine": predictor.name,
-                "labels": predictor.labels,
-                "multi_label": predictor.multi_label,
-                "attention": service.sees,
-                "unseen": service.unseen,
-                "preparation": predictor.preparation.model_dump(mode="json"),
-                "limits": {"body": limits.body, "images": limits.images, "deadline": limits.deadline},
-            }
-        )
+        """The model, how it takes what it is asked about, and the limits of a request."""
+        return JSONResponse(service.described())
 
-
-def _state(app: FastAPI, service: Service) -> None:
     @app.get("/health", response_model=schema.Status, responses=refusals(), summary="Whether the server lives")
     async def health() -> Response:
         """It answers, so it does."""
@@ -113,9 +77,12 @@ def _state(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-def _page(app: FastAPI) -> None:
-    for path, (name, kind) in FILES.items():
-        app.add_route(path, _file((PAGE / name).read_bytes(), kind), include_in_schema=False)
+def _page(app: FastAPI, name: str) -> list[str]:
+    """Add the page of that name; gives its paths."""
+    files = {"/": f"{name}.html", **{f"/{file}": file for file in (*SHARED, f"{name}.css", f"{name}.js")}}
+    for path, file in files.items():
+        app.add_route(path, _file((PAGE / file).read_bytes(), KINDS[Path(file).suffix]), include_in_schema=False)
+    return list(files)
 
 
 def _file(content: bytes, kind: str) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitrail.deploy.server.problems import ProblemError, shutting_down
 
-OPEN = {"/", "/page.css", "/page.js", "/icon.svg", "/openapi.json", "/health", "/ready"}
-"""What needs no token: the page, which asks for one, the description it links to, and what load balancers check."""
 LINGER = 3.0
 """Seconds that are spent on the rest of a body which nobody wants."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
@@ -36,11 +34,15 @@ class Access:
 
     token: str | None = None
 
-    def require(self, scope: Scope) -> None:
+    def require(self, scope: Scope, unguarded: Collection[str]) -> None:
         """Refuse a request that may not be.
 
         Without a token it must be meant for this machine by name, and not come from a page of another site: a browser sends
         what any page asks it to, also to a name that its owner has pointed here.
+
+        Args:
+            scope: the request.
+            unguarded: paths that need no token.
 
         Raises:
             ProblemError: 401, 403 or 421.
@@ -48,7 +50,7 @@ class Access:
         headers = Headers(scope=scope)
         if self.token is None:
             self._require_local(scope["method"], headers)
-        elif scope["path"] not in OPEN:
+        elif scope["path"] not in unguarded:
             self._require_token(headers, self.token)
 
     def _require_local(self, method: str, headers: Headers) -> None:
@@ -84,6 +86,7 @@ class Edge:
         app: the application.
         access: who may ask.
         paths: those that are counted by name.
+        unguarded: those that need no token.
         answered: called with path, status and seconds of every request.
         leaving: whether connections are to be closed.
     """
@@ -94,10 +97,11 @@ class Edge:
         *,
         access: Access,
         paths: frozenset[str],
+        unguarded: frozenset[str],
         answered: Callable[[str, int, float], None],
         leaving: Callable[[], bool],
     ):
-        self._app, self._access, self._paths = app, access, paths
+        self._app, self._access, self._paths, self._unguarded = app, access, paths, unguarded
         self._answered, self._leaving = answered, leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +110,7 @@ class Edge:
             return
         begin, exchange = time.monotonic(), _Exchange(receive, send, _has_body(Headers(scope=scope)), self._leaving)
         try:
-            self._access.require(scope)
+            self._access.require(scope, self._unguarded)
             await self._app(scope, exchange.receive, exchange.send)
         except ProblemError as problem:
             await problem.response(scope, exchange.receive, exchange.send)

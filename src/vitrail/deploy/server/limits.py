@@ -2,18 +2,27 @@
 
 from dataclasses import dataclass
 
+MEBIBYTE = 2**20
+
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds of a request, and of all of them together."""
 
-    body: int = 20 * 2**20
+    body: int = 20 * MEBIBYTE
     """Bytes of a request's body."""
-    images: int = 32
-    """Images of a request."""
+    items: int = 32
+    """Images or texts of a request."""
+    characters: int = 5000
+    """Characters of a text."""
     waiting: int = 256
-    """Images that are in the server at a time."""
+    """Images, or pieces of texts, that are in the server at a time."""
     batch: int = 16
-    """Images that are computed together."""
+    """Images, or pieces of texts, that are computed together."""
     deadline: float = 10.0
     """Seconds from a request's body to its answer."""
+
+
+IMAGES = Limits()
+TEXTS = Limits(body=MEBIBYTE)
+"""What the server of a model of images takes on, and that of a translator, where nobody says otherwise."""

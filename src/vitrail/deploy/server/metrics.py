@@ -9,9 +9,9 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Counters of one server."""
+    """Counters of one server, whose batches are of ``items``."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: str) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -25,14 +25,9 @@ class Metrics:
             "vitrail_request_seconds", "From a request's head to its answer.", ["path"], buckets=SECONDS, registry=self._registry
         )
         self._batch = Histogram(
-            "vitrail_batch_images", "Images that were computed together.", buckets=SIZES, registry=self._registry
+            f"vitrail_batch_{items}", f"{items.capitalize()} that were computed together.", buckets=SIZES, registry=self._registry
         )
-        self._computing = Histogram(
-            "vitrail_batch_seconds", "What a batch took to compute.", buckets=SECONDS, registry=self._registry
-        )
-        self._looking = Histogram(
-            "vitrail_attention_seconds", "What the attention of a picture took.", buckets=SECONDS, registry=self._registry
-        )
+        self._computing = self.timing("batch_seconds", "What a batch took to compute.")
 
     def gauge(self, name: str, what: str, value: Callable[[], float]) -> None:
         """A number that is read at every scrape."""
@@ -43,14 +38,15 @@ class Metrics:
         self._requests.labels(path, str(status)).inc()
         self._latency.labels(path).observe(seconds)
 
-    def computed(self, images: int, seconds: float) -> None:
-        """A batch is done."""
-        self._batch.observe(images)
-        self._computing.observe(seconds)
+    def timing(self, name: str, what: str) -> Callable[[int, float], None]:
+        """A histogram of seconds: what it returns is called with how many were computed, and in how many seconds."""
+        seconds = Histogram(f"vitrail_{name}", what, buckets=SECONDS, registry=self._registry)
+        return lambda count, took: seconds.observe(took)
 
-    def looked(self, pictures: int, seconds: float) -> None:
-        """The attention of a picture is computed."""
-        self._looking.observe(seconds)
+    def computed(self, count: int, seconds: float) -> None:
+        """A batch is done."""
+        self._batch.observe(count)
+        self._computing(count, seconds)
 
     def text(self) -> bytes:
         """All of them, in the text format of Prometheus."""

@@ -1,6 +1,7 @@
 """Errors as RFC 9457 has them: ``application/problem+json``, whatever went wrong."""
 
 import math
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -52,6 +53,12 @@ def shutting_down() -> ProblemError:
     return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
 
 
+def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
+    """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin."""
+    errors = [{"where": ".".join(map(str, (*within, *each["loc"]))), "reason": each["msg"]} for each in found]
+    return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}", hint=hint, errors=errors)
+
+
 def tell_problems(app: FastAPI) -> None:
     """Have an application answer every error with a problem."""
 
@@ -66,8 +73,7 @@ def tell_problems(app: FastAPI) -> None:
         return ProblemError(error.status_code, details.get(error.status_code, error.detail), headers=error.headers).response
 
     async def of_parameters(request: Request, error: Any) -> JSONResponse:
-        errors = [{"where": ".".join(map(str, each["loc"])), "reason": each["msg"]} for each in error.errors()]
-        return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}", errors=errors).response
+        return mistaken(error.errors()).response
 
     async def of_queue(request: Request, error: Any) -> JSONResponse:
         return busy(error.seconds).response

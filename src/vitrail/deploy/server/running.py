@@ -61,7 +61,7 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Edge, service: Service, bound: socket.socket, on_start: Callable[[], None]) -> int:
+def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: Callable[[], None]) -> int:
     """Serve until a signal comes, then answer what was let in. Gives the signal's number.
 
     Raises:
@@ -84,7 +84,7 @@ def run(app: Edge, service: Service, bound: socket.socket, on_start: Callable[[]
 class Server(uvicorn.Server):
     """Uvicorn, which at the first signal refuses what is new, finishes what it has, and only then stops to listen."""
 
-    def __init__(self, app: Edge, service: Service, on_start: Callable[[], None]):
+    def __init__(self, app: Edge, service: Service[Any, Any], on_start: Callable[[], None]):
         config = uvicorn.Config(
             app,
             http=Protocol,

@@ -1,11 +1,14 @@
 """The documents that the server answers with, as OpenAPI describes them."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from vitrail.deploy.server import problems
-from vitrail.deploy.server.reading import FORM, RAW
+from vitrail.deploy.server.pictures import FORM, RAW
+from vitrail.deploy.translate import BEAMS
+
+TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 
 
 class Document(BaseModel):
@@ -84,6 +87,83 @@ class Model(Document):
     limits: ServerLimits
 
 
+class ToTranslate(Document):
+    """What is asked of a translator."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    text: Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text), TEXT_OR_TEXTS] = Field(
+        min_length=1
+    )
+    """A text, or a list of them; long ones are translated sentence by sentence."""
+    beams: int = Field(BEAMS, ge=1, le=BEAMS)
+    """Translations that are followed side by side; 1 is the fastest, and more than the default would take too long."""
+    attention: bool = False
+    """Whether to tell where the model looked, too."""
+
+
+class Alignment(Document):
+    """Where the model looked as it translated a text, or a piece of a long one."""
+
+    source_tokens: list[str] = Field(examples=[[" A", " man", "</s>"]])
+    """What was read; a space where a word begins."""
+    tokens: list[str] = Field(examples=[[" Ein", " Mann", "</s>"]])
+    """What was written."""
+    attention: list[list[float]]
+    """For each token that was written, how much it looked at each that was read."""
+
+
+class Translation(Document):
+    """A text in the other language."""
+
+    source: str = Field(examples=["A man."])
+    translation: str = Field(examples=["Ein Mann."])
+    """On one line."""
+    score: float = Field(le=0, examples=[-0.7])
+    """The logarithm of its probability, by the model."""
+    attention: list[Alignment] | None = None
+    """Of each piece that was translated by itself, where it was asked for."""
+
+
+class Translations(Document):
+    """The translations of the texts of a request, in their order."""
+
+    translations: list[Translation]
+
+
+class Languages(Document):
+    """What is read and what is written, as the model's own data name them."""
+
+    source: str = Field(examples=["en"])
+    target: str = Field(examples=["de"])
+
+
+class TextLimits(Document):
+    """What a request may ask for."""
+
+    body: int
+    """Bytes of its body."""
+    texts: int
+    """Texts in it."""
+    characters: int
+    """Characters of each."""
+    beams: int
+    """Translations that are followed side by side."""
+    deadline: float
+    """Seconds to its answer."""
+
+
+class TextModel(Document):
+    """What translates."""
+
+    name: str = Field(examples=["en-de"])
+    engine: str = Field(examples=["torch fp32"])
+    languages: Languages
+    attention: bool
+    """Whether it can tell where it looks."""
+    limits: TextLimits
+
+
 class Status(Document):
     """How the server is."""
 
@@ -121,15 +201,23 @@ IMAGES = {
         },
     }
 }
+TEXTS = {
+    "requestBody": {
+        "required": True,
+        "description": "JSON; compressed no further.",
+        "content": {"application/json": {"schema": ToTranslate.model_json_schema()}},
+    }
+}
+EXAMPLE = '{"text": "A man rides a bicycle."}'
 REASONS = {
     400: "The request is malformed.",
     401: "The token is missing or wrong.",
     403: "A page of another site asks.",
     408: "The body did not come in time.",
-    413: "The body is too large, or has too many images.",
-    415: "The body is no image by its own account.",
+    413: "The body is too large, or there is too much in it.",
+    415: "The body is not of a type that is read here.",
     421: "The Host is not this server.",
-    422: "An image cannot be read, or a parameter is wrong: all that is wrong, and nothing is answered.",
+    422: "Something cannot be read, or a parameter is wrong: all that is wrong, and nothing is answered.",
     429: "The queue is full.",
     500: "The model failed.",
     501: "The model's attention cannot be seen.",

@@ -4,26 +4,28 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.predict import open_predictor
-from vitrail.deploy.predictor import Predictor
-from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.runtime.device import Precision
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import is_of_texts
 from vitrail.weights.reference import open_model
+from vitrail.weights.translator import open_translator
 
 if TYPE_CHECKING:
-    from vitrail.deploy.server.service import Look
+    from vitrail.deploy.server.images import Look
+    from vitrail.deploy.server.service import Service
 
 TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
-DEFAULTS = Limits()
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
 """Gives the function that computes a model's attention maps; or why there is none."""
 
@@ -38,20 +40,20 @@ def serve(
     token_file: str | Path | None = None,
     precision: Precision | None = None,
     engine: str = "auto",
-    limits: Limits = DEFAULTS,
+    limits: Limits | None = None,
     on_start: Callable[[str], None] = lambda address: None,
 ) -> int:
     """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
 
     Args:
-        model: a run folder, a model folder, a file of weights, a hub id or an exported model.
+        model: a run folder, a model folder, a file of weights, a hub id or an exported model; of images, or a translator.
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
         host: an address or a name of this machine. One that others can reach needs a token.
         port: 0 is for any that is free.
         token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
-        precision, engine: as in `open_predictor`.
-        limits: what the server takes on.
+        precision, engine: as in `open_predictor`; a translator has but one of each.
+        limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         on_start: called with the address, once it listens.
 
     Raises:
@@ -59,19 +61,24 @@ def serve(
         ModelFileError: the model is missing, damaged, refused, or has no classes.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
+    texts = is_of_texts(model)
+    if texts:
+        given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
+        refuse_given("a translator answers in Python, in fp32", given)
     try:
         from vitrail.deploy.server import running
         from vitrail.deploy.server.app import application
         from vitrail.deploy.server.edge import Access
-        from vitrail.deploy.server.service import Service
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
     token = _token(token_file)
     with running.listen(host, port) as bound:
         _require_token(bound, token, running.is_loopback(bound))
-        predictor, looks, unseen = _opened([look_of, relevance_of], model, precision, engine)
-        service = Service(predictor, name_of(str(model)), limits, looks[0], unseen, looks[1])
+        if texts:
+            service = _of_texts(model, limits or TEXTS)
+        else:
+            service = _of_images(model, limits or IMAGES, [look_of, relevance_of], precision, engine)
         address = running.address(bound)
         return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
 
@@ -94,12 +101,22 @@ def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> N
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
 
-def _opened(
-    of: "list[LookOf | None]", model: str | Path, precision: Precision | None, engine: str
-) -> "tuple[Predictor, list[Look | None], str]":
-    """The predictor, the functions that compute maps, and why there is none of attention where there is none."""
+def _of_texts(model: str | Path, limits: Limits) -> "Service[Any, Any]":
+    from vitrail.deploy.server.texts import TextService
+
+    return TextService(open_translator(model), name_of(str(model)), limits)
+
+
+def _of_images(
+    model: str | Path, limits: Limits, of: "list[LookOf | None]", precision: Precision | None, engine: str
+) -> "Service[Any, Any]":
+    """With the functions that compute maps, or why there is none of attention."""
+    from vitrail.deploy.server.images import ImageService
+
+    name = name_of(str(model))
     if graph_of(model) is not None:
-        return open_predictor(model, precision, engine=engine), [None, None], "an exported model keeps its attention to itself"
+        predictor = open_predictor(model, precision, engine=engine)
+        return ImageService(predictor, name, limits, unseen="an exported model keeps its attention to itself")
     trained = open_model(model)
-    looks = [(None, "") if each is None else each(trained) for each in of]
-    return open_predictor(trained, precision, engine=engine), [look for look, _ in looks], looks[0][1]
+    (look, unseen), (relevance, _) = [(None, "") if each is None else each(trained) for each in of]
+    return ImageService(open_predictor(trained, precision, engine=engine), name, limits, look, unseen, relevance)

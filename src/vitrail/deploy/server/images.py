@@ -1,0 +1,209 @@
+"""The server of a model of images: labels, and where the model looked."""
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, cast
+
+import numpy as np
+import torch
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from torch import Tensor
+
+from vitrail.data.decode import SERVED, check_head
+from vitrail.data.plan import to_pixels
+from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.server import schema
+from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.pictures import Picture, pictures, require_picture
+from vitrail.deploy.server.problems import ProblemError
+from vitrail.deploy.server.queue import Queue
+from vitrail.deploy.server.reading import while_connected
+from vitrail.deploy.server.schema import refusals
+from vitrail.deploy.server.service import Service
+from vitrail.errors import DataError
+from vitrail.weights.labelled import Answer
+
+LOOKS = 4
+"""Places of those who ask for attention, which costs more than an answer."""
+MOST_LABELS = 100
+Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image.")]
+
+T = TypeVar("T")
+R = TypeVar("R")
+D = TypeVar("D")
+Asked = tuple[np.ndarray, int]
+"""Pixels, and how many labels are asked for."""
+Look = Callable[[Tensor], Tensor]
+"""Prepared pixels, uint8 (1, C, H, W), to what each head of each layer looks at, (layers, heads, rows, columns); or to the
+relevance of each patch, (rows, columns)."""
+
+
+class ImageService(Service[Asked, Answer]):
+    """Labels of images.
+
+    Args:
+        predictor: computes the answers; used by one thread.
+        name: what the model is called.
+        limits: what is taken on.
+        look: computes attention, in the same thread; None where the model's cannot be seen.
+        unseen: why not, then.
+        relevance: computes what speaks for the best label, beside attention; None where that cannot be told.
+    """
+
+    summary, page, items = "Labels of images, and where the model looked.", "images", "images"
+    document = schema.Model
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        name: str,
+        limits: Limits,
+        look: Look | None = None,
+        unseen: str = "",
+        relevance: Look | None = None,
+    ):
+        super().__init__(name, limits)
+        self.predictor, self.unseen = predictor, unseen
+        self._look, self._relevance = look, relevance
+        looked = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
+        self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(self._see, capacity=LOOKS, most=1, observe=looked)
+
+    def add_to(self, app: FastAPI) -> None:
+        """What is said of pictures, and where the model looks."""
+
+        @app.post(
+            "/predict",
+            response_model=schema.Predictions,
+            responses=refusals(403, 408, 413, 415, 422, 429, 500, 503, 504),
+            openapi_extra=schema.IMAGES,
+            summary="Label images",
+        )
+        async def predict(request: Request, top: Top = 5) -> Response:
+            """The best labels of every image. Either all images are answered or, with the reasons, none."""
+            with self.admitted():
+                found = await self.predict(request, top)
+            several = self.predictor.multi_label
+            return JSONResponse({"predictions": [answer.to_json(name, several=several) for name, answer in found]})
+
+        @app.post(
+            "/attention",
+            response_model=schema.Attention,
+            responses=refusals(403, 408, 413, 415, 422, 429, 500, 501, 503, 504),
+            openapi_extra=schema.IMAGES,
+            summary="See where the model looks",
+        )
+        async def attention(request: Request) -> Response:
+            """Where every head of every layer looks in one image."""
+            with self.admitted():
+                return JSONResponse(await self.look(request))
+
+    def described(self) -> dict[str, Any]:
+        """The model's labels, how images are prepared for it, and the limits of a request."""
+        predictor, limits = self.predictor, self.limits
+        return {
+            "name": self.name,
+            "engine": predictor.name,
+            "labels": predictor.labels,
+            "multi_label": predictor.multi_label,
+            "attention": self._look is not None,
+            "unseen": self.unseen,
+            "preparation": predictor.preparation.model_dump(mode="json"),
+            "limits": {"body": limits.body, "images": limits.items, "deadline": limits.deadline},
+        }
+
+    def _rehearse(self) -> Callable[[int], object]:
+        preparation = self.predictor.preparation
+        pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
+        return lambda size: self.predictor.best(pixels[:size], 1)
+
+    async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
+        """The names of a request's pictures, and the answers with their ``top`` labels."""
+        names, _, labels = await self._through(
+            self._queue, request, self.limits.items, self._pixels, lambda pixels: (pixels, top)
+        )
+        return list(zip(names, labels, strict=True))
+
+    async def look(self, request: Request) -> dict[str, Any]:
+        """Where the model looks in the one picture of a request."""
+        if self._look is None:
+            raise ProblemError(501, f"this server cannot tell where the model looks: {self.unseen}")
+        _, ((_, seen),), (maps,) = await self._through(self._looks, request, 1, self._framed, lambda framed: framed[0])
+        return {"seen": seen, **maps}
+
+    async def _through(
+        self, queue: Queue[T, R], request: Request, most: int, decode: Callable[[bytes], D], value: Callable[[D], T]
+    ) -> tuple[list[str], list[D], list[R]]:
+        """The names of a request's pictures, at ``most`` so many, what they are decoded to, and what the queue makes of that."""
+        with contextlib.ExitStack() as held:
+            found = await self._received(request, held, queue, most)
+            names = [picture.name for picture in found]
+            with queue.places(len(found)):
+                expires = time.monotonic() + self.limits.deadline
+
+                async def work() -> tuple[list[D], list[R]]:
+                    decoded = await self._decoded(found, decode)
+                    found.clear()
+                    held.close()  # from here on there are only pixels
+                    return decoded, await queue.answers([value(each) for each in decoded], expires)
+
+                return names, *await while_connected(request, work(), expires)
+
+    async def _received(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any], most: int) -> list[Picture]:
+        """The pictures of a request."""
+        require_picture(request.headers)
+        return pictures(await self._body(request, held, queue), request.headers, most)
+
+    async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
+        """The results of ``decode`` for pictures; one error names all pictures that cannot be read."""
+        loop = asyncio.get_running_loop()
+        made = await asyncio.gather(
+            *(loop.run_in_executor(self._readers, decode, picture.content) for picture in found), return_exceptions=True
+        )
+        failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
+        if failed:
+            names = ", ".join(name for name, _ in failed)
+            what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
+            errors = [{"image": name, "reason": error.what} for name, error in failed]
+            raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
+        for each in made:
+            if isinstance(each, BaseException):
+                raise each
+        return cast(list[D], made)
+
+    def _pixels(self, content: bytes) -> np.ndarray:
+        check_head(content, formats=SERVED)
+        return self.predictor.preparation.pixels(content)
+
+    def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
+        """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
+        check_head(content, formats=SERVED)
+        picture, seen = self.predictor.preparation.framed(content)
+        return to_pixels(picture), list(seen)
+
+    def _compute(self, values: list[Asked]) -> list[Answer]:
+        """Labels of a batch, as many for each as it asks for."""
+        pixels = torch.from_numpy(np.stack([each for each, _ in values]))
+        found = self.predictor.best(pixels, max(top for _, top in values))
+        return [answer._replace(best=answer.best[:top]) for answer, (_, top) in zip(found, values, strict=True)]
+
+    def _see(self, images: list[np.ndarray]) -> list[dict[str, Any]]:
+        assert self._look is not None
+        return [self._seen(torch.from_numpy(pixels[None]), self._look) for pixels in images]
+
+    def _seen(self, pixels: Tensor, look: Look) -> dict[str, Any]:
+        relevance = None if self._relevance is None else encoded(self._relevance(pixels)[None, None])["maps"]
+        return {**encoded(look(pixels)), "relevance": relevance}
+
+
+def encoded(maps: Tensor) -> dict[str, Any]:
+    """Maps (layers, heads, rows, columns) with one byte for each patch; 255 stands for the largest value of its map."""
+    largest = maps.amax(dim=(2, 3))
+    scaled = maps / largest[..., None, None].clamp(min=torch.finfo(torch.float32).tiny)
+    content = (255 * scaled).round().to(torch.uint8).numpy().tobytes()
+    sides = dict(zip(("layers", "heads", "rows", "columns"), maps.shape, strict=True))
+    return {**sides, "largest": largest.tolist(), "maps": base64.b64encode(content).decode()}

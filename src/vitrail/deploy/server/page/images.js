@@ -1,0 +1,191 @@
+// Sends pictures to the server that this page came from, and shows what the model says and where it looked.
+
+import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
+
+const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const KEPT = 50; // pictures that can be returned to
+const [ALL, RELEVANCE] = [-1, -2]; // in place of a head
+
+let looked = null; // what /attention answered about the picture shown, with its maps as numbers
+let shown = null; // one of asked
+let asked = []; // the pictures of this tab, each with its file, its address here, and what was said of it
+let last = Promise.resolve(); // the end of all that is asked so far: one picture after the other
+
+// pictures
+
+function take(files) {
+  const taken = [...files].map((file) => ({ file, url: URL.createObjectURL(file), said: ["Waiting…", true] }));
+  if (!taken.length) return complain(new Error("That is no picture file."));
+  for (const picture of taken) {
+    remember(picture);
+    last = last.then(() => askAbout(picture));
+  }
+  show(taken[0]);
+}
+
+async function askAbout(picture) {
+  if (!asked.includes(picture)) return; // it has left the history
+  const { file } = picture;
+  const busy = () => tell(picture, "The server is busy: trying again…", true);
+  try {
+    if (!model) await meet();
+    if (file.size > model.limits.body) throw new Error(`The picture is larger than ${mebibytes(model.limits.body)} MiB.`);
+    const sent = { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
+    tell(picture, "Looking…", true);
+    const { predictions: [answer] } = await ask("predict?top=5", sent, busy);
+    picture.predictions = answer.predictions;
+    const [{ label, score }] = answer.predictions;
+    picture.entry.lastElementChild.textContent = `${label} ${percent.format(score)}`;
+    if (picture === shown) list(answer.predictions);
+    if (model.attention) picture.seen = await ask("attention", sent, busy);
+    if (picture === shown && picture.seen) see(picture.seen);
+    tell(picture, model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
+  } catch (error) {
+    picture.problem = error;
+    picture.entry.lastElementChild.textContent = "no answer";
+    if (picture === shown) complain(error);
+  }
+}
+
+const mebibytes = (bytes) => (bytes / 2 ** 20).toLocaleString("en", { maximumFractionDigits: 1 });
+
+function tell(picture, ...said) {
+  picture.said = said;
+  if (picture === shown) say(...said);
+}
+
+function remember(picture) {
+  const image = part("img");
+  Object.assign(image, { src: picture.url, alt: picture.file.name });
+  picture.entry = part("button", image, part("span", "…"));
+  Object.assign(picture.entry, { type: "button", title: picture.file.name });
+  picture.entry.addEventListener("click", () => show(picture));
+  asked = [picture, ...asked];
+  for (const old of asked.splice(KEPT)) URL.revokeObjectURL(old.url);
+  at("past").replaceChildren(...asked.map(({ entry }) => part("li", entry)));
+  at("history").hidden = asked.length < 2;
+}
+
+function show(picture) {
+  shown = picture;
+  looked = null;
+  for (const { entry } of asked) entry.removeAttribute("aria-current");
+  picture.entry.setAttribute("aria-current", "true");
+  at("picture").src = picture.url;
+  at("picture").alt = picture.file.name ? `Your picture ${picture.file.name}` : "Your picture";
+  at("figure").hidden = false;
+  at("place").classList.add("filled");
+  at("choose").firstElementChild.textContent = "Choose others";
+  at("attention").hidden = at("overlay").hidden = true;
+  list(picture.predictions ?? []);
+  if (picture.seen) see(picture.seen);
+  if (picture.problem) complain(picture.problem);
+  else say(...picture.said);
+}
+
+at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
+
+function list(predictions) {
+  at("labels").replaceChildren(...predictions.map(({ label, score }) => {
+    const item = part("li", part("span", label), part("span", percent.format(score)), part("div", part("span")));
+    item.children[1].className = "score";
+    item.children[2].className = "track";
+    item.children[2].firstElementChild.style.width = `${100 * score}%`;
+    return item;
+  }));
+}
+
+// where the model looked
+
+const numbers = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+
+function see(answer) {
+  looked = { ...answer, bytes: numbers(answer.maps), size: answer.rows * answer.columns };
+  if (answer.relevance) looked.relevance = numbers(answer.relevance);
+  const [left, top, right, bottom] = answer.seen;
+  const places = { left, top, width: right - left, height: bottom - top };
+  for (const [side, share] of Object.entries(places)) at("overlay").style[side] = `${100 * share}%`;
+  at("layer").max = answer.layers;
+  at("layer").value = answer.layers;
+  const heads = Array.from({ length: answer.heads }, (_, n) => n);
+  at("heads").replaceChildren(...[ALL, ...heads, ...(answer.relevance ? [RELEVANCE] : [])].map(choice));
+  at("speaks").hidden = !answer.relevance;
+  at("attention").hidden = false;
+  draw();
+}
+
+function choice(head) {
+  const input = part("input");
+  const [name, said] = { [ALL]: ["all", "all heads on average"], [RELEVANCE]: ["relevance", "relevance"] }[head]
+    ?? [`${head + 1}`, `head ${head + 1}`];
+  Object.assign(input, { type: "radio", name: "head", value: head, checked: head === ALL });
+  input.setAttribute("aria-label", said);
+  const made = part("label", input, part("canvas"), part("span", name));
+  made.className = "head";
+  return made;
+}
+
+// How clear each patch is, 0 to 1: the highest twentieth is the clearest, or a few patches, often in corners, would leave
+// the rest in fog.
+function map(layer, head) {
+  const { bytes, size, heads, largest } = looked;
+  const found = head === RELEVANCE ? Float64Array.from(looked.relevance) : new Float64Array(size);
+  for (const each of head === RELEVANCE ? [] : head === ALL ? Array(heads).keys() : [head]) {
+    const start = (layer * heads + each) * size;
+    for (let i = 0; i < size; i++) found[i] += bytes[start + i] * largest[layer][each];
+  }
+  const inOrder = found.toSorted();
+  const [low, high] = [inOrder[0], inOrder[Math.round(0.95 * (size - 1))]];
+  return found.map((share) => Math.min(1, (share - low) / (high - low || 1)));
+}
+
+function draw() {
+  const layer = Number(at("layer").value) - 1;
+  at("which").textContent = `${layer + 1} of ${looked.layers}`;
+  at("layer").setAttribute("aria-valuetext", `${layer + 1} of ${looked.layers}`);
+  for (const label of at("heads").children) {
+    const [input, canvas] = label.children;
+    const shares = map(layer, Number(input.value));
+    paint(canvas, shares, 4, (share) => [240, 179, 90, 255 * share]);
+    if (!input.checked) continue;
+    at("layer").disabled = Number(input.value) === RELEVANCE;
+    paint(at("overlay"), shares, 24, (share) => [112, 116, 126, 190 * (1 - share)]);
+  }
+  at("overlay").hidden = !at("shown").checked;
+}
+
+function paint(canvas, shares, scale, color) {
+  const { rows, columns } = looked;
+  const small = new OffscreenCanvas(columns, rows);
+  const pixels = new ImageData(columns, rows);
+  shares.forEach((share, i) => pixels.data.set(color(share), 4 * i));
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  [canvas.width, canvas.height] = [columns * scale, rows * scale];
+  const context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+}
+
+// the ways to give a picture, and to choose what is shown
+
+at("file").addEventListener("change", ({ target }) => {
+  if (target.files.length) take(target.files);
+  target.value = "";
+});
+document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && take(clipboardData.files));
+document.addEventListener("dragover", (event) => {
+  event.preventDefault();
+  at("place").classList.add("over");
+});
+document.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? at("place").classList.remove("over"));
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  at("place").classList.remove("over");
+  take(event.dataTransfer.files);
+});
+at("layer").addEventListener("input", draw);
+at("heads").addEventListener("change", draw);
+at("shown").addEventListener("change", draw);
+
+at("example").textContent = `curl -F images=@cat.jpg ${new URL("predict", location)}`;
+begin(({ labels, engine }) => `${labels.length === 1 ? "1 label" : `${labels.length.toLocaleString("en")} labels`}, ${engine}`);
