@@ -1,6 +1,7 @@
 """The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder reads a text, a decoder writes another."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,9 +92,23 @@ class Transformer(TextModel):
     def step(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
         places = tokens.flatten()[:, None]  # all tokens stand at the same place of their targets
         x = self.embed(places, self.target_embedding, state.length).view(*tokens.shape, -1)  # (A, W, D)
-        for block, remembered in zip(self.decoder, state.extended(tokens.shape[1]), strict=True):
-            x = block(x, **remembered)
+        return self._after(x, state.extended(tokens.shape[1]))
+
+    def steps(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
+        """As `step` of several tokens, one behind the other, of one target of each source: (A, N) to (A, N, vocabulary)."""
+        x = self.embed(tokens, self.target_embedding, state.length)  # (A, N, D)
+        return self._after(x, state.extended(1, tokens.shape[1]), causal=True)
+
+    def _after(self, x: Tensor, remembered: list[dict[str, Any]], **options: Any) -> Tensor:
+        """The logits behind embedded tokens."""
+        for block, cached in zip(self.blocks, remembered, strict=True):
+            x = block(x, **cached, **options)
         return self.logits(self.decoder_norm(x))
+
+    @property
+    def blocks(self) -> Iterable[Any]:
+        """Of the decoder, as a search runs them."""
+        return self.decoder
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """Of the last block, the mean of its heads."""

@@ -54,11 +54,12 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = _activate(self.expand(x), self.activation)  # (…, hidden_dim)
+        hidden = activate(self.expand(x), self.activation)  # (…, hidden_dim)
         return self.dropout(self.contract(self.norm(self.hidden_dropout(hidden))))
 
 
-def _activate(hidden: Tensor, activation: Activation) -> Tensor:
+def activate(hidden: Tensor, activation: Activation) -> Tensor:
+    """What stands between the two linear layers: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
     if activation == "swiglu":
         gate, hidden = hidden.chunk(2, dim=-1)
         return F.silu(gate) * hidden
