@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.data.text.dataset import PairDataset
-from vitrail.data.text.tokenizer import END, PAD
+from vitrail.data.text.tokenizer import END, PAD, START
 from vitrail.models.registry import create_model
 from vitrail.models.search import beam_search, greedy
 from vitrail.parts import token_loss
@@ -52,7 +52,7 @@ def batches(tokens: int) -> list[dict[str, Tensor]]:
     random = np.random.default_rng(0)
     lengths = random.normal(15, 5, (4000, 2)).clip(4, 40).astype(int)
     sides = ([[*random.integers(3, VOCABULARY, n - 1).tolist(), END] for n in column] for column in lengths.T)
-    data = PairDataset([str(number) for number in range(4000)], *sides)
+    data = PairDataset([str(number) for number in range(4000)], *sides, pad=PAD, start=START)
     from vitrail.data.batches import Wanted
 
     return [data.__getitems__(Wanted(keys, slice(None))) for keys in data.batches(0, tokens, shuffle=True)]

@@ -2,24 +2,29 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from vitrail.checks import require_positive
+from vitrail.data.batches import Batch
 from vitrail.data.loader import EpochLoader
-from vitrail.data.text.dataset import filled
-from vitrail.data.text.pairs import PairData, clean
+from vitrail.data.text.dataset import PairDataset, filled
+from vitrail.data.text.pairs import Pair, PairData, clean
+from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.ctranslate2 import ExportedTranslator, is_exported
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.evaluation import evaluate as evaluate_task
 from vitrail.tasks.settings import TranslationSettings
-from vitrail.tasks.translation import Translation, TranslationMetrics
-from vitrail.weights.translator import TrainedTranslator, longest, open_translator
+from vitrail.tasks.task import Answers
+from vitrail.tasks.translation import Translation, TranslationMetrics, pair_dataset
+from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
 """Translations that are followed side by side where nobody says otherwise."""
@@ -29,6 +34,10 @@ BATCH = 4096
 """Tokens that are translated side by side, all beams together."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
 _LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+
+
+OpenPairs = Callable[[Any], tuple[PairData, str, TranslationSettings]]
+"""Of a translator, the sentences that it is evaluated on, which split of them is meant, and how it is searched."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +62,48 @@ class Translated:
         return found
 
 
+class Writer(Protocol):
+    """What writes translations, in Python or in an engine."""
+
+    preparation: Tokens
+    languages: tuple[str, str]
+    max_tokens: int
+
+    def write(self, sources: Sequence[list[int]], beams: int) -> list[Written]:
+        """The translation of each source, which has its end."""
+
+    def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
+        """See `TrainedTranslator.alignment`."""
+
+
+class InPython:
+    """A translator in torch, on the best device."""
+
+    def __init__(self, trained: TrainedTranslator):
+        self.device, self.model, self.alignment = pick_device(), trained.model, trained.alignment
+        self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
+        self.model.to(self.device).eval()
+
+    def write(self, sources: Sequence[list[int]], beams: int) -> list[Written]:
+        source = filled(sources, self.preparation.pad).to(self.device)
+        limits = longest(torch.tensor([len(tokens) for tokens in sources]), self.max_tokens)
+        if beams == 1:
+            return greedy(self.model, source, max_length=limits)
+        return [best[0] for best in beam_search(self.model, source, beams=beams, max_length=limits)]
+
+
 class Translator:
     """A trained translator, ready to answer.
 
     Args:
-        trained: a translator, or the MODEL that it is behind.
+        trained: a translator, or the MODEL that it is behind, which may be exported.
         beams: translations that are followed side by side; 1 takes the likeliest token each time.
     """
 
-    def __init__(self, trained: TrainedTranslator | str | Path, *, beams: int = BEAMS):
+    def __init__(self, trained: TrainedTranslator | ExportedTranslator | str | Path, *, beams: int = BEAMS):
         require_positive(beams=beams)
-        self.trained = trained if isinstance(trained, TrainedTranslator) else open_translator(trained)
-        self.model, self.tokenizer, self.beams = self.trained.model, self.trained.preparation, beams
-        self.device = pick_device()
-        self.model.to(self.device).eval()
+        self.writer = _writer(trained)
+        self.tokenizer, self.beams, self.longest = self.writer.preparation, beams, min(LONGEST, self.writer.max_tokens)
 
     def translate(
         self, texts: Sequence[str], *, attention: bool = False, on_done: Callable[[int], None] = lambda count: None
@@ -85,8 +122,7 @@ class Translator:
         left = [len(parts) for parts in cut]
         on_done(left.count(0))
         for places in _batches(order, [len(tokens) for _, tokens in pieces], BATCH // self.beams):
-            source = filled([pieces[place][1] for place in places]).to(self.device)
-            written.update(zip(places, self._write(source), strict=True))
+            written.update(zip(places, self.writer.write([pieces[place][1] for place in places], self.beams), strict=True))
             for place in places:
                 left[pieces[place][0]] -= 1
                 on_done(int(not left[pieces[place][0]]))
@@ -95,14 +131,9 @@ class Translator:
             results[number].append((tokens, written[place]))
         return [self._joined(text, parts, attention) for text, parts in zip(texts, results, strict=True)]
 
-    def _write(self, source: torch.Tensor) -> list[Written]:
-        if self.beams == 1:
-            return greedy(self.model, source, max_length=longest(source))
-        return [best[0] for best in beam_search(self.model, source, beams=self.beams, max_length=longest(source))]
-
     def _joined(self, text: str, parts: Sequence[tuple[list[int], Written]], attention: bool) -> Translated:
         words = [self.tokenizer.decode(written.tokens) for _, written in parts]
-        found = [self.trained.alignment(tokens, written.tokens) for tokens, written in parts] if attention else []
+        found = [self.writer.alignment(tokens, written.tokens) for tokens, written in parts] if attention else []
         alignments = [
             (read, wrote, [[round(weight, 4) for weight in row] for row in weights.tolist()])
             for read, wrote, weights in filter(None, found)
@@ -111,16 +142,24 @@ class Translator:
         return Translated(text, joined, sum(written.score for _, written in parts), tuple(alignments))
 
     def _pieces(self, text: str) -> Iterator[list[int]]:
-        """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`."""
+        """The tokens of a text, with an end; of a long one in pieces of no more than ``longest``."""
         if not text:
             return
         (whole,) = self.tokenizer.encode([text])
-        if len(whole) <= LONGEST:
+        if len(whole) <= self.longest:
             yield whole
             return
         sentences = _SENTENCE.split(text)
         for part in sentences if len(sentences) > 1 else _halves(text):
             yield from self._pieces(part)
+
+
+def _writer(model: TrainedTranslator | ExportedTranslator | str | Path) -> Writer:
+    if is_exported(model):
+        return ExportedTranslator(model)
+    if isinstance(model, ExportedTranslator):
+        return model
+    return InPython(model if isinstance(model, TrainedTranslator) else open_translator(model))
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -144,7 +183,7 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
 
 
 def translate(
-    model: str | Path | TrainedTranslator | Translator, texts: str | Sequence[str], *, beams: int = BEAMS
+    model: str | Path | TrainedTranslator | ExportedTranslator | Translator, texts: str | Sequence[str], *, beams: int = BEAMS
 ) -> str | list[str]:
     """Translate a text, or several.
 
@@ -152,7 +191,8 @@ def translate(
     'Ein Mann fährt Fahrrad.'
 
     Args:
-        model: a run folder, a model folder, or a translator that is loaded: opening one takes longer than a sentence.
+        model: a run folder, a model folder, an exported model, or a translator that is loaded: opening one takes longer than a
+            sentence.
         texts: one, or several; empty ones stay empty.
         beams: translations that are followed side by side; 1 is the fastest.
 
@@ -165,8 +205,8 @@ def translate(
 
 
 def evaluate_translator(
-    model: str | Path | TrainedTranslator,
-    open_pairs: Callable[[TrainedTranslator], tuple[PairData, str, TranslationSettings]],
+    model: str | Path | TrainedTranslator | ExportedTranslator,
+    open_pairs: OpenPairs,
     *,
     on_start: Callable[[int], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
@@ -180,12 +220,44 @@ def evaluate_translator(
         on_start, on_batch: called with the number of sentences; with the size of every finished batch.
         group: the processes that do it together.
     """
-    trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
+    exported = ExportedTranslator(model) if is_exported(model) else model
+    trained = open_translator(exported) if isinstance(exported, str | Path) else exported
     source, split, settings = open_pairs(trained)
     pairs, device = source.split(split), pick_device()
     if on_start:
         on_start(len(pairs))
-    task = Translation(trained.model, trained.preparation, settings).to(device)
-    loader = EpochLoader(task.dataset(pairs), BATCH, shuffle=False, part=(group.rank, group.count))
-    with answering(task, device) as answer:
-        return evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group), split
+    if isinstance(trained, ExportedTranslator):
+        asked = InEngine(trained, settings.beams)
+        opened: AbstractContextManager[Callable[[Batch], Answers]] = nullcontext(asked.answer)
+        metrics, dataset = TranslationMetrics(asked, keep=True), asked.dataset(pairs)
+    else:
+        task = Translation(trained.model, trained.preparation, settings).to(device)
+        metrics, dataset, opened = task.metrics(keep=True), task.dataset(pairs), answering(task, device)
+    metrics.references = [pair.target for pair in pairs]
+    loader = EpochLoader(dataset, BATCH, shuffle=False, part=(group.rank, group.count))
+    with opened as answer:
+        return evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group), split
+
+
+class InEngine:
+    """An exported translator as it is evaluated."""
+
+    def __init__(self, exported: ExportedTranslator, beams: int):
+        self.exported, self.tokenizer, self.beams = exported, exported.preparation, beams
+
+    def dataset(self, pairs: Sequence[Pair]) -> PairDataset:
+        """See `pair_dataset`."""
+        return pair_dataset(self.tokenizer, pairs)
+
+    def answer(self, batch: Batch) -> Answers:
+        """Of each sentence the sum of the losses of its tokens, (B,)."""
+        sides = (self._tokens(batch[name]) for name in ("source", "labels"))
+        return {"loss": torch.tensor([-sum(found) for found in self.exported.log_probabilities(*sides)])}
+
+    def write(self, source: torch.Tensor) -> list[str]:
+        """The translation of each of (B, S) tokens."""
+        found = self.exported.write(self._tokens(source), self.beams)
+        return [self.tokenizer.decode(written.tokens) for written in found]
+
+    def _tokens(self, rows: torch.Tensor) -> list[list[int]]:
+        return [[token for token in row if token != self.tokenizer.pad] for row in rows.tolist()]

@@ -17,6 +17,10 @@ OWN_FOLDER = "runs"
 """Holds runs unless they are told otherwise, and is nobody's name on the hub."""
 
 
+TEXT_MODEL_TYPES = ("marian",)
+"""What ``config.json`` of transformers calls the models of texts that are read."""
+
+
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     """The folder or file of weights that a MODEL means; what is on this machine by that name stands before what is published.
 
@@ -44,8 +48,9 @@ def is_of_texts(reference: object) -> TypeGuard[str | Path]:
     if not isinstance(reference, str | Path) or not os.path.isdir(path_of(reference)):
         return False
     description = _best(path_of(reference)) / CONFIG
-    row = architecture_in(read_json(description).get("architectures")) if description.is_file() else None
-    return row is not None and issubclass(row.config, TextConfig)
+    values = read_json(description) if description.is_file() else {}
+    row = architecture_in(values.get("architectures"))
+    return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))
 
 
 def absolute(reference: str | None) -> str | None:
