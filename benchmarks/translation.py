@@ -2,10 +2,12 @@
 
     python benchmarks/translation.py            both
     python benchmarks/translation.py --only train
+    python benchmarks/translation.py --only ctranslate2 --model EXPORTED --data pairs.tsv --source en
 
 The sentences are random: what is measured does not depend on them. Training: a step with its optimizer, bf16, of the shape of
 Transformer-small beside torch's nn.Transformer under autocast. Writing: greedy and beam 4 of a Transformer-base with the same
-random weights as transformers' Marian.
+random weights as transformers' Marian. Exported: sentences a second of Vitrail's Translator, texts to texts, beside
+ctranslate2.Translator alone, which gets tokens and gives tokens, on the same folder with the same threads.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from vitrail.models.registry import create_model
 from vitrail.models.search import beam_search, greedy
 from vitrail.parts import token_loss
 
-VOCABULARY, STEPS, TURNS = 6000, 12, 3
+VOCABULARY, STEPS, TURNS, SENTENCES = 6000, 12, 3, 512
 
 
 class Peer(nn.Module):
@@ -139,13 +141,53 @@ def writing() -> None:
             print(f"{name:<16} batch {count:>2} {32 * count / statistics.median(found):>8,.0f} tokens a CPU second")
 
 
+def exported(folder: Path, file: Path, language: str, threads: int) -> None:
+    import ctranslate2
+
+    from vitrail.deploy.translate import Translator
+
+    torch.set_num_threads(threads)
+    header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())
+    texts = [row[header.index(language)] for row in rows][:SENTENCES]
+    alone = ctranslate2.Translator(str(folder), intra_threads=threads)
+    for beams in (1, 5):
+        translator = Translator(folder, beams=beams)
+        names = translator.tokenizer.names
+        tokens = [[names[token] for token in source] for source in translator.tokenizer.encode(texts)]
+        for count in (1, 32):
+            most = len(texts) if count > 1 else len(texts) // 4
+            places = [slice(start, start + count) for start in range(0, most, count)]
+            ways = {
+                "vitrail": lambda place, t=translator: t.translate(texts[place], scores=False),
+                "ctranslate2": lambda place, b=beams, given=tokens: alone.translate_batch(given[place], beam_size=b),
+            }
+            times = dict.fromkeys(ways, 0.0)
+            for turn in range(TURNS + 1):
+                for place in places:  # in turns sentence by sentence: whatever else the machine does falls on both
+                    for name, way in ways.items():
+                        begun = time.perf_counter()
+                        way(place)
+                        times[name] += (time.perf_counter() - begun) * bool(turn)
+            rates = {name: TURNS * most / seconds for name, seconds in times.items()}
+            shown = ", ".join(f"{name} {rate:,.1f}" for name, rate in rates.items())
+            ratio = rates["vitrail"] / rates["ctranslate2"]
+            print(f"beam {beams}, batch {count:>2}: {shown} sentences a second, ratio {ratio:.3f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("train", "write"))
-    only = parser.parse_args().only
+    parser.add_argument("--only", choices=("train", "write", "ctranslate2"))
+    parser.add_argument("--model", type=Path, help="a folder of vitrail export --to ctranslate2")
+    parser.add_argument("--data", type=Path, help="a table with tabs and sentences to translate")
+    parser.add_argument("--source", default="en", help="the column of the sentences")
+    parser.add_argument("--threads", type=int, default=2, help="of ctranslate2")
+    asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if only != "write":
-        training()
-    if only != "train":
-        writing()
+    if asked.only == "ctranslate2":
+        exported(asked.model, asked.data, asked.source, asked.threads)
+    else:
+        if asked.only != "write":
+            training()
+        if asked.only != "train":
+            writing()

@@ -22,6 +22,8 @@ ABOUT, MODEL, WORDS = "translator.json", "model.bin", "shared_vocabulary.json"
 """What we keep of a translator; and CTranslate2's own files of weights and of tokens."""
 TYPES: dict[ExportPrecision, str] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}
 """CTranslate2's names of what weights are kept in; a processor computes in fp32 what it has no products for."""
+BATCH = 4096
+"""Tokens that are translated side by side."""
 HINT = "export the model again: vitrail export MODEL --to ctranslate2 --out FOLDER"
 
 
@@ -121,13 +123,17 @@ class ExportedTranslator:
             what = f"CTranslate2 cannot open the model: {first_line(error)}"
             raise ModelFileError(what, where=path / MODEL, hint=HINT) from None
 
-    def write(self, sources: Sequence[list[int]], beams: int) -> list[Written]:
-        """The translation of each source, which has its end.
+    def most(self, beams: int) -> int:
+        """Tokens, filling included, that are read side by side: so many, whatever the beams."""
+        return BATCH
+
+    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        """The translation of each source, which has its end; without ``scores`` they are 0 where nothing goes by them.
 
         Of as many finished texts as beams the best by equation (14) of Wu et al. is taken, as `beam_search` does; it may go on
         where this search ends.
         """
-        limits = longest(torch.tensor([len(source) for source in sources]), self.max_tokens).tolist()
+        limits = [longest(len(source), self.max_tokens) for source in sources]
         found = self._engine.translate_batch(
             [self._words(source) for source in sources],
             beam_size=beams,
@@ -137,7 +143,7 @@ class ExportedTranslator:
             max_decoding_length=max(limits),
             max_input_length=self.max_tokens,
             return_end_token=True,
-            return_scores=True,
+            return_scores=scores or beams > 1,
         )
         return [self._best(one, limit) for one, limit in zip(found, limits, strict=True)]
 
@@ -145,7 +151,7 @@ class ExportedTranslator:
         """The best hypothesis of a source; one that is longer than it may be is cut, and has the score of the whole."""
         end = self._names[self.preparation.end]
         texts = []
-        for words, score in zip(found.hypotheses, found.scores, strict=True):
+        for words, score in zip(found.hypotheses, found.scores or [0.0], strict=True):
             finished = len(words) <= limit and words[-1:] == [end]
             tokens = [self._numbers[word] for word in words[:limit] if word != end]
             texts.append(Written(tokens, score, normalized(score, len(tokens) + 1), finished))

@@ -69,8 +69,11 @@ class Writer(Protocol):
     languages: tuple[str, str]
     max_tokens: int
 
-    def write(self, sources: Sequence[list[int]], beams: int) -> list[Written]:
-        """The translation of each source, which has its end."""
+    def most(self, beams: int) -> int:
+        """Tokens, filling included, that are read side by side."""
+
+    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        """The translation of each source, which has its end; without ``scores`` these may be 0."""
 
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
         """See `TrainedTranslator.alignment`."""
@@ -84,9 +87,12 @@ class InPython:
         self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
         self.model.to(self.device).eval()
 
-    def write(self, sources: Sequence[list[int]], beams: int) -> list[Written]:
+    def most(self, beams: int) -> int:
+        return BATCH // beams
+
+    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
         source = filled(sources, self.preparation.pad).to(self.device)
-        limits = longest(torch.tensor([len(tokens) for tokens in sources]), self.max_tokens)
+        limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
             return greedy(self.model, source, max_length=limits)
         return [best[0] for best in beam_search(self.model, source, beams=beams, max_length=limits)]
@@ -106,13 +112,19 @@ class Translator:
         self.tokenizer, self.beams, self.longest = self.writer.preparation, beams, min(LONGEST, self.writer.max_tokens)
 
     def translate(
-        self, texts: Sequence[str], *, attention: bool = False, on_done: Callable[[int], None] = lambda count: None
+        self,
+        texts: Sequence[str],
+        *,
+        attention: bool = False,
+        scores: bool = True,
+        on_done: Callable[[int], None] = lambda count: None,
     ) -> list[Translated]:
         """The translation of each text, in order; of an empty one, nothing.
 
         Args:
             texts: sentences; longer texts are translated sentence by sentence.
             attention: whether to tell where the model looked, too.
+            scores: whether to tell how likely translations are, which takes an exported model some time; else it may say 0.
             on_done: called with the number of texts that are done.
         """
         cut = [list(self._pieces(clean(text))) for text in texts]
@@ -121,8 +133,9 @@ class Translator:
         written: dict[int, Written] = {}
         left = [len(parts) for parts in cut]
         on_done(left.count(0))
-        for places in _batches(order, [len(tokens) for _, tokens in pieces], BATCH // self.beams):
-            written.update(zip(places, self.writer.write([pieces[place][1] for place in places], self.beams), strict=True))
+        for places in _batches(order, [len(tokens) for _, tokens in pieces], self.writer.most(self.beams)):
+            found = self.writer.write([pieces[place][1] for place in places], self.beams, scores=scores)
+            written.update(zip(places, found, strict=True))
             for place in places:
                 left[pieces[place][0]] -= 1
                 on_done(int(not left[pieces[place][0]]))
@@ -200,7 +213,7 @@ def translate(
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
     translator = model if isinstance(model, Translator) else Translator(model, beams=beams)
-    found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts)]
+    found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts, scores=False)]
     return found[0] if isinstance(texts, str) else found
 
 
@@ -256,7 +269,7 @@ class InEngine:
 
     def write(self, source: torch.Tensor) -> list[str]:
         """The translation of each of (B, S) tokens."""
-        found = self.exported.write(self._tokens(source), self.beams)
+        found = self.exported.write(self._tokens(source), self.beams, scores=False)
         return [self.tokenizer.decode(written.tokens) for written in found]
 
     def _tokens(self, rows: torch.Tensor) -> list[list[int]]:

@@ -89,7 +89,8 @@ class Translation(Task):
 
     def write(self, source: Tensor) -> list[str]:
         """The translation of each of (B, S) tokens, by beam search."""
-        limits = longest((source != self.tokenizer.pad).sum(dim=1), self.model.config.max_tokens)
+        lengths, most = (source != self.tokenizer.pad).sum(dim=1).tolist(), self.model.config.max_tokens
+        limits = torch.tensor([longest(length, most) for length in lengths])
         found = beam_search(self.model, source, beams=self.settings.beams, max_length=limits)
         return [self.tokenizer.decode(best[0].tokens) for best in found]
 

@@ -206,6 +206,6 @@ def _are_languages(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
 
 
-def longest(lengths: Tensor, most: int) -> Tensor:
-    """Tokens that the translations of texts of so many may have, (B,): twice as many and a few, and at ``most`` so many."""
-    return (2 * lengths + 10).clamp(max=most)
+def longest(length: int, most: int) -> int:
+    """Tokens that the translation of a text of so many may have: twice as many and a few, and at ``most`` so many."""
+    return min(2 * length + 10, most)
