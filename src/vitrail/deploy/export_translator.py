@@ -11,8 +11,10 @@ import torch
 
 from vitrail.data.text.dataset import filled
 from vitrail.deploy.artefact import FIGURES, ExportPrecision
-from vitrail.deploy.ctranslate2 import MODEL, Description, ExportedTranslator, ctranslate2, write_model
+from vitrail.deploy.ctranslate2 import MODEL, Description, ExportedTranslator, ctranslate2, is_exported, write_model
+from vitrail.deploy.export_model import export_model
 from vitrail.deploy.problems import ExportError
+from vitrail.deploy.samples import OpenFor
 from vitrail.deploy.translate import InPython, OpenPairs, evaluate_translator
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import whole_folder, write_json, write_text
@@ -21,6 +23,8 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.metrics import main_metric, metrics_in
 from vitrail.tasks.translation import TranslationMetrics
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import is_of_texts
 from vitrail.weights.translator import TrainedTranslator, open_translator
 
 CLOSE = 1e-3
@@ -33,6 +37,20 @@ MOST_LOST = 1.0
 """Points of the score that int8 may lose."""
 PairsFor = Callable[[Any, object, str | Path | None, str | None, Note], Any]
 """Of a translator, the MODEL that it is behind, data, a split and a listener: what `OpenPairs` gives."""
+
+
+Exportable = str | Path | TrainedModel | TrainedTranslator
+
+
+def export_any(
+    model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
+) -> tuple[Path, dict[str, Any]]:
+    """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
+    if is_exported(model):
+        raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
+    if isinstance(model, TrainedTranslator) or is_of_texts(model):
+        return export_translator(model, out, pairs_for=pairs_for, **options)
+    return export_model(model, out, open_for=open_for, **options)
 
 
 def export_translator(

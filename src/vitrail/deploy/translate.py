@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 
@@ -24,6 +24,7 @@ from vitrail.tasks.evaluation import evaluate as evaluate_task
 from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers
 from vitrail.tasks.translation import Translation, TranslationMetrics, pair_dataset
+from vitrail.weights.locate import is_of_texts
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
@@ -165,6 +166,14 @@ class Translator:
         sentences = _SENTENCE.split(text)
         for part in sentences if len(sentences) > 1 else _halves(text):
             yield from self._pieces(part)
+
+
+AnyTranslator = TrainedTranslator | ExportedTranslator
+
+
+def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
+    """Whether a model, or what is behind a MODEL on this machine, translates texts."""
+    return isinstance(model, TrainedTranslator | ExportedTranslator) or is_of_texts(model) or is_exported(model)
 
 
 def _writer(model: TrainedTranslator | ExportedTranslator | str | Path) -> Writer:
