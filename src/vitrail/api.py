@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
-from vitrail.deploy.export_model import export_model
+from vitrail.deploy.evaluate_translator import evaluate_translator
+from vitrail.deploy.export_translator import Exportable, export_any
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
-from vitrail.deploy.translate import evaluate_translator
+from vitrail.deploy.translate import AnyTranslator, is_translator
 from vitrail.files import path_of, whole_folder, write_json
 from vitrail.result import Run, write_report
 from vitrail.runtime.device import Precision, pick_device
@@ -33,9 +34,7 @@ from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_r
 from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_of_texts
 from vitrail.weights.reference import open_model
-from vitrail.weights.translator import TrainedTranslator
 
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
@@ -104,7 +103,7 @@ def resume(
 
 
 def evaluate(
-    model: str | Path | TrainedModel | TrainedTranslator | Predictor,
+    model: str | Path | TrainedModel | AnyTranslator | Predictor,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -133,10 +132,11 @@ def evaluate(
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-    if isinstance(model, TrainedTranslator) or is_of_texts(model):
-        refuse_given("a translator is evaluated in Python, in fp32", {**engines, "--csv": table is not None})
+    if is_translator(model):
+        refuse_given("a translator is evaluated as it is", {**engines, "--csv": table is not None})
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
+    assert not isinstance(model, AnyTranslator)
     run = unlabelled_run(model)
     with group.together():
         if run:
@@ -160,9 +160,9 @@ def evaluate(
     return evaluate_run(run, source, items, **options), chosen
 
 
-def export(model: str | Path | TrainedModel, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
-    """Write a model as a graph that an engine runs; see `vitrail.deploy.export_model.export_model`."""
-    return export_model(model, out, open_for=open_for, **options)
+def export(model: Exportable, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+    """Write a model for an engine; see `vitrail.deploy.export_model.export_model`, of a translator `export_translator`."""
+    return export_any(model, out, open_for=open_for, pairs_for=open_pairs_for, **options)
 
 
 def bench(model: str | Path, data: str | Path | None = None, out: str | Path | None = None, **options: Any) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_a_translator_is_served_within_its_own_limits(vitrail, translated_run, m
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     for words in ("", "--max-texts 3 --max-characters 9 --max-mebibytes 2 --queue 8"):
         assert vitrail("serve", translated_run.folder, "--port", 0, *words.split()).code == 0
-    assert seen[0].limits == TEXTS and seen[0].languages == ("en", "de")
+    assert seen[0].limits == TEXTS and seen[0].writer.languages == ("en", "de")
     assert seen[1].limits == replace(TEXTS, items=3, characters=9, body=2 * 2**20, waiting=8)
 
 

@@ -7,6 +7,8 @@ import sys
 import pytest
 from PIL import Image
 
+from words import write_pairs
+
 
 @pytest.fixture(scope="module")
 def ask(translated_run):
@@ -44,7 +46,30 @@ def test_evaluation_and_summary_know_translators_and_commands_for_images_say_so(
     other.write_text("en\tde\none cat\teins Katze\n")
     assert "sentences 1" in vitrail("evaluate", translated_run.folder / "best", "--data", other).out
     assert "total" in vitrail("summary", translated_run.folder).out
-    for words in (["predict", translated_run.folder, other], ["export", translated_run.folder, "--to", "onnx"]):
-        answer = vitrail(*words)
-        assert answer.code == 4 and "no model of images" in answer.err
+    answer = vitrail("predict", translated_run.folder, other)
+    assert answer.code == 4 and "no model of images" in answer.err
     assert vitrail("evaluate", translated_run.folder, "--precision", "bf16").code == 2
+
+
+def test_a_translator_is_exported_and_what_makes_no_sense_of_texts_is_refused(vitrail, translated_run, run, tmp_path):
+    folder, model = tmp_path / "int8", translated_run.folder
+    answer = vitrail("export", model, "--to", "ctranslate2", "--precision", "int8", "--force", "--out", folder)
+    assert answer.code == 0 and "verified" in answer.out and "BLEU" in answer.out
+    assert vitrail("evaluate", folder, "--data", write_pairs(tmp_path / "pairs.tsv"), "--json").code == 0
+    for words in (
+        [model, "--to", "ctranslate2", "--merge", "4"],
+        [model, "--to", "ctranslate2", "--image-size", "any"],
+        [model, "--to", "onnx"],
+        [run.folder, "--to", "ctranslate2"],
+        [folder, "--to", "ctranslate2"],
+    ):
+        assert vitrail("export", *words).code == 2
+
+
+def test_a_translator_is_converted_to_marian_and_back(vitrail, translated_run, tmp_path):
+    assert vitrail("convert", translated_run.folder, tmp_path / "marian").code == 0
+    assert json.loads((tmp_path / "marian" / "config.json").read_text())["model_type"] == "marian"
+    assert vitrail("convert", tmp_path / "marian", tmp_path / "own", "--layout", "vitrail").code == 0
+    assert vitrail("convert", tmp_path / "own", tmp_path / "x", "--heads", 2).code == 2
+    assert vitrail("convert", tmp_path / "own", tmp_path / "x", "--layout", "timm").code == 2
+    assert vitrail("evaluate", tmp_path / "marian", "--data", write_pairs(tmp_path / "pairs.tsv")).code == 0

@@ -8,6 +8,7 @@ from server_running import Running, serving, serving_by, tiny
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
+from vitrail.deploy.translate import writer_of
 from vitrail.study.attention import look_of
 
 CHECKS = [
@@ -56,5 +57,5 @@ def test_no_request_is_an_error_of_the_server():
 
 
 def test_no_request_is_an_error_of_the_server_of_a_translator(translator):
-    with serving_by(TextService(translator, "words", TEXTS)) as server:
+    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as server:
         assert fuzzed(server, 60) >= 60

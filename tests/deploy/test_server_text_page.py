@@ -10,7 +10,7 @@ from server_running import serving_by
 
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import Translator
+from vitrail.deploy.translate import Translator, writer_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -26,7 +26,7 @@ LIT = (
 
 @pytest.fixture(scope="module")
 def server(translator):
-    with serving_by(TextService(translator, "words", TEXTS)) as found:
+    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as found:
         yield found
 
 
@@ -106,7 +106,7 @@ def test_it_fits_its_screen_in_light_and_dark(page, tmp_path, width, height, dar
 
 
 def test_what_the_server_refuses_is_told_in_place_of_a_translation(browser, translator):
-    with serving_by(TextService(translator, "words", Limits(characters=5))) as server:
+    with serving_by(TextService(writer_of(translator), "words", Limits(characters=5))) as server:
         browser.open(server.url)
         browser.until("document.title === 'words'")
         ask(browser, "one cat")
@@ -115,7 +115,7 @@ def test_what_the_server_refuses_is_told_in_place_of_a_translation(browser, tran
 
 
 def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing):
-    with serving_by(TextService(unseeing, "blind", TEXTS)) as server:
+    with serving_by(TextService(writer_of(unseeing), "blind", TEXTS)) as server:
         browser.open(server.url)
         browser.until("document.title === 'blind'")
         ask(browser, "one cat")
@@ -124,7 +124,7 @@ def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing
 
 
 def test_a_server_with_a_token_asks_for_it(browser, translator):
-    with serving_by(TextService(translator, "words", TEXTS), token="secret") as server:
+    with serving_by(TextService(writer_of(translator), "words", TEXTS), token="secret") as server:
         browser.open(server.url)
         browser.until("!document.getElementById('entry').hidden")
         browser.value("document.getElementById('token').value = 'secret'; document.querySelector('#entry button').click()")

@@ -9,14 +9,14 @@ from server_running import Later, client, serving_by
 from vitrail.deploy.server import texts
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import Translator
+from vitrail.deploy.translate import Translator, writer_of
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 
 
 @pytest.fixture(scope="module")
 def server(translator):
-    with serving_by(TextService(translator, "words", TEXTS)) as found:
+    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as found:
         yield found
 
 
@@ -66,7 +66,7 @@ class Held(TextService):
     """One that computes nothing until it may, and remembers what was computed together."""
 
     def __init__(self, trained, limits):
-        super().__init__(trained, "words", limits)
+        super().__init__(writer_of(trained), "words", limits)
         self.go, self.begun, self.batches = threading.Event(), threading.Event(), []
 
     def start(self):
@@ -180,7 +180,7 @@ def test_letters_that_need_many_bytes_and_control_characters_are_texts_like_any_
 
 
 def test_a_model_without_attention_translates_and_says_that_it_cannot_tell(unseeing):
-    with serving_by(TextService(unseeing, "blind", TEXTS)) as server:
+    with serving_by(TextService(writer_of(unseeing), "blind", TEXTS)) as server:
         assert server.client.get("/model").json()["attention"] is False
         assert ask(server, "one", beams=1).status_code == 200
         answer = ask(server, "one", attention=True)
@@ -214,7 +214,7 @@ def test_prometheus_is_told_of_texts(server):
 
 
 def test_the_page_and_its_parts_need_no_token(translator):
-    with serving_by(TextService(translator, "words", TEXTS), token="secret") as server, client(server.url) as stranger:
+    with serving_by(TextService(writer_of(translator), "words", TEXTS), token="secret") as server, client(server.url) as stranger:
         for path in ("/", "/page.js", "/page.css", "/texts.js", "/texts.css", "/openapi.json"):
             answer = stranger.get(path)
             assert answer.status_code == 200 and "default-src 'none'" in answer.headers["content-security-policy"]

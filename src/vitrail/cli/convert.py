@@ -29,8 +29,9 @@ def convert(
     out
         A folder, or a file that ends in .safetensors or .npz; it must not exist.
     layout
-        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail. Default
-        for a folder: transformers' layout if it has a class for the model, else Vitrail's own.
+        What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail; of a
+        translator marian or vitrail. Default for a folder: transformers' layout if it has a class for the model, else Vitrail's
+        own.
     read_as
         The layout of what is read, where it must not be guessed.
     image_size
@@ -45,12 +46,23 @@ def convert(
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
+    from vitrail.checks import refuse_given
     from vitrail.files import path_of
-    from vitrail.weights.convert import convert, read_labels
+    from vitrail.weights.convert import convert, convert_translator, read_labels
+    from vitrail.weights.locate import is_of_texts
     from vitrail.weights.reference import from_pretrained
+    from vitrail.weights.translator import open_translator
 
     size = None if image_size is None else number(image_size)
     fields = {} if heads is None else {"heads": heads}
+    if is_of_texts(model):
+        given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
+        refuse_given("a translator has no images, and says itself what it is", given | {"--read-as": read_as is not None})
+        translator = open_translator(model, trust_pickle=trust_pickle)
+        convert_translator(translator, path_of(out), layout=layout)
+        result(str(out))
+        note(f"{sum(p.numel() for p in translator.parameters()):,} parameters")
+        return
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)

@@ -1,6 +1,6 @@
 """``vitrail export``."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -11,7 +11,7 @@ from vitrail.tasks.metrics import metric_of
 def export(
     model: str,
     *,
-    to: Literal["onnx", "openvino", "torch"] = "onnx",
+    to: Literal["onnx", "openvino", "torch", "ctranslate2"] = "onnx",
     precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32",
     calibrate: str | None = None,
     merge: str = "0",
@@ -22,21 +22,22 @@ def export(
     out: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Write a model as a graph for an engine, verified; predict, evaluate and serve take it like any model.
+    """Write a model for an engine, verified; predict, evaluate, serve and translate take it like any model.
 
-    Labels and preparation are inside. Needs the extra export: pip install 'vitrail[export]'.
+    Labels and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator ctranslate2.
 
     Parameters
     ----------
     model
         A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     to
-        onnx, openvino, or torch: a .pt2 beside the model folder.
+        onnx, openvino, or torch: a .pt2 beside the model folder; of a translator ctranslate2.
     precision
-        int8 is the quickest, and needs images to calibrate with.
+        int8 is the quickest, and of images needs some to calibrate with.
     calibrate
         Images, as vitrail train takes them, or without labels: training images calibrate int8, validation images decide
-        what is chosen, and accuracy is measured on test images; data without splits is split. Default: the data of the run.
+        what is chosen, and accuracy is measured on test images; data without splits is split. Of a translator, sentences that
+        it is measured on. Default: the data of the run.
     merge
         Patches that every block merges into others like them, or a number for each: 0,0,0,24; or auto.
     max_drop
@@ -55,31 +56,35 @@ def export(
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
+    from vitrail.checks import refuse_given, require_not_negative
+    from vitrail.errors import ConfigError
+    from vitrail.weights.locate import is_of_texts
+
+    translates = is_of_texts(model)
+    if translates:
+        given = {"--merge": merge != "0", "--max-drop": max_drop != 0.5, "--image-size": image_size is not None}
+        refuse_given("a translator has no images", given | {"--fold-normalization": fold_normalization})
+    elif to == "ctranslate2":
+        raise ConfigError("ctranslate2 runs translators, and this model is none", where="--to", hint="take onnx or openvino")
     from vitrail import api
-    from vitrail.checks import require_not_negative
     from vitrail.cli.progress import StageProgress
     from vitrail.deploy.merging import read_merging
 
     require_not_negative(**{"--max-drop": max_drop})
     counts = read_merging(merge)
+    of_images = {"merge": counts, "max_drop": max_drop, "image_size": image_size, "fold": fold_normalization}
+    options = {"to": to, "precision": precision, "calibrate": calibrate, "force": force, **({} if translates else of_images)}
     with StageProgress() as progress:
-        folder, figures = api.export(
-            model,
-            out,
-            to=to,
-            precision=precision,
-            calibrate=calibrate,
-            merge=counts,
-            max_drop=max_drop,
-            image_size=image_size,
-            fold=fold_normalization,
-            force=force,
-            observer=progress,
-        )
+        folder, figures = api.export(model, out, observer=progress, **options)
     if json:
         result_json({"folder": str(folder), **figures})
         return
-    verified = figures["verified"]
+    (_tell_of_translator if translates else _tell)(figures)
+    result(f"folder     {folder}")
+
+
+def _tell(figures: dict[str, Any]) -> None:
+    precision, verified = figures["precision"], figures["verified"]
     whose = "a single image's" if precision == "int8" else "the model's"
     result(f"verified   logits within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
     if figures["token_merging"]:
@@ -91,4 +96,18 @@ def export(
         result(f"{of:<11}{after}, the model {before}, {figures['images']} images")
         rates = ", ".join(f"{name} {rate:.1f}" for name, rate in figures["images_per_second"].items())
         result(f"images/s   {rates}")
-    result(f"folder     {folder}")
+
+
+def _tell_of_translator(figures: dict[str, Any]) -> None:
+    verified = figures["verified"]
+    known = f"log-probabilities within {verified['largest_difference']:.1e} of the model's"
+    result(
+        f"verified   {known}, {100 * verified['same']:.0f} % of {verified['sentences']} texts the same by the likeliest tokens"
+    )
+    if "metric" in figures:
+        metric = metric_of(figures["metric"])
+        after, before = (metric.shown(figures[metric.name][when]) for when in ("after", "before"))
+        same = f"{100 * figures['same']:.1f} % of {figures['sentences']} translations the same"
+        result(f"{metric.short:<11}{after}, the model {before}; {same}")
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in figures["sentences_per_second"].items())
+        result(f"a second   sentences: {rates}")

@@ -58,13 +58,16 @@ def translate(
 
     translator = Translator(model, beams=beam)
     found: list[Translated] = []
+    told = json or drawing is not None
     with counting("translating", "lines") as progress:
         for lines in _windows():
-            done = translator.translate(lines, attention=drawing is not None, on_done=progress.advance)
+            done = translator.translate(
+                lines, attention=drawing is not None, scores=json or drawing is not None, on_done=progress.advance
+            )
             if not json:
                 for one in done:
                     result(one.text)
-            if json or drawing is not None:
+            if told:
                 found += done
     if json:
         result_json([one.to_dict() for one in found])

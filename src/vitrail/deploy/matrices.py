@@ -1,14 +1,12 @@
 """Products of few rows with a matrix that never changes, faster than by ``torch.nn.functional.linear``."""
 
 import warnings
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]
-"""``x Wᵀ + b`` of (…, in) to (…, out), one W and b for all."""
+from vitrail.parts import Product
 
 FEW = 4
 """Rows up to which nothing is gained by a matrix in blocks."""

@@ -4,21 +4,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
 from vitrail.checks import require_positive
-from vitrail.data.loader import EpochLoader
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.pairs import PairData, clean
+from vitrail.data.text.pairs import clean
+from vitrail.data.text.tokens import Tokens
+from vitrail.deploy.ctranslate2 import ExportedTranslator
+from vitrail.deploy.drafts import fast_copies
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.runtime.device import pick_device
-from vitrail.runtime.processes import ALONE, Processes
-from vitrail.tasks.evaluation import answering
-from vitrail.tasks.evaluation import evaluate as evaluate_task
-from vitrail.tasks.settings import TranslationSettings
-from vitrail.tasks.translation import Translation, TranslationMetrics
+from vitrail.weights.locate import is_exported, is_of_texts
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
@@ -63,29 +61,76 @@ class Piece(NamedTuple):
     """Tokens that were read, tokens that were written, and how much each of these looked at each of those."""
 
 
+class Writer(Protocol):
+    """What writes translations, in Python or in an engine."""
+
+    engine: str
+    """What computes, and in what precision."""
+    preparation: Tokens
+    languages: tuple[str, str]
+    max_tokens: int
+    attends: bool
+    """Whether `alignment` tells where the model looked."""
+
+    def most(self, beams: int) -> int:
+        """Tokens, filling included, that are read side by side."""
+
+    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        """The translation of each source, which has its end; without ``scores`` these may be 0."""
+
+    def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
+        """See `TrainedTranslator.alignment`."""
+
+
+class InPython:
+    """A translator in torch, on the best device."""
+
+    engine = "torch fp32"
+
+    def __init__(self, trained: TrainedTranslator):
+        self.device, self.model, self.alignment = pick_device(), trained.model, trained.alignment
+        self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
+        self.many, self.one = fast_copies(self.model.to(self.device).eval())
+        self.attends = self.alignment([self.preparation.end], []) is not None
+
+    def most(self, beams: int) -> int:
+        return BATCH // beams
+
+    def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
+        source = filled(sources, self.preparation.pad).to(self.device)
+        limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
+        if beams == 1:
+            return greedy(self.one if len(source) == 1 else self.many, source, max_length=limits)
+        return [best[0] for best in beam_search(self.many, source, beams=beams, max_length=limits)]
+
+
 class Translator:
     """A trained translator, ready to answer.
 
     Args:
-        trained: a translator, or the MODEL that it is behind.
+        trained: a translator, or the MODEL that it is behind, which may be exported; or a writer that others use, too.
         beams: translations that are followed side by side; 1 takes the likeliest token each time.
     """
 
-    def __init__(self, trained: TrainedTranslator | str | Path, *, beams: int = BEAMS):
+    def __init__(self, trained: "str | Path | AnyTranslator | Writer", *, beams: int = BEAMS):
         require_positive(beams=beams)
-        self.trained = trained if isinstance(trained, TrainedTranslator) else open_translator(trained)
-        self.model, self.tokenizer, self.beams = self.trained.model, self.trained.preparation, beams
-        self.device = pick_device()
-        self.model.to(self.device).eval()
+        self.writer = writer_of(trained)
+        self.tokenizer, self.beams, self.longest = self.writer.preparation, beams, min(LONGEST, self.writer.max_tokens)
 
     def translate(
-        self, texts: Sequence[str], *, attention: bool = False, on_done: Callable[[int], None] = lambda count: None
+        self,
+        texts: Sequence[str],
+        *,
+        attention: bool = False,
+        scores: bool = True,
+        on_done: Callable[[int], None] = lambda count: None,
     ) -> list[Translated]:
         """The translation of each text, in order; of an empty one, nothing.
 
         Args:
             texts: sentences; longer texts are translated sentence by sentence.
             attention: whether to tell where the model looked, too.
+            scores: whether to tell how likely translations are, which takes an exported model some time; else it may say 0.
             on_done: called with the number of texts that are done.
         """
         cut = [self.cut(text) for text in texts]
@@ -97,39 +142,41 @@ class Translator:
             left[texts_of[place]] -= 1
             on_done(int(not left[texts_of[place]]))
 
-        written = iter(self.write([tokens for pieces in cut for tokens in pieces], attention=attention, on_done=count))
+        written = iter(
+            self.write([tokens for pieces in cut for tokens in pieces], attention=attention, scores=scores, on_done=count)
+        )
         return [joined(text, [next(written) for _ in pieces]) for text, pieces in zip(texts, cut, strict=True)]
 
     def cut(self, text: str) -> list[list[int]]:
-        """The tokens of a text, with an end; of a long one in pieces of no more than `LONGEST`, of an empty one none."""
+        """The tokens of a text, with an end; of a long one in pieces of no more than ``longest``, of an empty one none."""
         return list(self._pieces(clean(text)))
 
     def write(
-        self, pieces: Sequence[list[int]], *, attention: bool = False, on_done: Callable[[int], None] = lambda place: None
+        self,
+        pieces: Sequence[list[int]],
+        *,
+        attention: bool = False,
+        scores: bool = True,
+        on_done: Callable[[int], None] = lambda place: None,
     ) -> list[Piece]:
         """The translations of pieces of any texts (see `cut`), in order.
 
         Args:
             pieces: tokens, with an end; those of about the same length are translated side by side.
-            attention: whether to tell where the model looked, too.
+            attention, scores: see `translate`.
             on_done: called with the place of each as it is done.
         """
         order = sorted(range(len(pieces)), key=lambda place: len(pieces[place]))
         found: dict[int, Piece] = {}
-        for places in _batches(order, list(map(len, pieces)), BATCH // self.beams):
-            source = filled([pieces[place] for place in places]).to(self.device)
-            for place, written in zip(places, self._search(source), strict=True):
+        for places in _batches(order, list(map(len, pieces)), self.writer.most(self.beams)):
+            together = self.writer.write([pieces[place] for place in places], self.beams, scores=scores)
+            for place, written in zip(places, together, strict=True):
                 found[place] = self._piece(pieces[place], written, attention)
                 on_done(place)
         return [found[place] for place in range(len(pieces))]
 
-    def _search(self, source: torch.Tensor) -> list[Written]:
-        if self.beams == 1:
-            return greedy(self.model, source, max_length=longest(source))
-        return [best[0] for best in beam_search(self.model, source, beams=self.beams, max_length=longest(source))]
-
     def _piece(self, tokens: list[int], written: Written, attention: bool) -> Piece:
-        found = self.trained.alignment(tokens, written.tokens) if attention else None
+        found = self.writer.alignment(tokens, written.tokens) if attention else None
         if found is not None:
             found = (*found[:2], [[round(weight, 4) for weight in row] for row in found[2].tolist()])
         return Piece(self.tokenizer.decode(written.tokens), written.score, found)
@@ -138,7 +185,7 @@ class Translator:
         if not text:
             return
         (whole,) = self.tokenizer.encode([text])
-        if len(whole) <= LONGEST:
+        if len(whole) <= self.longest:
             yield whole
             return
         sentences = _SENTENCE.split(text)
@@ -151,6 +198,21 @@ def joined(text: str, pieces: Sequence[Piece]) -> Translated:
     whole = _LINE.sub(" ", " ".join(piece.text for piece in pieces))
     alignments = tuple(piece.alignment for piece in pieces if piece.alignment is not None)
     return Translated(text, whole, sum(piece.score for piece in pieces), alignments)
+
+
+AnyTranslator = TrainedTranslator | ExportedTranslator
+
+
+def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
+    """Whether a model, or what is behind a MODEL on this machine, translates texts."""
+    return isinstance(model, TrainedTranslator | ExportedTranslator) or is_of_texts(model) or is_exported(model)
+
+
+def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:
+    """What writes the translations of a translator, or of the MODEL that one is behind."""
+    if isinstance(model, str | Path):
+        return ExportedTranslator(model) if is_exported(model) else InPython(open_translator(model))
+    return InPython(model) if isinstance(model, TrainedTranslator) else model
 
 
 def _halves(text: str) -> tuple[str, str]:
@@ -174,7 +236,7 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
 
 
 def translate(
-    model: str | Path | TrainedTranslator | Translator, texts: str | Sequence[str], *, beams: int = BEAMS
+    model: str | Path | AnyTranslator | Translator, texts: str | Sequence[str], *, beams: int = BEAMS
 ) -> str | list[str]:
     """Translate a text, or several.
 
@@ -182,7 +244,8 @@ def translate(
     'Ein Mann fährt Fahrrad.'
 
     Args:
-        model: a run folder, a model folder, or a translator that is loaded: opening one takes longer than a sentence.
+        model: a run folder, a model folder, an exported model, or a translator that is loaded: opening one takes longer than a
+            sentence.
         texts: one, or several; empty ones stay empty.
         beams: translations that are followed side by side; 1 is the fastest.
 
@@ -190,32 +253,5 @@ def translate(
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
     translator = model if isinstance(model, Translator) else Translator(model, beams=beams)
-    found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts)]
+    found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts, scores=False)]
     return found[0] if isinstance(texts, str) else found
-
-
-def evaluate_translator(
-    model: str | Path | TrainedTranslator,
-    open_pairs: Callable[[TrainedTranslator], tuple[PairData, str, TranslationSettings]],
-    *,
-    on_start: Callable[[int], None] | None = None,
-    on_batch: Callable[[int], None] | None = None,
-    group: Processes = ALONE,
-) -> tuple[TranslationMetrics, str]:
-    """BLEU, chrF and loss of a translator on pairs of sentences, and the split of them; see `vitrail.evaluate`.
-
-    Args:
-        model: a translator, or the MODEL that it is behind.
-        open_pairs: gives what is read with what should be written, which split of it is meant, and how it is searched.
-        on_start, on_batch: called with the number of sentences; with the size of every finished batch.
-        group: the processes that do it together.
-    """
-    trained = model if isinstance(model, TrainedTranslator) else open_translator(model)
-    source, split, settings = open_pairs(trained)
-    pairs, device = source.split(split), pick_device()
-    if on_start:
-        on_start(len(pairs))
-    task = Translation(trained.model, trained.preparation, settings).to(device)
-    loader = EpochLoader(task.dataset(pairs), BATCH, shuffle=False, part=(group.rank, group.count))
-    with answering(task, device) as answer:
-        return evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group), split

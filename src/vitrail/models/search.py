@@ -13,6 +13,8 @@ from vitrail.models.text_model import TextModel
 
 EarlyStopping = bool | Literal["never"]
 """When a source is over that has as many finished texts as beams; see `beam_search`."""
+PENALTY, OFFSET = 0.6, 5
+"""By which texts of different lengths are compared, as Vaswani et al. 2017 did."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def beam_search(
     *,
     beams: int,
     max_length: int | Tensor,
-    length_penalty: float = 0.6,
-    length_offset: int = 5,
+    length_penalty: float = PENALTY,
+    length_offset: int = OFFSET,
     early_stopping: EarlyStopping = False,
     banned: Collection[int] | None = None,
     best: int = 1,
@@ -157,6 +159,11 @@ class _Beginnings:
         return _Beginnings(self.numbers[rows], self.scores[rows], self.texts[rows])
 
 
+def normalized(score: float, length: int, length_penalty: float = PENALTY, length_offset: int = OFFSET) -> float:
+    """Equation (14) of Wu et al. 2016 for a text of so many tokens, with its end; see `beam_search`."""
+    return score / ((length_offset + length) / (length_offset + 1)) ** length_penalty
+
+
 @dataclass
 class _Found:
     """The best ``room`` texts of one source, and when there can be no better ones."""
@@ -170,7 +177,7 @@ class _Found:
 
     def normalized(self, score: float, length: int) -> float:
         """Equation (14) of Wu et al. 2016 for a text of so many tokens."""
-        return score / ((self.length_offset + length) / (self.length_offset + 1)) ** self.length_penalty
+        return normalized(score, length, self.length_penalty, self.length_offset)
 
     def add(self, tokens: Tensor, score: float, *, finished: bool) -> None:
         """Take up a text, if it is among the best; a ``finished`` one has its end with it."""

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitrail import parts
 from vitrail.models.base import Model
 from vitrail.models.configs.texts import TextConfig
 
@@ -50,6 +51,14 @@ class TextModel(Model):
         The state takes the tokens up.
         """
         raise NotImplementedError
+
+    def steps(self, tokens: Tensor, state: Any) -> Tensor:
+        """As `step` of several tokens, one behind the other, of one target of each source: (A, N) to (A, N, vocabulary)."""
+        return torch.cat([self.step(token, state) for token in tokens.split(1, dim=1)], dim=1)
+
+    def for_writing(self, matrix: parts.Matrix) -> "TextModel":
+        """The same model for `begin`, `step` and `steps` alone, whose products are made by ``matrix``; itself if it has none."""
+        return self
 
     def output_table(self) -> tuple[Tensor, Tensor | None]:
         """What logits are read off: W (vocabulary, D), and a bias (vocabulary,) or None."""

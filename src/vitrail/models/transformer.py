@@ -1,5 +1,6 @@
 """The Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762): an encoder reads a text, a decoder writes another."""
 
+import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -95,20 +96,23 @@ class Transformer(TextModel):
         return self._after(x, state.extended(tokens.shape[1]))
 
     def steps(self, tokens: Tensor, state: parts.DecoderCache) -> Tensor:
-        """As `step` of several tokens, one behind the other, of one target of each source: (A, N) to (A, N, vocabulary)."""
         x = self.embed(tokens, self.target_embedding, state.length)  # (A, N, D)
         return self._after(x, state.extended(1, tokens.shape[1]), causal=True)
 
     def _after(self, x: Tensor, remembered: list[dict[str, Any]], **options: Any) -> Tensor:
         """The logits behind embedded tokens."""
-        for block, cached in zip(self.blocks, remembered, strict=True):
+        for block, cached in zip(self.blocks(), remembered, strict=True):
             x = block(x, **cached, **options)
         return self.logits(self.decoder_norm(x))
 
-    @property
     def blocks(self) -> Iterable[Any]:
         """Of the decoder, as a search runs them."""
         return self.decoder
+
+    def for_writing(self, matrix: parts.Matrix) -> TextModel:
+        fast, blocks = copy.copy(self), [parts.FastBlock(block, matrix) for block in self.decoder]  # all else is shared
+        fast.__dict__.update(blocks=lambda: blocks, logits=parts.product_of(matrix, *self.output_table()))
+        return fast
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
         """Of the last block, the mean of its heads."""

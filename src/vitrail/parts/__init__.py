@@ -6,6 +6,7 @@ from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlo
 from vitrail.parts.cache import DecoderCache, KeyValueCache
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.dropout import Dropout
+from vitrail.parts.fast_block import FastBlock, Matrix, Product, product_of
 from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
@@ -59,6 +60,7 @@ __all__ = [
     "DotAlignment",
     "DropPath",
     "Dropout",
+    "FastBlock",
     "FeedForward",
     "Grid",
     "HybridEmbedding",
@@ -69,11 +71,13 @@ __all__ = [
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
+    "Matrix",
     "MeanPooling",
     "ParallelBlock",
     "PatchEmbedding",
     "PooledStem",
     "PreActivationBottleneck",
+    "Product",
     "RelativePositionBias",
     "ResNetFeatures",
     "RotaryPosition2d",
@@ -93,6 +97,7 @@ __all__ = [
     "norm_layer",
     "patches_in",
     "patchify",
+    "product_of",
     "projection_head",
     "resize_factorised",
     "resize_patches",

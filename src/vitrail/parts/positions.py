@@ -106,13 +106,14 @@ class SequencePosition(nn.Module):
         length = 64
         while length < offset + x.shape[1]:
             length *= 2  # few tables, whatever the lengths
-        table = _sequence_table(self.dim, self.halves, length, x.device)
+        table = sequence_table(self.dim, length, halves=self.halves, device=x.device)
         return x + table[offset : offset + x.shape[1]].to(x.dtype)
 
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # it is kept, and may be asked for gradients later
-def _sequence_table(dim: int, halves: bool, length: int, device: torch.device) -> Tensor:
+def sequence_table(dim: int, length: int, *, halves: bool, device: torch.device | str = "cpu") -> Tensor:
+    """What `SequencePosition` adds to the first tokens, (length, D)."""
     table = sincos_1d(np.arange(length, dtype=np.float64), dim)
     if halves:
         table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)

@@ -1,7 +1,7 @@
 """From one language to another."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.pairs import Pair, PairData
-from vitrail.data.text.tokenizer import PAD, Tokenizer
+from vitrail.data.text.tokens import Tokens
 from vitrail.errors import ConfigError
 from vitrail.models.search import beam_search
 from vitrail.models.text_model import TextModel
@@ -40,12 +40,12 @@ class Translation(Task):
     unit: ClassVar[str] = "tokens"
     model: TextModel
 
-    def __init__(self, model: TextModel, tokenizer: Tokenizer, settings: TranslationSettings, *, label_smoothing: float = 0.0):
+    def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
         super().__init__(model)
         self.tokenizer, self.settings, self.label_smoothing = tokenizer, settings, label_smoothing
 
     @classmethod
-    def create(cls, model: TextModel, preparation: Tokenizer, data: PairData, options: Options) -> Self:
+    def create(cls, model: TextModel, preparation: Tokens, data: PairData, options: Options) -> Self:
         assert isinstance(options.task, TranslationSettings)
         others = {"--balance": options.balance != "none", "--tune": options.tune != "all"}
         given = {"--teacher": options.teacher is not None, **others}
@@ -55,15 +55,13 @@ class Translation(Task):
     def dataset(
         self, items: Sequence[Pair], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
     ) -> PairDataset:
-        sources = self.tokenizer.encode([pair.source for pair in items])
-        targets = self.tokenizer.encode([pair.target for pair in items])
-        return PairDataset([pair.name for pair in items], sources, targets, seed)
+        return pair_dataset(self.tokenizer, items, seed)
 
     def items_in(self, batch_size: int) -> int:
         return max(1, batch_size // USUAL)
 
     def units(self, batch: Batch) -> int:
-        return int((batch["labels"] != PAD).sum())
+        return int((batch["labels"] != self.tokenizer.pad).sum())
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         x, labels = self._decoded(batch)
@@ -72,7 +70,7 @@ class Translation(Task):
     def _decoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """What logits are read from, (N, D), and labels (N,) of all tokens of the translations, one sentence after another."""
         labels = batch["labels"]
-        some = labels != PAD
+        some = labels != self.tokenizer.pad
         x = self.model.decode(batch["target"], self.model.encode(batch["source"]))  # (B, T, D)
         return x[some], labels[some]
 
@@ -80,7 +78,7 @@ class Translation(Task):
         """Of each sentence the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
         x, labels = self._decoded(batch)
         logits = self.model.logits(x)
-        row = (batch["labels"] != PAD).nonzero()[:, 0]
+        row = (batch["labels"] != self.tokenizer.pad).nonzero()[:, 0]
         none = torch.zeros(len(batch["labels"]), device=labels.device)
         loss = F.cross_entropy(logits.float(), labels, reduction="none")
         right = (logits.argmax(dim=1) == labels).float()
@@ -91,30 +89,61 @@ class Translation(Task):
 
     def write(self, source: Tensor) -> list[str]:
         """The translation of each of (B, S) tokens, by beam search."""
-        found = beam_search(self.model, source, beams=self.settings.beams, max_length=longest(source))
+        lengths, most = (source != self.tokenizer.pad).sum(dim=1).tolist(), self.model.config.max_tokens
+        limits = torch.tensor([longest(length, most) for length in lengths])
+        found = beam_search(self.model, source, beams=self.settings.beams, max_length=limits)
         return [self.tokenizer.decode(best[0].tokens) for best in found]
 
     def trained(self, model: TextModel) -> TrainedTranslator:
         return TrainedTranslator(model, self.tokenizer, (self.settings.source, self.settings.target))
 
 
-class TranslationMetrics(Metrics):
-    """Loss and accuracy per token; with ``keep`` also BLEU and chrF of the translations that the model writes by itself."""
+def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0) -> PairDataset:
+    """Pairs of sentences as tokens."""
+    sources = tokenizer.encode([pair.source for pair in items])
+    targets = tokenizer.encode_targets([pair.target for pair in items])
+    names = [pair.name for pair in items]
+    return PairDataset(names, sources, targets, seed, pad=tokenizer.pad, start=tokenizer.start)
 
-    def __init__(self, task: Translation, *, keep: bool = False):
-        self.task, self.keep = task, keep
+
+class Writes(Protocol):
+    """What writes translations of tokens."""
+
+    tokenizer: Tokens
+
+    def write(self, source: Tensor) -> list[str]:
+        """The translation of each of (B, S) tokens."""
+
+
+class TranslationMetrics(Metrics):
+    """Loss and accuracy per token; with ``keep`` also BLEU and chrF of the translations that the model writes by itself.
+
+    Accuracy is left out where the answers do not tell which tokens are the likeliest.
+    """
+
+    references: Sequence[str] | None = None
+    """Of all sentences, by their numbers, what should be written; None for what their tokens say, which may be less."""
+
+    def __init__(self, task: Writes, *, keep: bool = False):
+        self.task, self.keep, self.accurate = task, keep, True
         self.sums = torch.zeros(4, dtype=torch.float64)  # loss, right tokens, tokens, sentences
         self.texts: list[tuple[int, str, str]] = []
         """Of every sentence its number, what was written, and what should have been."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
         labels = batch["labels"]
-        sums = answers["loss"].sum(), answers["right"].sum(), (labels != PAD).sum(), torch.tensor(len(labels))
+        self.accurate = "right" in answers
+        right = answers["right"].sum() if self.accurate else torch.tensor(0.0)
+        sums = answers["loss"].sum(), right, (labels != self.task.tokenizer.pad).sum(), torch.tensor(len(labels))
         self.sums += torch.stack([number.double().cpu() for number in sums])
         if self.keep and len(labels):
             written = self.task.write(batch["source"].to(answers["loss"].device))
-            wanted = map(self.task.tokenizer.decode, labels.tolist())
-            self.texts += zip(batch["number"].tolist(), written, wanted, strict=True)
+            numbers = batch["number"].tolist()
+            if self.references is None:
+                wanted = [self.task.tokenizer.decode(tokens) for tokens in labels.tolist()]
+            else:
+                wanted = [self.references[number] for number in numbers]
+            self.texts += zip(numbers, written, wanted, strict=True)
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)
@@ -125,7 +154,8 @@ class TranslationMetrics(Metrics):
         loss, right, tokens, sentences = self.sums.tolist()
         scores = translation_scores(*list(zip(*self.texts, strict=True))[1:]) if self.texts else {}
         tokens = max(1.0, tokens)
-        return {**scores, "loss": loss / tokens, "token_accuracy": right / tokens, "sentences": int(sentences)}
+        accuracy = {"token_accuracy": right / tokens} if self.accurate else {}
+        return {**scores, "loss": loss / tokens, **accuracy, "sentences": int(sentences)}
 
 
 def translation_scores(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float | str]:

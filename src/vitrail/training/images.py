@@ -183,7 +183,7 @@ def warnings(settings: RunSettings, source: ImageData) -> list[str]:
     return [warning for warning in found if warning]
 
 
-def texts(source: ImageData) -> dict[str, str]:
+def files(source: ImageData) -> dict[str, bytes]:
     return {}
 
 

@@ -35,7 +35,7 @@ class Inputs(Protocol):
     def warnings(self, settings: RunSettings, source: Any) -> list[str]:
         """What is suspicious about the data."""
 
-    def texts(self, source: Any) -> dict[str, str]:
+    def files(self, source: Any) -> dict[str, bytes]:
         """What of the data a run keeps, by the names of files."""
 
     def preparation_of(self, settings: RunSettings, source: Any) -> Any:

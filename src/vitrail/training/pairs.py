@@ -9,7 +9,8 @@ from vitrail.checks import refuse_given
 from vitrail.data.augment import Augmentation
 from vitrail.data.order import some_items
 from vitrail.data.text.pairs import PairData, open_pairs
-from vitrail.data.text.tokenizer import END, FILE, PAD, START, Tokenizer
+from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
+from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
@@ -44,8 +45,9 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
     source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
+    tokenizer: Tokens
     if run:
-        tokenizer = Tokenizer.from_file(run.path / FILE)
+        tokenizer = open_tokens(run.path)
     elif start:
         tokenizer = start.preparation
     else:
@@ -78,6 +80,7 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
     if not isinstance(model, TextConfig):
         hint = "take a model of texts: vitrail models lists them"
         raise ConfigError(f"{settings.model.name} is a model of images", where="--model", hint=hint)
+    own = (PAD, START, END) if start is None else (start.config.pad, start.config.start, start.config.end)
     refused = {
         "augmentation": settings.augmentation != Augmentation(),
         "preparation": settings.preparation is not None,
@@ -86,7 +89,7 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
         "transform": bool(settings.transform),
         "training.batch_size": settings.training.batch_size == "auto",
         "training.compile": settings.training.compile,
-        "model.pad, model.start, model.end": (model.pad, model.start, model.end) != (PAD, START, END),
+        "model.pad, model.start, model.end": (model.pad, model.start, model.end) != own,
     }
     refuse_given("it does not go with sentences", refused)
     if start is not None and start.languages != source.languages:
@@ -102,8 +105,9 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
 
 def check(source: PairData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
     """Sentences that are too long to learn from."""
-    longest, encode, pairs = _task(settings).max_length, _tokenizer(source).encode, source.split("all")
-    sides = encode([pair.source for pair in pairs]), encode([pair.target for pair in pairs])
+    tokenizer, pairs = _tokenizer(source), source.split("all")
+    longest = min(_task(settings).max_length, cast(TextConfig, settings.model.config).max_tokens)
+    sides = tokenizer.encode([pair.source for pair in pairs]), tokenizer.encode_targets([pair.target for pair in pairs])
     why = f"longer than {longest} tokens"
     bad = {pair.name: why for pair, *both in zip(pairs, *sides, strict=True) if max(map(len, both)) > longest}
     if bad:
@@ -131,11 +135,11 @@ def warnings(settings: RunSettings, source: PairData) -> list[str]:
     return [f"{shared:,} sentences of other splits are in the training split, too: scores are too good for it"] if shared else []
 
 
-def texts(source: PairData) -> dict[str, str]:
-    return {FILE: _tokenizer(source).to_json()}
+def files(source: PairData) -> dict[str, bytes]:
+    return _tokenizer(source).files()
 
 
-def preparation_of(settings: RunSettings, source: PairData) -> Tokenizer:
+def preparation_of(settings: RunSettings, source: PairData) -> Tokens:
     return _tokenizer(source)
 
 
@@ -158,6 +162,6 @@ def _task(settings: RunSettings) -> TranslationSettings:
     return settings.task
 
 
-def _tokenizer(source: PairData) -> Tokenizer:
+def _tokenizer(source: PairData) -> Tokens:
     assert source.tokenizer is not None
     return source.tokenizer

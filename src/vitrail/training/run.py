@@ -186,8 +186,8 @@ def _create(folder: Path, settings: RunSettings, source: Data, bad: dict[str, st
         if not group.first:
             return RunFolder(folder, writes=False)
         summary = cost(settings.model.config).to_text(settings.model.name) + "\n"
-        texts = {"model_summary.txt": summary, **inputs_of(settings).texts(source)}
-        run = RunFolder.create(folder, settings, source.assignment, bad, **texts)
+        files = {"model_summary.txt": summary.encode(), **inputs_of(settings).files(source)}
+        run = RunFolder.create(folder, settings, source.assignment, bad, **files)
         counts = ", ".join(f"{split} {len(items)}" for split, items in source.splits.items())
         run.log(f"{settings.model.name} on {settings.data.source}: {counts}")
         if not source.splits["val"]:

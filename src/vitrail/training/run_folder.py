@@ -15,7 +15,7 @@ from typing import Any
 from vitrail.data import sources
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
-from vitrail.files import locked, path_of, recover_folder, whole_folder, write_json, write_text
+from vitrail.files import locked, path_of, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
@@ -49,12 +49,12 @@ class RunFolder:
         settings: RunSettings,
         assignment: dict[str, str] | None,
         bad_images: dict[str, str] | None = None,
-        **texts: str,
+        **files: bytes,
     ) -> "RunFolder":
         """Make the folder, whole or not at all; call `require_free` before any work.
 
         It has the run's configuration, environment and status, which split each image was assigned to, which were left out and
-        why, and further ``texts`` by the names of their files.
+        why, and further ``files`` by their names.
         """
         run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
         try:
@@ -69,8 +69,8 @@ class RunFolder:
                     write_json(draft / SPLITS, assignment)
                 if bad_images:
                     write_json(draft / BAD_IMAGES, bad_images)
-                for name, text in texts.items():
-                    write_text(draft / name, text)
+                for name, content in files.items():
+                    write_bytes(draft / name, content)
                 write_json(draft / STATUS, run.status("running", epoch=0))
         except BaseException as error:
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):

@@ -49,7 +49,7 @@ class Checkpoint:
             ModelFileError: missing, damaged or refused.
         """
         folder = path if path.is_dir() else path.parent
-        file = _weights_in(folder, trust_pickle) if path.is_dir() else path
+        file = weights_in(folder, trust_pickle) if path.is_dir() else path
         config = _description(file)
         labels = _told(file)
         preprocessor = section(labels, PREPARED) or None
@@ -117,7 +117,7 @@ def _preprocessor(folder: Path) -> dict[str, Any] | None:
     return (section(read_json(folder / PROCESSOR), "image_processor") or None) if (folder / PROCESSOR).exists() else None
 
 
-def _weights_in(folder: Path, trust_pickle: bool) -> Path:
+def weights_in(folder: Path, trust_pickle: bool) -> Path:
     """The one file of tensors in a folder."""
     usual = folder / "model.safetensors"
     if usual.exists():

@@ -13,6 +13,7 @@ from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_descrip
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
+from vitrail.weights.translator import TrainedTranslator
 
 
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
@@ -31,8 +32,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     if layout is not None and layout not in (FORMAT, *LAYOUTS):
         raise unknown("layout", layout, [FORMAT, *LAYOUTS], where="--layout")
     for path in (out, *([beside_file(out)] if out.suffix.lower() == ".npz" else [])):
-        if path.exists():
-            raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
+        _require_new(path)
     suffix = out.suffix.lower()
     if suffix not in (".safetensors", ".npz"):
         trained.save_pretrained(out, layout=layout)
@@ -57,6 +57,23 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
         draft.replace(out)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
+
+
+def convert_translator(trained: TrainedTranslator, out: Path, *, layout: str | None = None) -> None:
+    """Write a translator as a folder; see `TrainedTranslator.save_pretrained`.
+
+    Raises:
+        ConfigError: the layout cannot hold the model, or ``out`` exists or is to be a file.
+    """
+    if out.suffix.lower() in (".safetensors", ".npz"):
+        raise ConfigError("a translator is a folder, with its tokens", where="OUT", hint=f"give {out.stem}")
+    _require_new(out)
+    trained.save_pretrained(out, layout=layout)
 
 
 def read_labels(file: Path, classes: int) -> list[str]:

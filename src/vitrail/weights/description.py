@@ -1,6 +1,7 @@
 """What a ``config.json`` says of the architecture in the words of a layout: written, and read with nothing passed over."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
@@ -12,15 +13,15 @@ from vitrail.weights.layout import Layout
 def describe(config: Any, layout: Layout) -> dict[str, Any]:
     """What ``config.json`` says of the architecture in a layout of transformers."""
     values: dict[str, Any] = {
-        "architectures": [layout.classes[0 if config.num_classes else 1]],
+        "architectures": [layout.classes[0 if layout.has_head(config) else 1]],
         "model_type": layout.model_types[0],
     }
     for ours, theirs in layout.described.items():
         value = getattr(config, ours)
         square = ours.endswith("_size") and len(set(value)) == 1
         values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
-    if layout.activations and config.mlp in layout.activations:
-        values[layout.activation] = layout.activations[config.mlp]
+    if layout.activations and (activation := getattr(config, layout.activation_field)) in layout.activations:
+        values[layout.activation] = layout.activations[activation]
     return {**values, **layout.extra(config)}
 
 
@@ -77,5 +78,29 @@ def described(values: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
             raise ConfigError(
                 f"the activation {brief(act)} is unknown", where=layout.activation, hint=f"known: {', '.join(names)}"
             )
-        fields["mlp"] = names[act]
+        fields[layout.activation_field] = names[act]
     return fields
+
+
+def read_description(
+    values: Mapping[str, Any], layout: Layout, where: Path, *, flat: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """The fields of the configuration that a ``config.json`` tells, by the layout's function or its tables.
+
+    Args:
+        values: what it says; nothing where there is none.
+        layout: whose words it is in.
+        where: the file, for errors.
+        flat: what it says without the sections of transformers; the same where there are none.
+
+    Raises:
+        ModelFileError: something that may change the answer and is not understood, or a value that cannot be.
+    """
+    flat = values if flat is None else flat
+    try:
+        return layout.read(values) if layout.read else described(flat, layout) if values else {}
+    except ConfigError as error:
+        what = f"the configuration is damaged: {error}"
+        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
+    except ModelFileError as error:
+        raise ModelFileError(error.what, where=where, hint=error.hint) from None

@@ -84,6 +84,7 @@ class Layout:
         lacks: what a model has that none of this layout can have, in a few words; nothing where it fits.
         activations: our name of an activation to theirs in ``config.json``; SwiGLU is there where they have it.
         activation: what ``config.json`` calls the activation.
+        activation_field: what our configuration calls it.
         model_types: what ``config.json`` of transformers says as ``model_type`` where it is of this layout; the first is written.
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
@@ -118,6 +119,7 @@ class Layout:
     lacks: Callable[[Any], str] = lambda config: ""
     activations: Mapping[str, str] = field(default_factory=dict)
     activation: str = "hidden_act"
+    activation_field: str = "mlp"
     model_types: tuple[str, ...] = ()
     classes: tuple[str, str] = ("", "")
     extra: Callable[[Any], dict[str, Any]] = lambda config: {}
@@ -134,6 +136,10 @@ class Layout:
     def config(self) -> type[ImageConfig]:
         """The configuration of the models that it holds."""
         return cast(type[ImageConfig], architecture(self.reading.architecture).config)
+
+    def has_head(self, config: Any) -> bool:
+        """Whether a model has a head, as all have that are no models of images."""
+        return bool(getattr(config, "num_classes", True))
 
     def match(self, names: Iterable[str]) -> "Match":
         """Find our parameters among their keys."""
@@ -159,7 +165,7 @@ class Layout:
         """The row of a parameter of this model and their keys for it; None if they have no place for it."""
         for (key, prefix), numbers in self._ours.find(ours):
             if key.when is None or key.when(config):
-                return key, [(prefix if config.num_classes else "") + name.format(**numbers) for name in key.names]
+                return key, [(prefix if self.has_head(config) else "") + name.format(**numbers) for name in key.names]
         return None
 
     def write(self, tensors: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:

@@ -17,6 +17,12 @@ OWN_FOLDER = "runs"
 """Holds runs unless they are told otherwise, and is nobody's name on the hub."""
 
 
+EXPORTED = "translator.json"
+"""What we keep of a translator that was written for an engine."""
+TEXT_MODEL_TYPES = ("marian",)
+"""What ``config.json`` of transformers calls the models of texts that are read."""
+
+
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     """The folder or file of weights that a MODEL means; what is on this machine by that name stands before what is published.
 
@@ -39,13 +45,19 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     return fetch(str(reference)) if model is None else _fetched(model)
 
 
+def is_exported(reference: object) -> TypeGuard[str | Path]:
+    """Whether a MODEL is the folder of a translator that was written for an engine."""
+    return isinstance(reference, str | Path) and (path_of(reference) / EXPORTED).is_file()
+
+
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL on this machine translates texts, and does not see images."""
     if not isinstance(reference, str | Path) or not os.path.isdir(path_of(reference)):
         return False
     description = _best(path_of(reference)) / CONFIG
-    row = architecture_in(read_json(description).get("architectures")) if description.is_file() else None
-    return row is not None and issubclass(row.config, TextConfig)
+    values = read_json(description) if description.is_file() else {}
+    row = architecture_in(values.get("architectures"))
+    return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))
 
 
 def absolute(reference: str | None) -> str | None:

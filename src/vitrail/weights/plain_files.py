@@ -8,7 +8,7 @@ from typing import Any
 from vitrail.errors import ModelFileError
 
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
-TOKENIZER = "tokenizer.json"
+TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
 WEIGHTS = (".safetensors", ".npz")

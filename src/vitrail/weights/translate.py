@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.base import ImageModel
+from vitrail.models.base import Model
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_of
@@ -186,8 +186,8 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     except KeyError as error:
         raise _inexpressible(layout, f"it has no place for {error.args[0]}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in written.items() if tensor.numel()}
-    if layout.activations and config.mlp not in layout.activations:
-        raise _inexpressible(layout, f"it knows no activation {config.mlp}")
+    if layout.activations and (activation := getattr(config, layout.activation_field)) not in layout.activations:
+        raise _inexpressible(layout, f"it knows no activation {activation}")
     untold = {name: getattr(config, name) for name in ("heads", "image_size") if hasattr(config, name)}
     try:
         read = _configure(layout.match(shapes), shapes, {**untold, **_told(config, layout)}, None)
@@ -204,7 +204,7 @@ def write(state: Mapping[str, Tensor], config: Any, layout: Layout) -> dict[str,
     return written
 
 
-def first_that_holds(model: ImageModel, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
+def first_that_holds(model: Model, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, Tensor]]:
     """The first of some layouts that can hold a model, and the model in it.
 
     Raises:

@@ -1,24 +1,32 @@
 """A trained model of two languages with its tokens, and the folder that keeps them."""
 
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.tokenizer import END, FILE, PAD, START, Tokenizer
-from vitrail.errors import ModelFileError
-from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.data.text.tokens import Tokens, open_tokens
+from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_in, architecture_of
 from vitrail.models.text_model import TextModel
 from vitrail.settings import brief
+from vitrail.weights.card import model_card
+from vitrail.weights.checkpoint import Checkpoint, section
+from vitrail.weights.description import describe, read_description
 from vitrail.weights.folder import FORMAT, fill, read_config
-from vitrail.weights.locate import locate
-from vitrail.weights.plain_files import CARD, CONFIG, read_json
-from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts import TEXT_LAYOUTS, marian
+from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
+from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
+from vitrail.weights.tensor_files import require_numbers, write_tensors
+from vitrail.weights.translate import first_that_holds, recognise
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
@@ -41,7 +49,7 @@ class TrainedTranslator(nn.Module):
     labels: tuple[()] = ()
     thresholds: tuple[()] = ()
 
-    def __init__(self, model: TextModel, tokenizer: Tokenizer, languages: tuple[str, str], card: str = ""):
+    def __init__(self, model: TextModel, tokenizer: Tokens, languages: tuple[str, str], card: str = ""):
         super().__init__()
         self.model, self.preparation, self.languages, self.card = model, tokenizer, languages, card
         self.training = model.training
@@ -62,73 +70,142 @@ class TrainedTranslator(nn.Module):
 
         The source has its end, the target neither start nor end. None where the model has no attention.
         """
-        device = next(self.model.parameters()).device
-        weights = self.model.alignment(filled([source]).to(device), filled([[START, *target]]).to(device))
+        device, c = next(self.model.parameters()).device, self.config
+        weights = self.model.alignment(*(filled([row], c.pad).to(device) for row in (source, [c.start, *target])))
         if weights is None:
             return None
         pieces = self.preparation.pieces
         without_filling = weights[0, : len(target) + 1, : len(source)].float().cpu()
-        return pieces(source), pieces([*target, END]), without_filling
+        return pieces(source), pieces([*target, self.config.end]), without_filling
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model folder; it appears whole or not at all."""
+    def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
+        """Write the model folder; it appears whole or not at all.
+
+        Args:
+            folder: to write.
+            layout: ``vitrail``, or one of `vitrail.weights.layouts.TEXT_LAYOUTS`; None for transformers' where it can hold the
+                model, else our own.
+
+        Raises:
+            ConfigError: the layout cannot hold the model, or is none of models of texts.
+        """
+        known = [FORMAT, *TEXT_LAYOUTS]
+        if layout is not None and layout not in known:
+            raise unknown("layout of models of texts", layout, known, where="--layout")
+        foreign: tuple[Layout, dict[str, Tensor]] | None = None
+        if layout != FORMAT:
+            with suppress(ConfigError) if layout is None else nullcontext():
+                foreign = first_that_holds(self.model, list(TEXT_LAYOUTS.values()))
         with whole_folder(path_of(folder)) as draft:
-            self.fill(draft, self.card)
+            if foreign is None:
+                self.fill(draft, self.card)
+            else:
+                self._fill_foreign(draft, *foreign)
 
     def fill(self, folder: Path, card: str) -> None:
-        """Write the files of a model folder: ``config.json``, ``tokenizer.json``, ``model.safetensors`` and the card."""
-        description = {
+        """Write the files of a model folder: ``config.json``, tokens, ``model.safetensors`` and the card."""
+        values = {
             "architectures": [architecture_of(self.config).name],
             "model_type": FORMAT,
             LANGUAGES: list(self.languages),
             **self.config.model_dump(mode="json"),
         }
-        write_json(folder / CONFIG, description)
-        write_text(folder / FILE, self.preparation.to_json())
+        self._write(folder, values, self.preparation.files(), card, self.model.state_dict())
+
+    def _fill_foreign(self, folder: Path, layout: Layout, tensors: dict[str, Tensor]) -> None:
+        """Write the files of a folder of transformers'."""
+        values = {**describe(self.config, layout), FORMAT: {LANGUAGES: list(self.languages)}}
+        card = self.card or model_card(name=f"{architecture_of(self.config).about}, {self.config.summary}", labels=[])
+        self._write(folder, values, self.preparation.files_for_transformers(self.languages), card, tensors)
+        write_json(folder / GENERATION, marian.generation(self.config))
+
+    def _write(
+        self, folder: Path, values: dict[str, Any], tokens: dict[str, bytes], card: str, tensors: dict[str, Tensor]
+    ) -> None:
+        write_json(folder / CONFIG, values)
+        for name, content in tokens.items():
+            write_bytes(folder / name, content)
         write_text(folder / CARD, card)
-        write_tensors(folder / "model.safetensors", self.model.state_dict())
+        write_tensors(folder / "model.safetensors", tensors)
 
 
-def open_translator(reference: str | Path) -> TrainedTranslator:
-    """The translator behind a MODEL: a run folder or a model folder.
+def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
+    """The translator behind a MODEL: a run folder, a model folder, or a folder of transformers' MarianMT.
+
+    Args:
+        reference: the MODEL.
+        trust_pickle: also read weights in a pickle, by torch's restricted reader; only for files you trust.
 
     Raises:
-        ModelFileError: missing, damaged, or a model of images.
+        ModelFileError: missing, damaged, refused, or a model of images.
     """
-    path = locate(reference)
-    return load_translator(path if path.is_dir() else path.parent)
+    path = locate(reference, trust_pickle)
+    return load_translator(path if path.is_dir() else path.parent, trust_pickle=trust_pickle)
 
 
-def load_translator(folder: Path) -> TrainedTranslator:
+def load_translator(folder: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
     """Read a model folder; raises `ModelFileError`."""
-    where = folder / CONFIG
-    values: dict[str, Any] = dict(read_json(where)) if where.is_file() else {}
+    checkpoint = Checkpoint.read(folder, trust_pickle=trust_pickle)
+    require_numbers(checkpoint.tensors, checkpoint.file)
+    foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
+    config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
+    tokens = open_tokens(folder)
+    if len(tokens) != config.vocabulary:
+        what = f"there are {len(tokens):,} tokens, and the model has {config.vocabulary:,}"
+        raise ModelFileError(what, where=folder, hint="give a complete model folder")
+    marks, expected = (config.pad, config.start, config.end), (tokens.pad, tokens.start, tokens.end)
+    if marks != expected:
+        what = "pad, start and end are {}, {} and {} in config.json, and {}, {} and {} among the tokens"
+        raise ModelFileError(what.format(*marks, *expected), where=folder, hint="give a complete model folder")
+    model: Any = empty_model(config)
+    fill(model, tensors, where=checkpoint.file)
+    return TrainedTranslator(model.eval(), tokens, languages, checkpoint.card)
+
+
+Understood = tuple[TextConfig, tuple[str, str], dict[str, Tensor]]
+"""The configuration of a model, its languages, and its parameters."""
+
+
+def _own(checkpoint: Checkpoint) -> Understood:
+    """A folder of our own, which says everything."""
+    values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
     kind, languages = values.pop("architectures", None), values.pop(LANGUAGES, None)
     row = architecture_in(kind)
     if values.pop("model_type", None) != FORMAT or row is None or not issubclass(row.config, TextConfig):
         what = f"architectures is {brief(kind)}, which is no model of texts"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
-    if not (isinstance(languages, list) and len(languages) == 2 and all(isinstance(name, str) for name in languages)):
+    if not _are_languages(languages):
         what = f"languages is {brief(languages)}, and not two names"
         raise ModelFileError(what, where=where, hint="give a complete model folder")
-    config = read_config(row.config, values, where)
-    if (config.pad, config.start, config.end) != (PAD, START, END):
-        what = f"pad, start and end are {config.pad}, {config.start} and {config.end}, and not {PAD}, {START} and {END}"
-        raise ModelFileError(what, where=where, hint="give a folder that Vitrail has made")
-    tokenizer = Tokenizer.from_file(folder / FILE)
-    if len(tokenizer) != config.vocabulary:
-        what = f"{FILE} has {len(tokenizer):,} tokens, the model {config.vocabulary:,}"
-        raise ModelFileError(what, where=folder, hint="give a complete model folder")
-    file = folder / "model.safetensors"
-    tensors = read_tensors(file)
-    require_numbers(tensors, file)
-    model: Any = empty_model(config)
-    fill(model, tensors, where=file)
-    card = folder / CARD
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    return TrainedTranslator(model.eval(), tokenizer, (languages[0], languages[1]), text)
+    return read_config(row.config, values, where), (languages[0], languages[1]), checkpoint.tensors
 
 
-def longest(source: Tensor) -> Tensor:
-    """Tokens that the translations of (B, S) tokens may have, (B,): twice as many and a few."""
-    return 2 * (source != PAD).sum(dim=1) + 10
+def _foreign(checkpoint: Checkpoint) -> Understood:
+    """A folder of transformers'."""
+    values, where, tensors = checkpoint.config, checkpoint.file.parent / CONFIG, checkpoint.tensors
+    marian.settle(tensors, values, where=checkpoint.file)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+    def known(layout: Layout) -> Mapping[str, Any]:
+        return read_description(values, layout, where)
+
+    found = recognise(shapes, known, layouts=[marian.MARIAN], where=checkpoint.file)
+    return found.config, _languages(checkpoint), found.translate(tensors)
+
+
+def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
+    """What we have written of languages, else what stands beside the tokens; without either their places."""
+    told, beside = section(checkpoint.config, FORMAT).get(LANGUAGES), checkpoint.file.parent / TOKENIZER_CONFIG
+    if not _are_languages(told):
+        settings = read_json(beside) if beside.is_file() else {}
+        told = [settings.get("source_lang"), settings.get("target_lang")]
+    return (told[0], told[1]) if _are_languages(told) else ("source", "target")
+
+
+def _are_languages(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
+
+
+def longest(length: int, most: int) -> int:
+    """Tokens that the translation of a text of so many may have: twice as many and a few, and at ``most`` so many."""
+    return min(2 * length + 10, most)

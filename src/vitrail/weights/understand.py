@@ -13,7 +13,7 @@ from vitrail.settings import brief
 from vitrail.weights import imagenet
 from vitrail.weights.checkpoint import Checkpoint, Source, section
 from vitrail.weights.colours import HALF
-from vitrail.weights.description import described
+from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
@@ -61,7 +61,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
             shapes,
             lambda layout: {
                 **_training(config, layout),
-                **_described(checkpoint.config, config, layout, where),
+                **read_description(checkpoint.config, layout, where, flat=config),
                 **_of_images(checkpoint, layout),
                 **{told: layout.config.read_field(told, value) for told, value in fields.items()},
             },
@@ -96,17 +96,6 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
         _thresholds(named, labels, where),
         about,
     )
-
-
-def _described(config: Mapping[str, Any], flat: Mapping[str, Any], layout: Layout, where: Path) -> Mapping[str, Any]:
-    """What a ``config.json`` tells of the architecture; ``flat`` is the same without the sections of transformers."""
-    try:
-        return layout.read(config) if layout.read else described(flat, layout) if config else {}
-    except ConfigError as error:
-        what = f"the configuration is damaged: {error}"
-        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
-    except ModelFileError as error:
-        raise ModelFileError(error.what, where=where, hint=error.hint) from None
 
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from vitrail.data.text.tokenizer import END, PAD, START
 def dataset(count: int = 60, seed: int = 1) -> PairDataset:
     random = np.random.default_rng(0)
     texts = [[[*random.integers(3, 50, random.integers(1, 12)).tolist(), END] for _ in range(count)] for _ in range(2)]
-    return PairDataset([f"pairs.tsv:{number}" for number in range(count)], *texts, seed)
+    return PairDataset([f"pairs.tsv:{number}" for number in range(count)], *texts, seed, pad=PAD, start=START)
 
 
 @pytest.mark.parametrize("size", [1, 13, 40, 10_000])
@@ -47,7 +47,7 @@ def test_orders_differ_from_epoch_to_epoch_and_not_from_run_to_run():
 
 
 def test_a_batch_says_what_follows_each_token_and_fills_rows_up():
-    data = PairDataset(["a", "b"], [[7, END], [5, 6, 8, END]], [[9, 4, END], [3, END]])
+    data = PairDataset(["a", "b"], [[7, END], [5, 6, 8, END]], [[9, 4, END], [3, END]], pad=PAD, start=START)
     batch = data.__getitems__(Wanted([(0, 0), (0, 1)], slice(None)))
     assert batch["source"].tolist() == [[7, END, PAD, PAD], [5, 6, 8, END]]
     assert batch["target"].tolist() == [[START, 9, 4, PAD], [START, 3, PAD, PAD]]

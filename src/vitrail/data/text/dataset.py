@@ -9,7 +9,6 @@ from torch.utils.data import Dataset
 
 from vitrail.data.batches import Batch, Key, Wanted
 from vitrail.data.order import shuffled
-from vitrail.data.text.tokenizer import PAD, START
 
 ROWS, COLUMNS = 8, 2
 """Large batches have a multiple of so many rows, and all of so many columns: on a CPU kernels for half precision are made
@@ -21,18 +20,28 @@ class PairDataset(Dataset[Batch]):
     """Pairs of sentences, as tokens.
 
     A batch has ``source`` int64 (B, S), ``target`` (B, T), which begins with the start, ``labels`` (B, T), what follows each
-    token of the target, and ``number`` (B,) of each pair; rows are filled up with `PAD`. It holds as many pairs as have together
-    no more tokens than asked for, filling included: sentences of the same length stand together (Vaswani et al. 2017, section
-    5.1).
+    token of the target, and ``number`` (B,) of each pair; rows are filled up with ``pad``. It holds as many pairs as have
+    together no more tokens than asked for, filling included: sentences of the same length stand together (Vaswani et al. 2017,
+    section 5.1).
 
     Args:
         names: of each pair, for messages.
         sources, targets: the tokens of each sentence with the end.
         seed: of the order.
+        pad, start: the tokens that fill rows up, and that targets begin from.
     """
 
-    def __init__(self, names: Sequence[str], sources: Sequence[list[int]], targets: Sequence[list[int]], seed: int = 0):
-        self.names, self.seed = names, seed
+    def __init__(
+        self,
+        names: Sequence[str],
+        sources: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        seed: int = 0,
+        *,
+        pad: int,
+        start: int,
+    ):
+        self.names, self.seed, self.pad, self.start = names, seed, pad, start
         self.sources, self.targets = ([np.array(tokens, np.int64) for tokens in texts] for texts in (sources, targets))
         self.lengths = np.array([[len(target), len(source)] for source, target in zip(sources, targets, strict=True)])
         self.reading: Any = None
@@ -90,10 +99,9 @@ class PairDataset(Dataset[Batch]):
     def __getitems__(self, wanted: Wanted) -> Batch:
         """The pairs ``own`` of a batch, side by side."""
         numbers = [number for _, number in wanted.keys[wanted.own]]
-        labels = filled([self.targets[number] for number in numbers])
-        target = torch.cat([torch.full_like(labels[:, :1], START), labels[:, :-1]], dim=1)
-        target[labels == PAD] = PAD
-        source = filled([self.sources[number] for number in numbers])
+        source, labels = (filled([side[number] for number in numbers], self.pad) for side in (self.sources, self.targets))
+        target = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
+        target[labels == self.pad] = self.pad
         return {"source": source, "target": target, "labels": labels, "number": torch.tensor(numbers)}
 
 
@@ -102,9 +110,9 @@ def _even(length: Any) -> Any:
     return -(-length // COLUMNS) * COLUMNS
 
 
-def filled(rows: Sequence[Any]) -> torch.Tensor:
-    """Rows of tokens, filled up with `PAD` to a common length: int64 (B, N)."""
-    table = np.full((len(rows), _even(max(map(len, rows)))), PAD, np.int64)
+def filled(rows: Sequence[Any], pad: int) -> torch.Tensor:
+    """Rows of tokens, filled up with ``pad`` to a common length: int64 (B, N)."""
+    table = np.full((len(rows), _even(max(map(len, rows)))), pad, np.int64)
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return torch.from_numpy(table)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Data
-from vitrail.data.text.tokenizer import Tokenizer
+from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -45,7 +45,7 @@ class PairData(Data):
     assignment: dict[str, str] | None = None
     has_splits: bool = True
     notes: tuple[str, ...] = ()
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokens | None = None
     """Of both languages, where one is chosen."""
 
     things = "sentences"

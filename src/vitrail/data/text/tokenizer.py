@@ -1,5 +1,6 @@
 """Texts as numbers of tokens: byte-pair encoding."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -7,7 +8,9 @@ from typing import Any, Self
 from vitrail.errors import ConfigError, ModelFileError
 
 FILE = "tokenizer.json"
-"""In a model folder."""
+"""In a model folder, ..."""
+SETTINGS = "tokenizer_config.json"
+"""... and beside it in one of transformers'."""
 PAD, START, END = range(3)
 SPECIAL = ("<pad>", "<s>", "</s>")
 
@@ -18,6 +21,8 @@ class Tokenizer:
     Args:
         inner: of the library ``tokenizers``.
     """
+
+    pad, start, end = PAD, START, END
 
     def __init__(self, inner: Any):
         self.inner = inner
@@ -49,10 +54,9 @@ class Tokenizer:
     @classmethod
     def read(cls, text: str, *, where: object) -> Self:
         """From `to_json`; raises `ModelFileError`."""
+        library = _library()
         try:
-            inner = _library().Tokenizer.from_str(text)
-        except ConfigError:
-            raise
+            inner = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises plain ones
             what = f"the tokenizer is damaged: {str(error)[:200]}"
             raise ModelFileError(what, where=where, hint="give a complete model folder") from None
@@ -61,6 +65,7 @@ class Tokenizer:
         if not own or not numbered or inner.normalizer or inner.truncation or inner.padding:
             what = f"the tokenizer is not one of bytes whose tokens begin with {', '.join(SPECIAL)}"
             raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
+        inner.post_processor, inner.decoder = None, library.decoders.ByteLevel()  # in place of what is there for others
         return cls(inner)
 
     @classmethod
@@ -85,12 +90,43 @@ class Tokenizer:
         """All of it, as `read` takes it."""
         return str(self.inner.to_str())
 
+    def files(self) -> dict[str, bytes]:
+        """What a folder keeps, by the name of the file."""
+        return {FILE: self.to_json().encode()}
+
+    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
+        """The same for transformers' ``AutoTokenizer``, which ends a text with `END` and writes none with a first space."""
+        values = json.loads(self.to_json())
+        pieces = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": SPECIAL[END], "type_id": 0}}]
+        end = {"id": SPECIAL[END], "ids": [END], "tokens": [SPECIAL[END]]}
+        values["post_processor"] = {
+            "type": "TemplateProcessing", "single": pieces, "pair": pieces, "special_tokens": {SPECIAL[END]: end},
+        }  # fmt: skip
+        strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+        values["decoder"] = {"type": "Sequence", "decoders": [values["decoder"], strip]}
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **dict(zip(("pad_token", "bos_token", "eos_token"), SPECIAL, strict=True)),
+            **dict(zip(("source_lang", "target_lang"), languages, strict=True)),
+            "split_special_tokens": True,
+            "clean_up_tokenization_spaces": False,
+        }
+        contents = {FILE: values, SETTINGS: settings}
+        return {name: json.dumps(content, ensure_ascii=False, indent=1).encode() for name, content in contents.items()}
+
     def __len__(self) -> int:
         return int(self.inner.get_vocab_size())
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tokens, by their numbers."""
+        return [self.inner.id_to_token(number) for number in range(len(self))]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text, `END` behind them."""
         return [[*found.ids, END] for found in self.inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    encode_targets = encode
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens; marks of beginning, end and filling are left out."""

@@ -10,14 +10,13 @@ from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
+from vitrail.deploy.translate import is_translator, writer_of
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
 from vitrail.runtime.device import Precision
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_of_texts
 from vitrail.weights.reference import open_model
-from vitrail.weights.translator import open_translator
 
 if TYPE_CHECKING:
     from vitrail.deploy.server.images import Look
@@ -61,10 +60,10 @@ def serve(
         ModelFileError: the model is missing, damaged, refused, or has no classes.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
-    texts = is_of_texts(model)
+    texts = is_translator(model)
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-        refuse_given("a translator answers in Python, in fp32", given)
+        refuse_given("a translator answers as it is, in Python or exported", given)
     try:
         from vitrail.deploy.server import running
         from vitrail.deploy.server.app import application
@@ -104,7 +103,7 @@ def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> N
 def _of_texts(model: str | Path, limits: Limits) -> "Service[Any, Any]":
     from vitrail.deploy.server.texts import TextService
 
-    return TextService(open_translator(model), name_of(str(model)), limits)
+    return TextService(writer_of(model), name_of(str(model)), limits)
 
 
 def _of_images(

@@ -13,15 +13,13 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from vitrail.data.text.tokenizer import END
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.problems import ProblemError, mistaken
 from vitrail.deploy.server.reading import media_type, require_plain, while_connected
 from vitrail.deploy.server.schema import ToTranslate, refusals
 from vitrail.deploy.server.service import Service
-from vitrail.deploy.translate import BEAMS, LONGEST, Piece, Translator, joined
-from vitrail.weights.translator import TrainedTranslator
+from vitrail.deploy.translate import BEAMS, LONGEST, Piece, Translator, Writer, joined
 
 JSON = "application/json"
 MOST_SEEN = 16 * LONGEST**2
@@ -43,7 +41,7 @@ class TextService(Service[Asked, Piece]):
     """Translations of texts. What waits and is computed together are pieces of texts, none of which takes long.
 
     Args:
-        trained: the translator; used by one thread.
+        writer: of the translations; used by one thread.
         name: what the model is called.
         limits: what is taken on.
     """
@@ -51,11 +49,10 @@ class TextService(Service[Asked, Piece]):
     summary, page, items = "Translations of texts, and where the model looked.", "texts", "pieces"
     document = schema.TextModel
 
-    def __init__(self, trained: TrainedTranslator, name: str, limits: Limits):
+    def __init__(self, writer: Writer, name: str, limits: Limits):
         super().__init__(name, limits)
-        self.languages = trained.languages
-        self._translators = {beams: Translator(trained, beams=beams) for beams in range(1, BEAMS + 1)}
-        self._sees = trained.alignment([END], []) is not None
+        self.writer = writer
+        self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
 
     def add_to(self, app: FastAPI) -> None:
         """What texts are in the other language."""
@@ -77,9 +74,9 @@ class TextService(Service[Asked, Piece]):
         limits = self.limits
         return {
             "name": self.name,
-            "engine": "torch fp32",
-            "languages": dict(zip(("source", "target"), self.languages, strict=True)),
-            "attention": self._sees,
+            "engine": self.writer.engine,
+            "languages": dict(zip(("source", "target"), self.writer.languages, strict=True)),
+            "attention": self.writer.attends,
             "limits": {
                 "body": limits.body,
                 "texts": limits.items,
@@ -135,7 +132,7 @@ class TextService(Service[Asked, Piece]):
         if (longest := max(map(len, asked.text))) > self.limits.characters:
             what = f"a text has {longest:,} characters, and {self.limits.characters:,} are translated at a time"
             raise ProblemError(413, what, hint="send it in several texts")
-        if asked.attention and not self._sees:
+        if asked.attention and not self.writer.attends:
             raise ProblemError(501, "this server cannot tell where the model looks: it has no attention", hint="ask without")
         return asked
 
@@ -149,7 +146,8 @@ class TextService(Service[Asked, Piece]):
         return [found[place] for place in range(len(values))]
 
     def _rehearse(self) -> Callable[[int], object]:
-        piece = Asked([*range(END + 1, END + REHEARSED), END], BEAMS, False)
+        end = self.writer.preparation.end
+        piece = Asked([*range(end + 1, end + REHEARSED), end], BEAMS, False)
         return lambda size: self._compute([piece] * size)
 
 

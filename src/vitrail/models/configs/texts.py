@@ -19,6 +19,8 @@ class TextConfig(ModelConfig):
     """The token that the written text begins from."""
     end: Annotated[int, Field(ge=0)] = 2
     """The token that ends a text."""
+    max_tokens: Positive = 1024
+    """Tokens of the longest text that is read or written; of Marian's, the positions that it was made for."""
     dim: Width = 512
     """Width D of a token."""
     dropout: Probability = 0.1

@@ -96,6 +96,6 @@ def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
     found = []
     for place in spread(len(short), DRAWN):
         read = encode([short[place].source])[0]
-        (written,) = encode(task.write(filled([read]).to(device)))
+        (written,) = task.tokenizer.encode_targets(task.write(filled([read], task.tokenizer.pad).to(device)))
         found.append(trained.alignment(read, written[:-1]))
     return list(filter(None, found))

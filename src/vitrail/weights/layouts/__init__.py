@@ -9,6 +9,7 @@ from vitrail.weights.layouts import (
     hugging_face_beit,
     hugging_face_dino,
     hugging_face_towers,
+    marian,
     mixer,
     resnet_google,
     resnet_hugging_face,
@@ -74,6 +75,8 @@ LAYOUTS: dict[str, Layout] = {
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""
+TEXT_LAYOUTS: dict[str, Layout] = {marian.MARIAN.name: marian.MARIAN}
+"""Those of models of texts."""
 
 
 def family(name: str) -> list[Layout]:

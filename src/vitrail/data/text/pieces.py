@@ -1,0 +1,143 @@
+"""Texts as numbers of tokens as MarianMT has them: pieces of SentencePiece, numbered by a file beside it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.settings import brief
+
+SOURCE, TARGET, VOCABULARY, SETTINGS = FILES = ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
+"""In a model folder; only the last may be missing."""
+MARKS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+"""The marks of filling, end, and what is unknown, by their names in the settings, where these say nothing else."""
+SPACE = "▁"
+HINT = "give a complete folder of a MarianMT"
+
+
+class SentencePieces:
+    """SentencePiece (Kudo and Richardson 2018, https://arxiv.org/abs/1808.06226) for each of two languages.
+
+    Both number their pieces by the same file, and what is not in it is unknown. A text is written from the filling on, which has
+    no other meaning there.
+
+    Args:
+        contents: of the `FILES`, by their names.
+        where: they come from, for errors.
+
+    Raises:
+        ModelFileError: a file is damaged, or says something that is not understood.
+        ConfigError: the extra ``marian`` is not installed.
+    """
+
+    def __init__(self, contents: Mapping[str, bytes], *, where: object):
+        self.contents = dict(contents)
+        self.numbers: dict[str, int] = _numbers(contents[VOCABULARY], where)
+        self.names = sorted(self.numbers, key=self.numbers.__getitem__)
+        """Of the tokens, by their numbers."""
+        marks = _marks(_object(contents[SETTINGS], SETTINGS, where) if SETTINGS in contents else {}, where)
+        if absent := [mark for mark in marks if mark not in self.numbers]:
+            raise ModelFileError(f"{VOCABULARY} has no {', '.join(absent)}", where=where, hint=HINT)
+        self.pad, self.end, self.unknown = (self.numbers[mark] for mark in marks)
+        self.start = self.pad
+        self._source, self._target = (_model(contents[name], name, where) for name in (SOURCE, TARGET))
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Self:
+        """From the files of a folder; raises `ModelFileError`."""
+        contents = {}
+        for name in FILES:
+            try:
+                contents[name] = (folder / name).read_bytes()
+            except FileNotFoundError:
+                if name != SETTINGS:
+                    raise ModelFileError(f"{name} is missing", where=folder, hint=HINT) from None
+            except OSError as error:
+                raise ModelFileError(f"{name} cannot be read: {error.strerror}", where=folder, hint=HINT) from None
+        return cls(contents, where=folder)
+
+    def files(self) -> dict[str, bytes]:
+        """What a model folder keeps, by the names of files."""
+        return self.contents
+
+    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
+        """The same for transformers, whose files they are."""
+        return self.contents
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text that is read, the end behind them; ``>>de<<`` at its beginning is one token."""
+        apart = [_apart(text) for text in texts]
+        found = self._source.encode([text for _, text in apart], out_type=str)
+        return [self._numbered([*code, *pieces]) for (code, _), pieces in zip(apart, found, strict=True)]
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text that is to be written, the end behind them."""
+        return [self._numbered(pieces) for pieces in self._target.encode(list(texts), out_type=str)]
+
+    def _numbered(self, pieces: Sequence[str]) -> list[int]:
+        return [*(self.numbers.get(piece, self.unknown) for piece in pieces), self.end]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens; marks are left out, and what is unknown."""
+        marks = {self.pad, self.end, self.unknown}
+        text: str = self._target.decode_pieces([self.names[token] for token in tokens if token not in marks])
+        return text.replace(SPACE, " ").strip()
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as people read it: a space where a word begins."""
+        return [self.names[token].replace(SPACE, " ") for token in tokens]
+
+
+def _apart(text: str) -> tuple[list[str], str]:
+    """The language that a text asks to be translated into, if it does, and the rest of it."""
+    end = text.find("<<") + 2
+    return ([text[:end]], text[end:]) if text.startswith(">>") and end > 1 else ([], text)
+
+
+def _numbers(content: bytes, where: object) -> dict[str, int]:
+    values = _object(content, VOCABULARY, where)
+    numbers = list(values.values())
+    if not numbers or not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
+        raise ModelFileError(f"{VOCABULARY} does not number its tokens one after another", where=where, hint=HINT)
+    return values
+
+
+def _marks(settings: Mapping[str, Any], where: object) -> list[str]:
+    """The marks that settings name; raises `ModelFileError` for settings that give a text other tokens than are found here."""
+    for name in ("separate_vocabs", "sp_model_kwargs"):
+        if settings.get(name):
+            what = f"{name} is {brief(settings[name])}, which is not understood"
+            raise ModelFileError(what, where=where, hint="give a model with one vocabulary for both languages")
+    told = [settings.get(name) or usual for name, usual in MARKS.items()]
+    marks: list[Any] = [mark.get("content") if isinstance(mark, dict) else mark for mark in told]
+    if wrong := [mark for mark in marks if not isinstance(mark, str)]:
+        raise ModelFileError(f"{SETTINGS} has {brief(wrong[0])} for a token", where=where, hint=HINT)
+    return marks
+
+
+def _object(content: bytes, name: str, where: object) -> dict[str, Any]:
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{name} is damaged: {error}", where=where, hint=HINT) from None
+    if not isinstance(values, dict):
+        raise ModelFileError(f"{name} holds no object", where=where, hint=HINT)
+    return values
+
+
+def _model(content: bytes, name: str, where: object) -> Any:
+    try:
+        import sentencepiece
+    except ImportError:
+        what, hint = "the texts of a MarianMT are read by the library sentencepiece", 'pip install "vitrail[marian]"'
+        raise ConfigError(what, where=where, hint=hint) from None
+    if not content:  # of which the library makes a model without pieces
+        raise ModelFileError(f"{name} is empty", where=where, hint=HINT)
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except Exception as error:  # the library raises plain ones
+        raise ModelFileError(f"{name} is damaged: {str(error)[:200]}", where=where, hint=HINT) from None

@@ -1,0 +1,51 @@
+"""What turns texts into numbers of tokens, whichever library does it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vitrail.data.text.pieces import SOURCE, SentencePieces
+from vitrail.data.text.tokenizer import FILE, Tokenizer
+
+
+class Tokens(Protocol):
+    """What a translator asks of its tokenizer."""
+
+    pad: int
+    """Fills rows up to a common length."""
+    start: int
+    """The written text begins from it."""
+    end: int
+    """Ends a text."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tokens, by their numbers."""
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text that is read, with the end."""
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text that is to be written, with the end."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without marks."""
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token as people read it."""
+
+    def files(self) -> dict[str, bytes]:
+        """What a folder keeps, for `open_tokens`, by the names of files."""
+
+    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
+        """What a folder for transformers keeps, for `open_tokens` as well, with the names of both languages."""
+
+
+def open_tokens(folder: Path) -> Tokens:
+    """What a folder keeps of its tokens; raises `ModelFileError`."""
+    if (folder / SOURCE).is_file() and not (folder / FILE).is_file():
+        return SentencePieces.from_folder(folder)
+    return Tokenizer.from_file(folder / FILE)

@@ -1,0 +1,223 @@
+"""transformers' MarianMT: a post-norm Transformer whose positions have all sines before all cosines.
+
+https://github.com/huggingface/transformers, after https://github.com/marian-nmt/marian. Nothing but the
+positions, which are added to the embeddings, tells one channel from another: the channels of a model with sines and cosines in
+turns can change places in all weights, and it answers as before.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.texts import TextConfig, TransformerConfig
+from vitrail.parts.positions import sequence_table
+from vitrail.settings import brief
+from vitrail.weights.description import described
+from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.layout import Layout, Reading
+
+SHARED, LOGITS, BIAS = "model.shared.weight", "lm_head.weight", "final_logits_bias"
+TABLES = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
+POSITIONS = [f"model.{side}.embed_positions.weight" for side in TABLES]
+ENCODER, DECODER = "model.encoder.layers.{i}", "model.decoder.layers.{i}"
+BEAMS = 5
+"""Translations that ``generate`` follows side by side unless it is told otherwise: as many as we do."""
+CLOSE = 1e-4
+"""How far positions in a file may be from what is computed: some are kept in half precision."""
+
+
+def _tied(config: TransformerConfig) -> bool:
+    return config.tied
+
+
+def _untied(config: TransformerConfig) -> bool:
+    return not config.tied
+
+
+def _projections(name: str, which: str = "qkv") -> tuple[str, ...]:
+    return tuple(f"{name}.{letter}_proj" for letter in which)
+
+
+def _share_out(state: Mapping[str, Tensor], config: TransformerConfig, layout: Layout) -> dict[str, Tensor]:
+    """Our parameters with a bias of the logits, and with channels in the order in which Marian adds positions."""
+    ours = dict(state)
+    if not config.output_bias:
+        ours["output_bias"] = state["embedding.weight"].new_zeros(config.vocabulary)
+    if config.position == "sincos":
+        order = torch.cat([torch.arange(0, config.dim, 2), torch.arange(1, config.dim, 2)])
+        ours = {name: _ordered(name, tensor, order) for name, tensor in ours.items()}
+    return ours
+
+
+def _ordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
+    """A parameter whose inputs, outputs, or both, are the D channels that all blocks add to, with these in another order."""
+    if name == "output_bias":
+        return tensor
+    channels = order.to(tensor.device)
+    if ".norm." in name or name.endswith((".layer.output.weight", ".contract.weight", ".layer.output.bias", ".contract.bias")):
+        return tensor[channels]
+    return tensor[:, channels] if tensor.ndim == 2 else tensor
+
+
+def _canonical(config: TransformerConfig) -> TransformerConfig:
+    return config.changed(position="sincos-halves", output_bias=True)
+
+
+def _extra(config: TransformerConfig) -> dict[str, Any]:
+    """What else ``config.json`` says: both sides are alike, and ``generate`` shall not force an end of Marian's own."""
+    return {
+        "decoder_attention_heads": config.heads,
+        "decoder_ffn_dim": config.mlp_dim,
+        "decoder_vocab_size": config.vocabulary,
+        "share_encoder_decoder_embeddings": config.tied,
+        "tie_word_embeddings": config.tied,
+        "is_encoder_decoder": True,
+        "bos_token_id": config.start,
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+SAME = {"silu": "swish", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh"}
+"""Other names that transformers has for its activations."""
+
+
+def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the configuration that a ``config.json`` of a MarianMT tells.
+
+    Raises:
+        ConfigError: a value that cannot be.
+        ModelFileError: something that may change what it writes and is not understood.
+    """
+    values = {**MARIAN.defaults, **values}
+    name = values["activation_function"]
+    values["activation_function"] = SAME.get(name, name) if isinstance(name, str) else name
+    for side, other in (
+        ("decoder_attention_heads", "encoder_attention_heads"),
+        ("decoder_ffn_dim", "encoder_ffn_dim"),
+        ("decoder_vocab_size", "vocab_size"),
+    ):
+        if values.get(side) not in (None, values[other]):
+            what = f"{side} is {brief(values[side])} and {other} {brief(values[other])}: here they are one number"
+            raise ModelFileError(what, where="config.json", hint="give a model whose encoder and decoder are alike")
+    return described(values, MARIAN)
+
+
+MARIAN = Layout(
+    name="marian",
+    about="transformers' Marian",
+    reading=Reading(
+        architecture="Transformer",
+        fields=lambda shapes, known, size, layout: dict(known),
+        share_out=_share_out,
+        canonical=_canonical,
+    ),
+    keys={
+        "embedding.weight": (
+            Key(SHARED, when=_tied, tells={"tied": True}),
+            Key(TABLES["encoder"], when=_untied, tells={"tied": False}),
+        ),
+        "target_embedding.weight": Key(TABLES["decoder"]),
+        "output.weight": Key(LOGITS),
+        "output_bias": Key(BIAS, ndim=2),
+        **weight_and_bias(
+            {
+                "encoder.{i}.attention.norm": f"{ENCODER}.self_attn_layer_norm",
+                "encoder.{i}.attention.layer.qkv": _projections(f"{ENCODER}.self_attn"),
+                "encoder.{i}.attention.layer.output": f"{ENCODER}.self_attn.out_proj",
+                "encoder.{i}.mlp.norm": f"{ENCODER}.final_layer_norm",
+                "encoder.{i}.mlp.layer.expand": f"{ENCODER}.fc1",
+                "encoder.{i}.mlp.layer.contract": f"{ENCODER}.fc2",
+                "decoder.{i}.attention.norm": f"{DECODER}.self_attn_layer_norm",
+                "decoder.{i}.attention.layer.qkv": _projections(f"{DECODER}.self_attn"),
+                "decoder.{i}.attention.layer.output": f"{DECODER}.self_attn.out_proj",
+                "decoder.{i}.cross.norm": f"{DECODER}.encoder_attn_layer_norm",
+                "decoder.{i}.cross.layer.query": f"{DECODER}.encoder_attn.q_proj",
+                "decoder.{i}.cross.layer.key_value": _projections(f"{DECODER}.encoder_attn", "kv"),
+                "decoder.{i}.cross.layer.output": f"{DECODER}.encoder_attn.out_proj",
+                "decoder.{i}.mlp.norm": f"{DECODER}.final_layer_norm",
+                "decoder.{i}.mlp.layer.expand": f"{DECODER}.fc1",
+                "decoder.{i}.mlp.layer.contract": f"{DECODER}.fc2",
+            }
+        ),
+    },
+    fields={"norm": "post", "norm_eps": 1e-5, "position": "sincos-halves", "output_bias": True},
+    defaults={
+        "encoder_layers": 12, "decoder_layers": 12, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "d_model": 1024,
+        "vocab_size": 58101, "max_position_embeddings": 1024, "pad_token_id": 58100, "decoder_start_token_id": 58100,
+        "eos_token_id": 0, "scale_embedding": False, "activation_function": "gelu",
+    },
+    described={
+        "vocabulary": "vocab_size", "pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id",
+        "max_tokens": "max_position_embeddings", "dim": "d_model", "depth": "encoder_layers", "decoder_depth": "decoder_layers",
+        "heads": "encoder_attention_heads", "mlp_dim": "encoder_ffn_dim", "scale_embedding": "scale_embedding",
+        "dropout": "dropout", "attention_dropout": "attention_dropout", "hidden_dropout": "activation_dropout",
+    },
+    harmless=words(
+        """
+        add_bias_logits classif_dropout classifier_dropout decoder_attention_heads decoder_ffn_dim decoder_layerdrop
+        decoder_vocab_size encoder_layerdrop gradient_checkpointing init_std num_hidden_layers share_encoder_decoder_embeddings
+        """
+    ),
+    fixed={
+        "static_position_embeddings": (True,), "normalize_embedding": (False,), "normalize_before": (False,),
+        "add_final_layer_norm": (False,), "extra_pos_embeddings": (0,), "is_encoder_decoder": (True,), "is_decoder": (False,),
+    },
+    activations={"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_pytorch_tanh", "silu": "swish"},
+    activation="activation_function",
+    activation_field="activation",
+    model_types=("marian",),
+    classes=("MarianMTModel", "MarianMTModel"),
+    extra=_extra,
+    read=_told,
+)  # fmt: skip
+
+
+def settle(tensors: dict[str, Tensor], values: Mapping[str, Any], *, where: object) -> None:
+    """Bring tables that a file has under several names, or shares, under the names of `MARIAN`, in place.
+
+    Raises:
+        ModelFileError: tables that should be the same are not, or positions are not computed ones.
+    """
+    for name in POSITIONS:
+        table = tensors.pop(name, None)
+        if table is not None and not _computed(table):
+            what = f"{name} holds no sines and cosines"
+            raise ModelFileError(what, where=where, hint="give a model whose positions are computed")
+    shared = tensors.pop(SHARED, None)
+    encoder, decoder = (tensors.pop(name, shared) for name in TABLES.values())
+    tied = values.get("tie_word_embeddings", True) is not False
+    logits = tensors.pop(LOGITS, decoder if tied else None)
+    one_table = tied and values.get("share_encoder_decoder_embeddings", True) is not False
+    tables = {TABLES["encoder"]: encoder, TABLES["decoder"]: decoder, LOGITS: logits}
+    if not one_table:
+        tensors |= {name: table.clone() for name, table in tables.items() if table is not None}  # each learns for itself
+        return
+    given = [table for table in (shared, *tables.values()) if table is not None]
+    if any(not torch.equal(table, given[0]) for table in given):
+        what = "embeddings and logits have different tables, and config.json says that they share one"
+        raise ModelFileError(what, where=where, hint="fetch the files again")
+    if given:
+        tensors[SHARED] = given[0]
+
+
+def _computed(table: Tensor) -> bool:
+    if table.ndim != 2 or not table.is_floating_point() or table.shape[1] % 2:
+        return False
+    expected = sequence_table(table.shape[1], len(table), halves=True)
+    return bool((table.float() - expected).abs().max() < CLOSE) if table.numel() else True
+
+
+def generation(config: TextConfig) -> dict[str, Any]:
+    """``generation_config.json``: how transformers writes as Vitrail does, but for the penalty of length."""
+    return {
+        "decoder_start_token_id": config.start,
+        "pad_token_id": config.pad,
+        "eos_token_id": config.end,
+        "bad_words_ids": [[token] for token in sorted({config.pad, config.start} - {config.end})],
+        "num_beams": BEAMS,
+        "max_length": config.max_tokens,
+    }

@@ -1,0 +1,220 @@
+"""transformers' MarianMT, read and written: the same logits, the same tokens, and nothing passed over."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from peers import declare_operators
+from vitrail import api
+from vitrail.data.text.dataset import filled
+from vitrail.data.text.tokens import open_tokens
+from vitrail.deploy.translate import Translator, translate
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.registry import create_model
+from vitrail.weights.convert import convert_translator
+from vitrail.weights.translator import TrainedTranslator, open_translator
+from words import TINY_TRANSLATOR, WORDS, write_pairs
+
+OPERATORS = declare_operators()
+
+from transformers import AutoTokenizer, MarianMTModel, MarianTokenizer  # noqa: E402
+
+from marian import as_ours  # noqa: E402
+from marian_folder import SHAPES, contents, random_marian, write_folder  # noqa: E402
+
+TEXTS = ["one red cat", "dog and cat and dog", "", ">>de<< red  dog", "an unknown: ñ «x»", "Red CAT<pad></s>one", ">>no cat"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of a MarianMT; tests must leave it as it is."""
+    return write_folder(tmp_path_factory.mktemp("marian") / "model", random_marian(scale_embedding=True))
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_random_models_have_the_same_logits_here_and_there_and_back(fields, tmp_path):
+    theirs = random_marian(1, **fields)
+    trained = open_translator(write_folder(tmp_path / "theirs", theirs))
+    pad, words = theirs.config.pad_token_id, theirs.config.vocab_size - 1
+    source = torch.randint(1, words, (4, 7))
+    source[0, 4:], source[0, 3] = pad, 0
+    target = torch.cat([torch.full((4, 1), pad), torch.randint(0, words, (4, 8))], dim=1)
+    with torch.no_grad():
+        expected = theirs(input_ids=source, attention_mask=source != pad, decoder_input_ids=target).logits
+        found = trained(source, target)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        convert_translator(trained, tmp_path / "again", layout="marian")
+        again = MarianMTModel.from_pretrained(tmp_path / "again").eval()
+        logits = again(input_ids=source, attention_mask=source != pad, decoder_input_ids=target).logits
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    assert trained.languages == ("en", "de") and trained.config.max_tokens == theirs.config.max_position_embeddings
+
+
+def test_a_folder_gives_the_model_that_writes_the_same_tokens_as_transformers(folder):
+    """Which `tests/models/test_search.py` compares for 200 sources, greedily and with beams."""
+    found, expected = open_translator(folder).model, as_ours(random_marian(scale_embedding=True))
+    assert found.config == expected.config.changed(dropout=found.config.dropout)
+    assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in found.state_dict().items())
+
+
+def test_tokens_are_those_of_transformers(folder):
+    theirs, ours = MarianTokenizer.from_pretrained(folder), open_tokens(folder)
+    plain = [text for text in TEXTS if "<pad>" not in text]  # a text may hold the letters of a mark, and means no mark
+    assert ours.encode(plain) == theirs(plain).input_ids
+    targets = [f"{WORDS['cat']} {WORDS['and']} rot", "¡x!"]
+    assert ours.encode_targets(targets) == theirs(text_target=targets).input_ids
+    assert not {ours.pad, ours.end} & set(ours.encode(TEXTS)[5][:-1])
+    for tokens in ours.encode_targets([*targets, "eins  rot"]):
+        assert ours.decode([ours.start, *tokens, ours.pad]) == theirs.decode(tokens, skip_special_tokens=True)
+    assert "".join(ours.pieces(ours.encode(["red dog"])[0])).strip() == "red dog</s>" and len(ours.names) == len(ours)
+
+
+def test_such_a_folder_is_translated_evaluated_and_trained_on_with_its_tokens(folder, tmp_path, unreported):
+    texts = ["one red cat", "", "dog"]
+    assert [bool(text) for text in translate(folder, texts, beams=2)][1] is False
+    data = write_pairs(tmp_path / "pairs.tsv", most=2)
+    metrics, split = api.evaluate(folder, data)
+    assert split == "all" and metrics.scores()["sentences"] == 25
+    assert {wanted for _, _, wanted in metrics.texts} >= {"rot Katze", "Hund"}, "scored with what stands in the data"
+    settings = {name: value for name, value in TINY_TRANSLATOR.items() if not name.startswith("model.")}
+    more = api.train(data, tmp_path / "run", start=str(folder), **{**settings, "epochs": 1})
+    assert (more.folder / "source.spm").read_bytes() == contents()["source.spm"]
+    for place in (more.folder, more.folder / "best"):  # of which the first is for resuming
+        assert open_tokens(place).encode(texts) == open_tokens(folder).encode(texts)
+    assert open_translator(more.folder).config.start == open_translator(folder).config.pad
+    convert_translator(more.trained, tmp_path / "out")
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "out"), MarianTokenizer)
+
+
+def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(translator, tmp_path):
+    convert_translator(translator, tmp_path / "out")
+    theirs, tokenizer = MarianMTModel.from_pretrained(tmp_path / "out").eval(), AutoTokenizer.from_pretrained(tmp_path / "out")
+    again = open_translator(tmp_path / "out")
+    texts = ["one red cat", "dog and cat", "<s> x <pad>", "red"]
+    tokens = translator.preparation.encode(texts)
+    given = tokenizer(texts, padding=True, return_tensors="pt")
+    assert torch.equal(given.input_ids, filled(tokens, 0)[:, : given.input_ids.shape[1]])
+    target = filled([[1, *row] for row in tokens], 0)
+    with torch.no_grad():
+        expected = translator(filled(tokens, 0), target)
+        torch.testing.assert_close(again(filled(tokens, 0), target), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(theirs(**given, decoder_input_ids=target).logits, expected, rtol=1e-4, atol=1e-5)
+    written = tokenizer.batch_decode(theirs.generate(**given, num_beams=1, max_length=60), skip_special_tokens=True)
+    for model in (translator, again):
+        assert [done.text for done in Translator(model, beams=1).translate(texts)] == written
+    assert again.preparation.to_json() == translator.preparation.to_json() and again.languages == translator.languages
+    convert_translator(again, tmp_path / "own", layout="vitrail")
+    assert open_translator(tmp_path / "own").config == again.config
+
+
+def test_what_marian_has_no_place_for_is_refused_by_name_and_else_written_as_our_own(translator, tmp_path):
+    for name, fields, what in (
+        ("Transformer-tiny", {"norm": "pre"}, "encoder_norm"),
+        ("Transformer-tiny", {"activation": "swiglu"}, "swiglu"),
+        ("Transformer-tiny", {"norm_eps": 1e-3}, "norm_eps"),
+        ("LSTM", {}, "LSTM"),
+    ):
+        sizes = {"depth": 1, "dim": 16, "vocabulary": len(translator.preparation)}
+        model = TrainedTranslator(create_model(name, **{**sizes, **fields}), translator.preparation, ("en", "de"))
+        with pytest.raises(ConfigError, match=what):
+            convert_translator(model, tmp_path / "out", layout="marian")
+        convert_translator(model, tmp_path / f"{name}{what}")
+        assert json.loads((tmp_path / f"{name}{what}" / "config.json").read_text())["model_type"] == "vitrail"
+    for out, layout in ((tmp_path / "x.safetensors", None), (tmp_path, None), (tmp_path / "y", "timm")):
+        with pytest.raises(ConfigError):
+            convert_translator(translator, out, layout=layout)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"static_position_embeddings": False},
+        {"normalize_embedding": True},
+        {"add_final_layer_norm": True},
+        {"normalize_before": True},
+        {"decoder_attention_heads": 4},
+        {"decoder_ffn_dim": 25},
+        {"decoder_vocab_size": 9},
+        {"activation_function": "mish"},
+        {"eos_token_id": [0, 1]},
+        {"decoder_start_token_id": 3},
+        {"d_model": 32},
+        {"something_new": 1},
+    ],
+    ids=str,
+)
+def test_what_is_not_understood_is_refused_by_name(folder, tmp_path, values):
+    shutil.copytree(folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, **values}))
+    with pytest.raises(ModelFileError) as error:
+        open_translator(tmp_path / "model")
+    (name,) = values
+    said = {"eos_token_id": "end", "decoder_start_token_id": "start", "d_model": "16"}.get(name, name)
+    assert said in str(error.value) and error.value.exit_code == 4
+
+
+def test_generation_settings_and_older_keys_change_nothing(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    older = {
+        "num_beams": 6,
+        "bad_words_ids": [[config["pad_token_id"]]],
+        "static_position_embeddings": True,
+        "add_bias_logits": False,
+    }
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, **older}))
+    tensors = load_file(folder / "model.safetensors")
+    positions = random_marian(scale_embedding=True).model.encoder.embed_positions.weight
+    shared = {f"model.{side}.embed_tokens.weight": tensors["model.shared.weight"].clone() for side in ("encoder", "decoder")}
+    save_file({**tensors, **shared, "model.encoder.embed_positions.weight": positions}, tmp_path / "model" / "model.safetensors")
+    found, expected = (open_translator(path).model.state_dict() for path in (tmp_path / "model", folder))
+    assert found.keys() == expected.keys() and all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    for wrong in (
+        {"model.encoder.embed_positions.weight": positions + 0.1},
+        {"model.decoder.embed_tokens.weight": positions[:43]},
+    ):
+        save_file({**tensors, **wrong}, tmp_path / "model" / "model.safetensors")
+        with pytest.raises(ModelFileError):
+            open_translator(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("source.spm", b""),
+        ("target.spm", b"junk"),
+        ("vocab.json", b"[]"),
+        ("vocab.json", b'{"</s>": 0, "<unk>": 2, "<pad>": 3}'),
+        ("vocab.json", b'{"</s>": 0, "<pad>": 1}'),
+        ("vocab.json", b'{"</s>": 0, "<unk>": 1, "<pad>": 2}'),
+        ("tokenizer_config.json", b"{"),
+        ("tokenizer_config.json", b'{"separate_vocabs": true}'),
+        ("tokenizer_config.json", b'{"pad_token": 3}'),
+        ("model.safetensors", b"\x00" * 40),
+        ("source.spm", None),
+        ("model.safetensors", None),
+    ],
+)
+def test_damaged_and_missing_files_are_refused(folder, tmp_path, name, content):
+    shutil.copytree(folder, tmp_path / "model")
+    if content is None:
+        (tmp_path / "model" / name).unlink()
+    else:
+        (tmp_path / "model" / name).write_bytes(content)
+    with pytest.raises(ModelFileError):
+        open_translator(tmp_path / "model")
+
+
+def test_a_pickle_is_read_only_where_it_is_trusted(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    torch.save(load_file(folder / "model.safetensors"), tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(ModelFileError, match="pickle"):
+        open_translator(tmp_path / "model")
+    trusted = open_translator(tmp_path / "model", trust_pickle=True).model.state_dict()
+    expected = open_translator(folder).model.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in trusted.items())
