@@ -31,6 +31,7 @@ TEN_STEPS = {"training.epochs": 2, "training.batch_size": 4}
 CASES: dict[str, dict[str, Any]] = {
     "as it is": {},
     "average": {"training.ema": 0.9},
+    "mean of two epochs": {"training.average": 2},
     "accumulated": {"training.accumulate": 3},
     "a last batch of one image": {"training.batch_size": 3},
     "mixed": {
@@ -93,7 +94,9 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 
 
 def rows(trainer: Trainer) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in trainer.rows]
+    """The metrics of every epoch, and of the best model, which may be a mean of several."""
+    clock, found = ("seconds", "images_per_second"), [*trainer.rows, trainer.best or {}]
+    return [{k: v for k, v in row.items() if k not in clock} for row in found]
 
 
 def trained_alone(folder: Path, settings: dict[str, Any]) -> Trainer:
