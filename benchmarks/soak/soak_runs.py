@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soak_texts
 from PIL import Image
 
 HELPERS = Path(__file__).parents[2] / "tests/training"
@@ -40,7 +41,7 @@ SETTINGS = {
     "training.batch_size": 6, "training.checkpoint_every_steps": 3, "augmentation.crop": "resized", "optimizer.lr": 0.003,
 }  # fmt: skip
 """A run of 16 steps and as much chance as there is."""
-CLOCK = ("seconds", "images_per_second")
+CLOCK = ("seconds", "images_per_second", "tokens_per_second")
 
 
 @dataclass
@@ -71,6 +72,18 @@ def write_pictures(folder: Path) -> Path:
             pixels[..., channel] += 100
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     return folder
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the runs of a trial learn: settings, and the data, which a function writes into a folder that is not there yet."""
+
+    settings: dict[str, Any]
+    write: Callable[[Path], Path]
+
+
+IMAGES = Learned(SETTINGS, write_pictures)
+TEXTS = Learned(soak_texts.SETTINGS, soak_texts.write_sentences)
 
 
 # runs that are killed
@@ -152,7 +165,7 @@ def left_over(folder: Path) -> list[str]:
     return [str(p.relative_to(folder)) for p in folder.rglob(".*")]
 
 
-def finished(data: Path, folder: Path, settings: dict[str, Any] = SETTINGS) -> dict[str, Any]:
+def finished(data: Path, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The outcome of a run that nothing happens to."""
     process = PROCESSES.Process(target=train_or_resume, args=(data, folder, settings))
     process.start()
@@ -161,11 +174,11 @@ def finished(data: Path, folder: Path, settings: dict[str, Any] = SETTINGS) -> d
     return outcome(folder)
 
 
-def killed_at_random(count: int, root: Path, *, seed: int = 0) -> Trial:
+def killed_at_random(count: int, root: Path, *, learned: Learned = IMAGES, seed: int = 0) -> Trial:
     """``kill -9`` at so many moments, half of them within the writing of a checkpoint; every run must end as the unbroken one."""
-    chance, trial, data = random.Random(seed), Trial(), write_pictures(root / "data")
+    chance, trial, data = random.Random(seed), Trial(), learned.write(root / "data")
     begin = time.monotonic()
-    expected = finished(data, root / "unbroken")
+    expected = finished(data, root / "unbroken", learned.settings)
     length, kills, run = time.monotonic() - begin, 0, 0
     while kills < count:
         folder, died = root / f"run-{run}", 0
@@ -175,7 +188,8 @@ def killed_at_random(count: int, root: Path, *, seed: int = 0) -> Trial:
             death: Any = DeathAfter(chance.uniform(0, length))
             if inside:
                 death = DeathInCheckpoint(chance.randrange(3), chance.uniform(0, 0.02))
-            process = PROCESSES.Process(target=train_or_resume, args=(data, folder, SETTINGS, death if kills < count else None))
+            arguments = (data, folder, learned.settings, death if kills < count else None)
+            process = PROCESSES.Process(target=train_or_resume, args=arguments)
             process.start()
             process.join()
             if process.exitcode != -signal.SIGKILL:
@@ -195,12 +209,12 @@ def killed_at_random(count: int, root: Path, *, seed: int = 0) -> Trial:
     return trial
 
 
-def other_numbers_of_workers(root: Path, counts: tuple[int, ...] = (0, 1, 2, 4)) -> Trial:
-    """The same run with other numbers of processes that prepare images."""
-    trial, data = Trial(), write_pictures(root / "data")
-    expected = finished(data, root / "none")
+def other_numbers_of_workers(root: Path, counts: tuple[int, ...] = (0, 1, 2, 4), *, learned: Learned = IMAGES) -> Trial:
+    """The same run with other numbers of processes that prepare images, or sentences."""
+    trial, data = Trial(), learned.write(root / "data")
+    expected = finished(data, root / "none", learned.settings)
     for count in counts:
-        found = finished(data, root / f"workers-{count}", {**SETTINGS, "data.workers": count})
+        found = finished(data, root / f"workers-{count}", {**learned.settings, "data.workers": count})
         trial.note(None if found == expected else f"{count} workers ended otherwise")
     return trial
 
@@ -220,10 +234,10 @@ def command(words: list[str], log: Path, place: dict[str, str]) -> None:
     main(words)
 
 
-def terminated_at_random(count: int, root: Path, *, processes: int = 1, seed: int = 0) -> Trial:
+def terminated_at_random(count: int, root: Path, *, processes: int = 1, learned: Learned = IMAGES, seed: int = 0) -> Trial:
     """SIGTERM at so many moments of a run: each must leave with 143, everything saved, and the run end as the unbroken one."""
-    chance, trial, data = random.Random(seed), Trial(), write_pictures(root / "data")
-    longer = {**SETTINGS, "training.epochs": 12}
+    chance, trial, data = random.Random(seed), Trial(), learned.write(root / "data")
+    longer = {**learned.settings, "training.epochs": 12}
     flags = [word for name, value in longer.items() for word in (f"--{name}", str(value))]
     reference = root / "unbroken"
     begin = time.monotonic()
@@ -286,6 +300,22 @@ def _command_in_several(words: list[str], folder: Path, count: int, *, stop_afte
     for process in started:
         process.join()
     return [143 if process.exitcode == -signal.SIGTERM else process.exitcode for process in started]  # as a shell tells it
+
+
+# lines to be translated
+
+
+def translated_lines(count: int, root: Path) -> Trial:
+    """So many lines of anything to ``vitrail translate``, a thousand at a time, and each time once a line that is no text."""
+    trial, data = Trial(), soak_texts.write_sentences(root / "data")
+    finished(data, root / "run", soak_texts.SETTINGS)
+    for seed in range(max(1, count // 1000)):
+        lines = soak_texts.random_lines(min(count, 1000), seed=seed)
+        failure = soak_texts.failure_of_translating(lines, root / "run")
+        for _ in lines:
+            trial.note(failure)
+        trial.note(soak_texts.failure_of_refusing(lines[:20], root / "run", 1 + seed % 20))
+    return trial
 
 
 # checkpoints that are damaged, and disks that are full
@@ -523,7 +553,7 @@ def two_beside_one(root: Path) -> tuple[Trial, float]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, str(HELPERS / "together.py"), str(root)], check=True, capture_output=True)
     results = json.loads((root / "results.json").read_text())
-    for name in (f"{kind} {case}" for kind in ("ddp", "fsdp") for case in (*CASES, "adamw")):
+    for name in (f"{kind} {case}" for kind in ("ddp", "fsdp") for case in (*CASES, "adamw", "texts")):
         difference = results[name]["weights"]
         largest = max(largest, difference)
         trial.note(None if difference <= 1e-6 else f"{name}: {difference}")
@@ -536,11 +566,18 @@ def _table(root: Path) -> Iterator[tuple[str, str]]:
         str(killed_at_random(200, root / "kill")),
     )
     yield "the same weights with 0, 1, 2, 4 workers", str(other_numbers_of_workers(root / "workers"))
+    yield "the same of runs that learn to translate", str(killed_at_random(100, root / "kill-texts", learned=TEXTS))
+    workers = other_numbers_of_workers(root / "workers-texts", learned=TEXTS)
+    yield "the same translator with 0, 1, 2, 4 workers", str(workers)
     newest = max((root / "kill/unbroken/checkpoints").glob("step-*"))
     yield "mutations of a checkpoint that were refused", str(mutated_checkpoints(1000, newest))
     yield "disk full at random bytes, the checkpoint before stands", str(full_disks(50, root / "disk"))
     yield "SIGTERM at random moments, one process", str(terminated_at_random(100, root / "term"))
     yield "SIGTERM at random moments, two processes", str(terminated_at_random(100, root / "term-2", processes=2))
+    for count in (1, 2):
+        trial = terminated_at_random(50, root / f"term-texts-{count}", processes=count, learned=TEXTS)
+        yield f"SIGTERM at random moments of a translator's run, {count} process{'es' * (count > 1)}", str(trial)
+    yield "lines of anything to `vitrail translate`", str(translated_lines(10_000, root / "lines"))
     (root / "together").mkdir()
     trial, largest = two_beside_one(root / "together")
     yield "one process beside two, 20 steps, difference of a parameter at most 1e-6", f"{trial}; largest {largest:.1e}"

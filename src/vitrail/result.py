@@ -64,5 +64,5 @@ def write_report(finished: Finished) -> None:
         trainer.settings.model_dump(mode="json"), trainer.rows, finished.task, trainer.data, finished.split, finished.items,
         finished.metrics, finished.validation, folder / "plots",
     )  # fmt: skip
-    kept = trainer.best["epoch"] if trainer.best else 0
+    kept = trainer.best or {"epoch": 0}
     report.write_report(folder, run, environment=environment(), kept=kept, cost=cost(trainer.settings.model.config))

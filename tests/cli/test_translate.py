@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import soak_texts
 from PIL import Image
 
 from words import write_pairs
@@ -28,6 +29,11 @@ def test_a_line_goes_out_for_each_that_comes_in_and_what_is_no_text_is_told_by_i
     assert out.startswith("eins Katze\n\n\nrot Hund\n")
     code, out, err = ask(b"one\n\xff\xfe\n", "--beam", 1)
     assert code == 3 and "standard input, line 2" in err and not out
+
+
+def test_whatever_the_lines_are_as_many_go_out_as_come_in(translated_run):
+    lines = soak_texts.random_lines(200)
+    assert soak_texts.failure_of_translating(lines, translated_run.folder) is None
 
 
 def test_json_and_attention_say_more(ask, tmp_path):

@@ -104,7 +104,7 @@ def report(tmp_path_factory):
         metrics = Made(probabilities, {"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456})
         run = Reported(settings, rows, task, data, split, items, metrics, None, folder / "plots")
         machine = {"processor": "abacus", "cores": 1, "gpus": ["quill"]}
-        write_report(folder, run, environment=machine, kept=1, cost=cost(CONFIG))
+        write_report(folder, run, environment=machine, kept={"epoch": 1}, cost=cost(CONFIG))
         return folder, labels, probabilities.argmax(axis=1)
 
     return lambda classes, several=False, **options: write(tuple(classes), several, **options)

@@ -3,6 +3,8 @@
 import pytest
 import soak_runs
 
+LEARNED = {"images": soak_runs.IMAGES, "texts": soak_runs.TEXTS}
+
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
@@ -16,6 +18,11 @@ def test_a_run_killed_anywhere_ends_as_the_unbroken_one(killed):
     assert trial.of >= 4 and trial.good == trial.of, trial
 
 
+def test_a_run_on_texts_killed_anywhere_ends_as_the_unbroken_one(tmp_path):
+    trial = soak_runs.killed_at_random(2, tmp_path, learned=soak_runs.TEXTS)
+    assert trial.of >= 2 and trial.good == trial.of, trial
+
+
 def test_no_mutation_of_a_checkpoint_is_taken_for_one(killed):
     root, _ = killed
     trial = soak_runs.mutated_checkpoints(160, max((root / "unbroken/checkpoints").glob("step-*")))
@@ -27,10 +34,10 @@ def test_the_number_of_workers_changes_nothing(tmp_path):
     assert trial.good == 2, trial
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_run_terminated_anywhere_saves_everything_and_leaves_with_143(tmp_path, processes):
-    trial = soak_runs.terminated_at_random(3, tmp_path, processes=processes)
-    assert trial.good == trial.of == 3, trial
+@pytest.mark.parametrize(("learned", "processes", "count"), [("images", 1, 3), ("images", 2, 3), ("texts", 1, 2)])
+def test_a_run_terminated_anywhere_saves_everything_and_leaves_with_143(tmp_path, learned, processes, count):
+    trial = soak_runs.terminated_at_random(count, tmp_path, processes=processes, learned=LEARNED[learned])
+    assert trial.good == trial.of == count, trial
 
 
 def test_no_spoilt_image_does_more_than_be_refused():

@@ -341,7 +341,7 @@ def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer)
 
     class Noting(Observer):
         def epoch(self, row):
-            trainer.save_model("now")
+            trainer.save_model("now", trainer.rows[-1])
             digests.append(digest(trainer, "now"))
 
     trainer.run(Noting())

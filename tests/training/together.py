@@ -15,15 +15,20 @@ from shades import SHADES, shades_data
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
+from vitrail.models.registry import build
 from vitrail.models.vit import ViT
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.configuration import deep_merge, nested
+from vitrail.training.configuration import deep_merge, nested, resolve
+from vitrail.training.pairs import complete, open_source
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
+
+sys.path.append(str(Path(__file__).parents[1]))
+from words import TINY_TRANSLATOR, write_pairs
 
 SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
 TEN_STEPS = {"training.epochs": 2, "training.batch_size": 4}
@@ -31,6 +36,7 @@ TEN_STEPS = {"training.epochs": 2, "training.batch_size": 4}
 CASES: dict[str, dict[str, Any]] = {
     "as it is": {},
     "average": {"training.ema": 0.9},
+    "mean of two epochs": {"training.average": 2},
     "accumulated": {"training.accumulate": 3},
     "a last batch of one image": {"training.batch_size": 3},
     "mixed": {
@@ -47,6 +53,11 @@ CASES: dict[str, dict[str, Any]] = {
     "growing images": {"schedule.first_image_size": 4},
     "a frozen part": {"optimizer.layers": {"embedding": {"lr": 0}}},
 }
+TEXTS: dict[str, Any] = {
+    **{name: value for name, value in TINY_TRANSLATOR.items() if name not in ("optimizer.lr", "training.epochs")},
+    "optimizer.name": "sgd", "training.batch_size": 70, "training.epochs": 1,
+}  # fmt: skip
+"""Batches of tokens, of which a process may have fewer than the other."""
 READ_ALIKE = ("mixed", "balanced", "workers")
 """Cases of what each process reads, which is the same whichever way they share the parameters."""
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
@@ -73,13 +84,18 @@ def cases(kind: str) -> list[str]:
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
-    resolved = RunSettings.read(deep_merge(SHADES, nested(settings)))
+    given, texts = nested(settings), "task" in settings
+    resolved = resolve({}, {}, given) if texts else RunSettings.read(deep_merge(SHADES, given))
     if new and group.first:
         RunFolder.create(folder, resolved, None)
     group.all_reduce_max(0)
     torch.manual_seed(resolved.training.seed)
-    preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
     run = RunFolder(folder, writes=group.first)
+    if texts:
+        data = open_source(resolved)
+        resolved = complete(resolved, data, None)
+        return Trainer(resolved, build(resolved.model.config), data.tokenizer, data, run, group=group)
+    preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
     return Trainer(resolved, ViT(resolved.model.config), preparation, shades_data(), run, group=group)
 
 
@@ -93,7 +109,9 @@ def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> 
 
 
 def rows(trainer: Trainer) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in trainer.rows]
+    """The metrics of every epoch, and of the best model, which may be a mean of several."""
+    clock, found = ("seconds", "images_per_second", "tokens_per_second"), [*trainer.rows, trainer.best or {}]
+    return [{k: v for k, v in row.items() if k not in clock} for row in found]
 
 
 def trained_alone(folder: Path, settings: dict[str, Any]) -> Trainer:
@@ -198,6 +216,9 @@ def main(folder: Path) -> None:
     os.fsync = lambda file: None  # type: ignore[assignment]  # no power is lost here
     results: dict[str, Any] = {}
     with open_processes() as group:
+        pairs = folder / f"{group.rank}/pairs.tsv"
+        pairs.parent.mkdir()
+        write_pairs(pairs)
         for kind in ("ddp", "fsdp"):
             for name in cases(kind):
                 settings = {**SGD, **TEN_STEPS, **CASES[name], "training.parallel": kind}
@@ -205,6 +226,8 @@ def main(folder: Path) -> None:
             for name in ("adamw", "muon"):
                 settings = {**TEN_STEPS, **KEYS_WITHOUT_BIAS, "optimizer.name": name, "training.parallel": kind}
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
+            texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
+            results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
             results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             found = interrupted(folder / f"{kind} interrupted", group, kind)
             for count in (2, 1):

@@ -146,13 +146,23 @@ HEAD = (
     "multiply-adds",
 )
 
+TEXTS = {"images": "sentences", "images/s": "tokens/s"}
+"""The same columns of models of texts."""
+
+
+def head_of(runs: Sequence[Compared]) -> tuple[str, ...]:
+    """What stands above the columns of `HEAD` for these runs."""
+    rows = [run.rows[-1] for run in runs if run.rows]
+    texts = bool(rows) and all("tokens_per_second" in row for row in rows)
+    return tuple(TEXTS.get(name, name) for name in HEAD) if texts else HEAD
+
 
 def _rate(row: Mapping[str, Any]) -> float:
     """Images, or tokens, per second in an epoch."""
     return float(next(value for name, value in row.items() if name.endswith("_per_second")))
 
 
-def _count(scores: Mapping[str, Any]) -> int:
+def count_of(scores: Mapping[str, Any]) -> int:
     """The images, or sentences, that scores are about."""
     return int(next(scores[name] for name in COUNTS if name in scores))
 
@@ -167,7 +177,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
             run.name if run.state == "finished" else f"{run.name} ({run.state})",
             "–" if run.score is None else run.metric.shown(run.score),
             "{:.1f} to {:.1f}".format(*(100 * side for side in run.interval)) if run.interval else "–",
-            f"{_count(run.scores):,} {run.split}" if run.scores else "–",
+            f"{count_of(run.scores):,} {run.split}" if run.scores else "–",
             str(run.epochs),
             duration(run.seconds),
             f"{run.rate:,.0f}",
@@ -181,7 +191,7 @@ def table(runs: Sequence[Compared]) -> list[tuple[str, ...]]:
 
 def text(runs: Sequence[Compared]) -> str:
     """The tables for a terminal: the runs, and below them the settings that differ."""
-    parts = [columns([HEAD, *table(runs)])]
+    parts = [columns([head_of(runs), *table(runs)])]
     if pairs := paired_runs(runs):
         parts.append(columns([PAIRS, *paired_table(pairs)]))
     different = differences(runs)

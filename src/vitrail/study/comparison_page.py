@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from vitrail.files import write_json, write_text
 from vitrail.study import figures, page
-from vitrail.study.comparison import HEAD, PAIRS, Compared, document, paired_runs, paired_table, shown, table
+from vitrail.study.comparison import HEAD, PAIRS, Compared, count_of, document, head_of, paired_runs, paired_table, shown, table
 from vitrail.study.page import Best, Markup, Number
+from vitrail.study.reports import compared_translations
 from vitrail.tasks.metrics import main_metric
 
-LINES = ("-", "--", ":", "-.")
 PAIRED = (
     "Answers to the same images, which tell more than two intervals side by side. p is McNemar's exact test: how probable so "
     "uneven a split of the images that one alone has right is where neither is better. Of many pairs some are below 0.05 by "
@@ -26,9 +26,9 @@ PAIRED = (
 
 
 def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
-    """Write ``comparison.json``, ``curves.png`` and ``report.html`` to a folder that exists."""
+    """Write ``comparison.json``, pictures and ``report.html`` to a folder that exists."""
     figures.save(curves(runs), folder / "curves.png")
-    caption = "Of the validation images, against epochs and against the time that training took; each run has its own line."
+    caption = "Of the validation split, against epochs and against the time that training took; each run has its own line."
     found = document(runs)
     pairs = [(first, second, *map(Number, cells)) for first, second, *cells in paired_table(paired_runs(runs))]
     rows = [(name, *map(shown, values)) for name, values in found["differences"].items()]
@@ -39,6 +39,7 @@ def write_comparison(folder: Path, runs: Sequence[Compared]) -> None:
         page.section("Runs", run_table(runs, folder), page.note("The best of a column stands out.")),
         *([page.section("Paired differences", page.table(PAIRS, pairs), page.note(PAIRED))] if pairs else []),
         page.section("Curves", page.picture(folder / "curves.png", "Curves of all runs", caption)),
+        *compared_translations.sections(runs, folder),
         page.section("Settings that differ", settings),
     ]
     write_text(folder / "report.html", page.page(f"{len(runs)} runs compared", sections))
@@ -53,14 +54,14 @@ def run_table(runs: Sequence[Compared], folder: Path) -> Markup:
     for run, (name, *cells) in zip(runs, listed, strict=True):
         shown = [Best(cell) if cell == marks.get(column) else Number(cell) for column, cell in enumerate(cells, 1)]
         rows.append((_linked(name, run, folder), *shown))
-    return page.table(HEAD, rows)
+    return page.table(head_of(runs), rows)
 
 
 def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
     """What of the columns of `HEAD` is better the higher it is; NaN where it is not known."""
     scores = [math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs]
     found = {"images/s": [run.rate or math.nan for run in runs]}
-    if len({(run.metric, run.split, run.scores["images"], _source(run)) for run in runs if run.scores}) == 1:
+    if len({(run.metric, run.split, count_of(run.scores), _source(run)) for run in runs if run.scores}) == 1:
         found["score"] = scores
     costs = {"training": "seconds", "parameters": "parameters", "multiply-adds": "macs"}
     return found | {name: [-getattr(run, of) or math.nan for run in runs] for name, of in costs.items()}
@@ -91,11 +92,10 @@ def curves(runs: Sequence[Compared]) -> Figure:
     with matplotlib.rc_context(figures.STYLE):
         figure = Figure(figsize=(10, 6.4), layout="constrained")
         grid = figure.subplots(2, 2)
-        for number, run in enumerate(measured):
-            style = {
-                "color": figures.COLORS[number % len(figures.COLORS)],
-                "linestyle": LINES[number // len(figures.COLORS) % len(LINES)],
-            }
+        for number, run in enumerate(runs):
+            if not run.rows:
+                continue
+            style = figures.line_style(number)
             metric = main_metric(run.rows[0], "val_")
             times = np.cumsum([row["seconds"] for row in run.rows]) / (60 if long else 1)
             for axes, name, factor in ((grid[0], "val_loss", 1), (grid[1], f"val_{metric.name}", metric.factor)):

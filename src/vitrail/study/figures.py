@@ -26,6 +26,8 @@ COLORS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", G
 """The palette of Okabe and Ito, for lines that have no colour of their own."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """As many, for eyes that see no colours."""
+LINES = ("-", "--", ":", "-.")
+"""For more lines than there are colours."""
 FALLBACKS = ("Noto Sans CJK KR", "Noto Sans CJK JP", "Malgun Gothic", "Apple SD Gothic Neo", "Hiragino Sans", "Microsoft YaHei")
 FONTS = ["DejaVu Sans", *(name for name in FALLBACKS if name in font_manager.get_font_names())]
 STYLE: Any = {"font.family": FONTS, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
@@ -61,6 +63,11 @@ def short_path(name: str, length: int = 26) -> str:
 def legend_name(name: str) -> str:
     """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
     return "\u200b" + short(name, 40).replace("$", r"\$")
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Colour and dashes of one of several lines, the same in every picture of a page."""
+    return {"color": COLORS[number % len(COLORS)], "linestyle": LINES[number // len(COLORS) % len(LINES)]}
 
 
 def curves(rows: Sequence[Mapping[str, Any]], kept: int) -> Figure:

@@ -26,18 +26,19 @@ CURVES = "Training is measured on augmented images as they were learned from, va
 
 RATE = "_per_second"
 
+MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs: it was better than each of them."
 PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
 PROBE = "Epoch 0 is a head fitted to features of the model as it came."
 
 
-def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: int, cost: Cost) -> None:
+def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], kept: Mapping[str, Any], cost: Cost) -> None:
     """Write the pictures in ``plots/``, the texts of the task and ``report.html`` of a finished run.
 
     Args:
         folder: the run folder.
         run: what there is to report.
         environment: versions and machine.
-        kept: the epoch whose weights are evaluated.
+        kept: the metrics of the model that is evaluated, with its epoch.
         cost: parameters and multiply-adds.
     """
     settings, rows, plots = run.settings, run.rows, run.plots
@@ -53,8 +54,9 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds per image"),
     ]
     if epochs:
-        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption]))
-        figures.save(figures.curves(rows, kept), plots / "curves.png")
+        mean = MEAN.format(kept["averaged"]) if "averaged" in kept else ""
+        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption, mean]))
+        figures.save(figures.curves(rows, kept["epoch"]), plots / "curves.png")
         training = page.picture(plots / "curves.png", "Curves of training", caption)
     else:
         training = page.paragraph(PROBE_ALONE)

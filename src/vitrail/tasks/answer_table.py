@@ -14,6 +14,8 @@ from vitrail.weights.labelled import Answer, Labelled
 
 MOST = 5
 """Labels that the table of an evaluation has of each image."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet would run."""
 Row = list[str]
 
 
@@ -71,5 +73,15 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
     write_bytes(file, text.getvalue().encode("utf-8-sig", "backslashreplace"))
 
 
+def read_table(file: Path) -> list[Row]:
+    """The rows that `write_table` wrote."""
+    with file.open(encoding="utf-8-sig", newline="") as table:
+        return [[_as_it_was(cell) for cell in row] for row in csv.reader(table)]
+
+
+def _as_it_was(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
+
+
 def _plain(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    return f"'{cell}" if cell.startswith(FORMULA) else cell

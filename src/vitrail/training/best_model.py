@@ -48,7 +48,7 @@ def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
         metrics={
             f"validation {metric.title}": row[f"val_{metric.name}"],
             "validation loss": row["val_loss"],
-            "epoch": f"{row['epoch']} of {epochs}",
+            "epoch": f"{row['epoch']} of {epochs}" + (f", the mean of the last {row['averaged']}" if "averaged" in row else ""),
         },
         base_model=base,
         **inputs_of(settings).card(settings, data),

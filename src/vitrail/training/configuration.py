@@ -62,6 +62,9 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
     if settings.training.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
+    if settings.training.average and settings.training.ema:
+        hint = "give one of them, and the other as 0"
+        raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     return settings
 
 

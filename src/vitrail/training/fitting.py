@@ -51,7 +51,7 @@ def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, floa
     if pick_device(t.device).type != "cpu" or t.tune != "all" or settings.optimizer.layers:
         return weights, 0.0
     shared = processes if t.parallel == "fsdp" else 1
-    kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared
+    kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)
     if t.batch_size == "auto" or not task_row(settings.task.name).labelled:  # others may show the model a part of an image
         return weights + kept, 0.0
     given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)

@@ -217,6 +217,16 @@ class Learner:
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(scaler)
 
+    @contextlib.contextmanager
+    def holding(self, weights: Tensors) -> Iterator[None]:
+        """The task with other weights, whole ones; then with its own again. Every process must ask for it."""
+        own = {name: tensor.clone() for name, tensor in parallel.whole(self.task.state_dict()).items()}
+        parallel.load_whole(self.task, weights)
+        try:
+            yield
+        finally:
+            parallel.load_whole(self.task, own)
+
     def _learned(self) -> dict[str, nn.Module]:
         """What learns and its average, by the names of their files in a checkpoint; beside the model only where there is more."""
         found: dict[str, nn.Module] = {"model": self.model}

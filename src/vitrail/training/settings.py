@@ -182,6 +182,9 @@ class TrainingSettings(Settings):
     """Probability spread over all classes in the target."""
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Decay of the averaged weights that are evaluated and kept; 0 for none."""
+    average: Annotated[int, Field(ge=0, le=100)] = 0
+    """Epochs at the end of a run of whose weights the mean is one more model to choose from, kept where it is better than every
+    epoch on the validation split; 0 for none. BatchNorm's means and variances are averaged like weights."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Type of the matrix products."""
     compile: bool = False

@@ -16,7 +16,9 @@ from vitrail.files import room_for, whole_folder
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.metrics import rank
 from vitrail.training import best_model, parallel
+from vitrail.training.averaging import LastEpochs
 from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, save_checkpoint
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
@@ -32,6 +34,9 @@ class RunState:
     """Of the whole run."""
     total: int
     """Steps of the whole run."""
+    first_epoch: int
+    first_step: int
+    """Where a finished run was extended."""
 
     def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
@@ -40,6 +45,7 @@ class RunState:
         self.sums = self.no_sums()
         self.rows: list[Row] = []
         self.best: Row | None = None
+        self.last_epochs = LastEpochs(settings.training.average)
         self.not_finite = 0
         self.clock, self.share = Clock(settings.training.time_limit), 0.0
         self.saved: tuple[int, int] | None = None
@@ -54,6 +60,23 @@ class RunState:
     def made(self) -> int:
         """Steps that are made of the epoch at hand."""
         return self.done - (self.rows[-1]["step"] if self.rows else 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up."""
+        patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
+        gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
+        return bool(self.epoch >= self.epochs or gave_up or self.share >= 1)
+
+    def position(self, step: int) -> int:
+        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock."""
+        by_clock = int(self.share * self.learner.total)
+        return min(max(step - self.first_step, by_clock), max(0, self.learner.total - 1))
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
+        return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))
 
     def no_sums(self) -> Sums:
         """The sums at the beginning of an epoch."""
@@ -76,15 +99,15 @@ class RunState:
             "data": fingerprint(self.data),
             "settings": self.settings.model_dump(mode="json"),
         }
-        return {**self.learner.tensors(), "random": random}, state
+        return {**self.learner.tensors(), **self.last_epochs.tensors(), "random": random}, state
 
-    def save_model(self, name: str, weights: Tensors | None = None) -> None:
-        """A complete model folder; every process takes part, the first one writes."""
+    def save_model(self, name: str, row: Row, weights: Tensors | None = None) -> None:
+        """A complete model folder, whose card tells the metrics of a row; every process takes part, the first one writes."""
         weights = weights or parallel.whole(self.learner.evaluated.state_dict())
         size = sum(tensor.nbytes for tensor in weights.values())
         with self.group.together():
             if self.group.first:
-                card = best_model.card_of(self.settings, self.data, self.rows[-1], self.epochs)
+                card = best_model.card_of(self.settings, self.data, row, self.epochs)
                 with self._room_for(size), whole_folder(self.folder.path / name) as draft:
                     best_model.fill(draft, self.settings, self.learner.task, weights, card)
 
@@ -102,6 +125,13 @@ class RunState:
                 save_checkpoint(folder, tensors, others, resume=self.folder.resume_command)
         self.folder.write_status("running", **self._progress())
         self.saved, self.saved_at, self.saving = place, time.monotonic(), time.monotonic() - begin
+
+    def is_due(self) -> bool:
+        """Whether settings ask for a checkpoint now."""
+        t = self.settings.training
+        by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
+        by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
+        return bool(by_steps or by_time)
 
     def stop(self, number: int) -> None:
         """Leave the run as it was last saved; raises `InterruptedRunError`."""
@@ -173,6 +203,7 @@ class RunState:
             self.done, self.not_finite = state["done"], state["not_finite"]
             self.sums = _sums(state["sums"], self.learner.task.counts)
             self.rows, self.best = state["rows"], state["best"]
+            self.last_epochs.load(tensors)
             self._take_random_states(tensors["random"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ModelFileError(

@@ -21,7 +21,7 @@ from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.runtime.signals import Signals
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.metrics import of_epoch, rank
+from vitrail.tasks.metrics import described, of_epoch, rank
 from vitrail.tasks.task import Metrics
 from vitrail.training import parallel
 from vitrail.training.clock import Clock
@@ -132,34 +132,24 @@ class Trainer(RunState):
                     self._keep_probe(self.probed.row)
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
+                self._try_mean()
         finally:
             with contextlib.suppress(Exception):  # of somebody's library
                 self.track.close()
             self.train_loader.close()
             self.val_loader.close()
-        self.save_model("last")
+        self.save_model("last", self.rows[-1])
 
     def finish(self, **found: Any) -> None:
         """Say that everything is done, the report included, and what is ``found`` of the best model."""
         self.folder.write_status("finished", **self._progress(), **found)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up."""
-        patience, best = self.settings.training.patience, self.best["epoch"] if self.best else 0
-        gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
-        return bool(self.epoch >= self.epochs or gave_up or self.share >= 1)
-
-    def position(self, step: int) -> int:
-        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock."""
-        by_clock = int(self.share * self.learner.total)
-        return min(max(step - self.first_step, by_clock), max(0, self.learner.total - 1))
-
     def _share(self) -> float:
         """Of the time limit. Evaluating an image takes about a third of learning from it."""
         if self.clock.limit is None:
             return 0.0
-        items = len(self.validation) + len(self.data.split(self.data.evaluation_split))
+        times = 2 if self.settings.training.average else 1
+        items = times * len(self.validation) + len(self.data.split(self.data.evaluation_split))
         rate = self.sums.rate / self.units_per_item
         return self.clock.share(items / (3 * rate) if rate else 0.0)
 
@@ -168,7 +158,7 @@ class Trainer(RunState):
         self.rows, self.best = [row], row
         with self.group.together(), self._room_for(2**10):
             self.folder.write_rows(self.rows)
-        self.save_model("best")
+        self.save_model("best", row)
         self.save()
         remove_features(self.folder)
         self.observer.epoch(row)
@@ -184,7 +174,7 @@ class Trainer(RunState):
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
-        if any(self.group.all_reduce_max(cheap, self._is_due(), self.is_over)):
+        if any(self.group.all_reduce_max(cheap, self.is_due(), self.is_over)):
             self.save()
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
@@ -203,7 +193,7 @@ class Trainer(RunState):
     def _pause(self, failure: VitrailError | None = None) -> None:
         """Save when it is time to; stop, all processes together, when one was asked to or cannot go on."""
         number, failed, due, share = self.group.all_reduce_max(
-            self.signals.received, failure is not None, self._is_due(), int(1e6 * self._share())
+            self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
         )
         self.share = max(self.share, share / 1e6)
         if (failed and self.done) or number or due:
@@ -212,12 +202,6 @@ class Trainer(RunState):
             self.group.raise_together(failure)
         if number:
             self.stop(number)
-
-    def _is_due(self) -> bool:
-        t = self.settings.training
-        by_steps = t.checkpoint_every_steps and self.done and self.done % t.checkpoint_every_steps == 0
-        by_time = t.checkpoint_every_seconds and time.monotonic() - self.saved_at >= t.checkpoint_every_seconds
-        return bool(by_steps or by_time)
 
     def _step(self, batch: Batch) -> None:
         """Learn from this process's part of the next batch."""
@@ -248,7 +232,7 @@ class Trainer(RunState):
             self._diverged(f"the validation loss is {scores['loss']}")
         weights = parallel.whole(self.learner.evaluated.state_dict())
         self._require_finite(weights, "weight")
-        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self._learning_rate()}
+        row: Row = {"epoch": epoch + 1, "step": self.done, "lr": self.learning_rate}
         row |= {f"train_{name}": value for name, value in self.sums.means.items() if name != self.sums.rate_name}
         row |= {f"val_{name}": value for name, value in of_epoch(scores).items()}
         row |= {self.sums.rate_name: self.sums.rate, "seconds": self.sums.seconds}
@@ -258,11 +242,32 @@ class Trainer(RunState):
             self.folder.write_rows(self.rows)
         if self.best is None or rank(row) >= rank(self.best):
             self.best = row
-            self.save_model("best", weights)
+            self.save_model("best", row, weights)
             self.observer.kept(epoch + 1)
+        self.last_epochs.add(weights)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
         self._track(row)
         self.observer.epoch(row)
+
+    def _try_mean(self) -> None:
+        """The mean of the last epochs' weights is one more candidate for the best model: see ``training.average``."""
+        if len(self.last_epochs) < 2:
+            return
+        self.save()  # what a signal would save while the task holds the mean
+        mean = self.last_epochs.mean()
+        self.observer.begin("evaluating the mean of the last epochs on val", len(self.val_loader.dataset))
+        with self.learner.holding(mean):
+            scores = of_epoch(self._validation().scores())
+        row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
+        better = math.isfinite(scores["loss"]) and (self.best is None or rank(row) > rank(self.best))
+        if better:
+            self.best, self.saved = row, None
+            self.save_model("best", row, mean)
+            self.save()
+        found = "kept" if better else "no better"
+        message = f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}"
+        self.folder.log(message)
+        self.observer.note(message)
 
     def _track(self, row: Row) -> None:
         """Tell whoever follows the run; it goes on without them where that fails."""
@@ -291,7 +296,3 @@ class Trainer(RunState):
         if number:
             self.save()
             self.stop(number)
-
-    def _learning_rate(self) -> float:
-        """The learning rate of the last step, before the factors of `layer_decay` and `layers`."""
-        return self.settings.optimizer.lr * self.learner.rate(self.position(self.done - 1))

@@ -14,6 +14,8 @@ from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.translation import Translation, TranslationMetrics, translation_scores
 from vitrail.weights.translator import Aligned
 
+TRANSLATIONS = "translations.csv"
+"""In the run folder: every sentence that the run was evaluated on."""
 SHOWN, DRAWN = 20, 4
 """Sentences that are shown with their translations, and those whose attention is drawn."""
 LONGEST_DRAWN = 24
@@ -48,12 +50,12 @@ def translate(run: Reported) -> Part:
             (f"{scores['bleu']:.2f}", f"BLEU on {len(run.items):,} {kind}sentences, {signature}"),
             (f"{scores['chrf']:.2f}", "chrF"),
         ],
-        sections=[*sections, page.section("Translations", table, page.note("All of them are in translations.csv."))],
+        sections=[*sections, page.section("Translations", table, page.note(f"All of them are in {TRANSLATIONS}."))],
         data=page.table(
             ("split", "sentences"), [(name, page.Number(f"{len(items):,}")) for name, items in run.data.splits.items()]
         ),
         caption="Loss is per token, in training with smoothed labels and dropout.",
-        tables={"translations.csv": [("source", "translation", "reference"), *written]},
+        tables={TRANSLATIONS: [("source", "translation", "reference"), *written]},
     )
 
 

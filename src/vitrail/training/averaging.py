@@ -1,0 +1,51 @@
+"""The mean of the weights at the ends of the last epochs (Vaswani et al. 2017, section 6.1; Izmailov et al. 2018, 1803.05407)."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vitrail.training.checkpoint import Tensors
+
+GROUP = "epoch-"
+"""How the names of their files in a checkpoint begin."""
+
+
+class LastEpochs:
+    """The weights at the end of each of the last epochs, in main memory.
+
+    Args:
+        most: epochs whose weights are kept; 0 for none.
+    """
+
+    def __init__(self, most: int):
+        self.weights: deque[Tensors] = deque(maxlen=most)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def add(self, weights: Mapping[str, Tensor]) -> None:
+        """Keep a copy of the weights of another epoch in place of the oldest."""
+        if self.weights.maxlen:
+            self.weights.append({name: tensor.detach().to("cpu", copy=True) for name, tensor in weights.items()})
+
+    def mean(self) -> Tensors:
+        """The mean of every tensor; of integers, such as BatchNorm's count of batches, the last."""
+        return {name: _mean([weights[name] for weights in self.weights]) for name in self.weights[-1]}
+
+    def tensors(self) -> dict[str, Tensors]:
+        """All of them as groups of a checkpoint, the oldest first."""
+        return {f"{GROUP}{number:02d}": weights for number, weights in enumerate(self.weights)}
+
+    def load(self, tensors: Mapping[str, Tensors]) -> None:
+        """Take what `tensors` gave, among other groups."""
+        self.weights.extend(tensors[name] for name in sorted(tensors) if name.startswith(GROUP))
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """In 64 bits, so that the order of the epochs and their number change nothing."""
+    last = tensors[-1]
+    if not last.is_floating_point():
+        return last
+    return sum(tensors, torch.zeros_like(last, dtype=torch.float64)).div(len(tensors)).to(last.dtype)
