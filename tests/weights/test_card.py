@@ -187,16 +187,17 @@ def test_what_is_no_measured_number_is_told_and_no_result(value):
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
+    ("data", "languages", "kind"),
     [
-        ("hf:uoft-cs/cifar10, 50,000 images", "uoft-cs/cifar10"),
-        ("hf:mnist", "mnist"),
-        ("hf:/home/ann", "imagefolder"),
-        ("", "imagefolder"),
+        ("hf:uoft-cs/cifar10, 50,000 images", None, "uoft-cs/cifar10"),
+        ("hf:mnist", None, "mnist"),
+        ("hf:/home/ann", None, "imagefolder"),
+        ("", None, "imagefolder"),
+        ("", ("en", "de"), "text"),
     ],
 )
-def test_results_on_a_data_set_of_the_hub_are_of_that_data_set(data, kind):
-    card = ModelCard(model_card(name="a", labels=["b"], data=data, metrics={"accuracy": 0.5}))
+def test_results_on_a_data_set_of_the_hub_are_of_that_data_set(data, languages, kind):
+    card = ModelCard(model_card(name="a", labels=["b"], data=data, metrics={"accuracy": 0.5}, languages=languages))
     assert card.data.eval_results[0].dataset_type == kind and card.data.eval_results[0].dataset_name
 
 

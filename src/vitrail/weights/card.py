@@ -153,7 +153,8 @@ def _front_matter(
     ]
     if measured:
         own = re.match(r"hf:([\w.-]+(?:/[\w.-]+)?)", data)
-        dataset = {"type": own[1] if own else "imagefolder", "name": _short(data.strip().partition("\n")[0]) or "images"}
+        kind, things = ("text", "sentences") if task == TRANSLATOR else ("imagefolder", "images")
+        dataset = {"type": own[1] if own else kind, "name": _short(data.strip().partition("\n")[0]) or things}
         result = {"task": {"type": task}, "dataset": dataset, "metrics": measured}
         values["model-index"] = [{"name": _short(name), "results": [result]}]
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
