@@ -197,7 +197,9 @@ def test_what_is_no_measured_number_is_told_and_no_result(value):
     ],
 )
 def test_results_on_a_data_set_of_the_hub_are_of_that_data_set(data, languages, kind):
-    card = ModelCard(model_card(name="a", labels=["b"], data=data, metrics={"accuracy": 0.5}, languages=languages))
+    card = ModelCard(
+        model_card(name="a", labels=[] if languages else ["b"], data=data, metrics={"accuracy": 0.5}, languages=languages)
+    )
     assert card.data.eval_results[0].dataset_type == kind and card.data.eval_results[0].dataset_name
 
 
