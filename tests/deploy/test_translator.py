@@ -1,5 +1,7 @@
 """Asking a translator: a text for each text, whatever it is."""
 
+import copy
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -56,3 +58,31 @@ def test_a_model_of_images_and_no_beams_are_refused(run, translator):
         vitrail.translate(run.folder, "one")
     with pytest.raises(ConfigError):
         vitrail.translate(translator, "one", beams=0)
+
+
+def test_half_a_letter_is_replaced_and_a_loaded_translator_takes_other_beams(translator):
+    assert isinstance(vitrail.translate(translator, "one \ud800 cat"), str)
+    loaded, asked = Translator(translator, beams=2), []
+    write = loaded.writer.write
+    loaded.writer.write = lambda sources, beams, **more: asked.append(beams) or write(sources, beams, **more)
+    for beams in (None, 2, 1):
+        vitrail.translate(loaded, "one cat", beams=beams)
+    assert asked == [2, 2, 1]
+    with pytest.raises(ConfigError, match="beams is 201"):
+        Translator(translator, beams=201)
+
+
+@pytest.mark.parametrize("longest", [2, 3, 5])
+def test_a_letter_of_more_tokens_than_the_model_takes_is_cut(translator, longest):
+    asked = Translator(translator, beams=1)
+    asked.longest = longest
+    pieces = asked.cut("a dog \N{SLIGHTLY SMILING FACE} one")
+    assert pieces and all(1 < len(tokens) <= longest and tokens[-1] == asked.tokenizer.end for tokens in pieces)
+
+
+def test_weights_that_give_no_numbers_are_said_to_be_damaged(translator):
+    broken = copy.deepcopy(translator)
+    broken.model.embedding.weight.data *= 1e30
+    for beams in (1, 2):
+        with pytest.raises(ModelFileError, match="no numbers"):
+            vitrail.translate(broken, "one cat", beams=beams)

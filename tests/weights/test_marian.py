@@ -218,3 +218,20 @@ def test_a_pickle_is_read_only_where_it_is_trusted(folder, tmp_path):
     trusted = open_translator(tmp_path / "model", trust_pickle=True).model.state_dict()
     expected = open_translator(folder).model.state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in trusted.items())
+
+
+def test_every_piece_of_a_long_text_says_the_language_that_is_asked_for(folder):
+    asked = Translator(folder, beams=1)
+    pieces = asked.cut(">>de<< " + "one red cat and dog. " * 60)
+    code = asked.tokenizer.numbers.get(">>de<<", asked.tokenizer.unknown)
+    assert len(pieces) > 3 and all(tokens[0] == code for tokens in pieces)
+    assert asked.cut(">>de<<") == asked.cut("") == []
+
+
+def test_tokens_that_are_no_text_are_refused(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "other")
+    words = json.loads((tmp_path / "other" / "vocab.json").read_text())
+    words["\ud800"] = words.pop(next(word for word, number in words.items() if number == 5))
+    (tmp_path / "other" / "vocab.json").write_text(json.dumps(words))
+    with pytest.raises(ModelFileError, match="no text"):
+        open_translator(tmp_path / "other")

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from vitrail.data.text.tokens import open_tokens
 from vitrail.deploy.artefact import ExportPrecision
@@ -37,7 +38,7 @@ class Description(Settings):
     """The one that is read, the one that is written."""
     precision: ExportPrecision
     """Of its weights."""
-    max_tokens: int
+    max_tokens: Annotated[int, Field(ge=2, le=1 << 24)]
     """Of the longest text, read or written."""
 
 
@@ -91,6 +92,8 @@ def write_model(trained: TrainedTranslator, about: Description, folder: Path) ->
 class ExportedTranslator:
     """A translator in CTranslate2, on the processor.
 
+    Its probabilities are among the tokens that may be written, so that they are a trace greater than the model's own.
+
     Args:
         folder: that `write_model` wrote.
         threads: as many as torch has by default.
@@ -99,6 +102,8 @@ class ExportedTranslator:
         ModelFileError: a file is missing or damaged.
         ConfigError: CTranslate2 is not installed.
     """
+
+    attends = False
 
     def __init__(self, folder: str | Path, threads: int | None = None):
         path = path_of(folder)
@@ -119,8 +124,6 @@ class ExportedTranslator:
         except Exception as error:  # the library raises plain ones
             what = f"CTranslate2 cannot open the model: {first_line(error)}"
             raise ModelFileError(what, where=path / MODEL, hint=HINT) from None
-
-    attends = False
 
     def most(self, beams: int) -> int:
         """Tokens, filling included, that are read side by side: so many, whatever the beams."""

@@ -1,5 +1,6 @@
 """Writing faster: products that suit the processor, and several tokens looked at at once that a copy has drafted."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,8 +59,9 @@ class Drafted(TextModel):
         state.count = min(MOST_DRAFTED, 2 * state.count) if not state.known else max(2, state.count // 2)
         state.cache.rewind(state.written - 1)
         drafted = [tokens]
-        while len(drafted) <= state.count and drafted[-1].item() != self.config.end:
-            drafted.append(self.draft.step(drafted[-1], state.cache).argmax(dim=-1))
+        with contextlib.suppress(RuntimeError):  # 8 bits do not hold every number; the model itself says what is wrong with it
+            while len(drafted) <= state.count and drafted[-1].item() != self.config.end:
+                drafted.append(self.draft.step(drafted[-1], state.cache).argmax(dim=-1))
         state.cache.rewind(state.written - 1)
         row = torch.cat(drafted, dim=1)  # (1, 1 + count)
         return list(zip(row[0].tolist(), self.model.steps(row, state.cache).split(1, dim=1), strict=True))
@@ -73,9 +75,9 @@ def fast_copies(model: TextModel) -> tuple[TextModel, TextModel]:
     fast = model.for_writing(in_blocks)
     try:
         drafted = Drafted(fast, model.for_writing(in_int8))
-    except (AttributeError, RuntimeError):  # no such products
+        return fast, drafted if fast is not model and _is_faster(drafted) else fast
+    except (AttributeError, RuntimeError):  # no such products, or numbers that they cannot take
         return fast, fast
-    return fast, drafted if fast is not model and _is_faster(drafted) else fast
 
 
 @torch.inference_mode()

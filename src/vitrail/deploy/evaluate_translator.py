@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from vitrail.data.batches import Batch
@@ -13,6 +14,7 @@ from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.pairs import Pair, PairData
 from vitrail.deploy.ctranslate2 import ExportedTranslator
 from vitrail.deploy.translate import BATCH, AnyTranslator
+from vitrail.errors import DataError
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import answering
@@ -57,7 +59,7 @@ def evaluate_translator(
         task = Translation(trained.model, trained.preparation, settings).to(device)
         metrics, dataset, opened = task.metrics(keep=True), task.dataset(pairs), answering(task, device)
     metrics.references = [pair.target for pair in pairs]
-    loader = EpochLoader(dataset, BATCH, shuffle=False, part=(group.rank, group.count))
+    loader = EpochLoader(dataset, max(1, BATCH // settings.beams), shuffle=False, part=(group.rank, group.count))
     with opened as answer:
         return evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group), split
 
@@ -69,8 +71,12 @@ class InEngine:
         self.exported, self.tokenizer, self.beams = exported, exported.preparation, beams
 
     def dataset(self, pairs: Sequence[Pair]) -> PairDataset:
-        """See `pair_dataset`."""
-        return pair_dataset(self.tokenizer, pairs)
+        """See `pair_dataset`; raises `DataError` for a pair that is longer than the model was made for."""
+        found, most = pair_dataset(self.tokenizer, pairs), self.exported.max_tokens
+        for place in np.flatnonzero(found.lengths.max(axis=1, initial=0) > most)[:1]:
+            what = f"a sentence has {found.lengths[place].max():,} tokens, and the exported model takes {most:,}"
+            raise DataError(what, where=found.name(int(place)), hint="leave it out, or evaluate the run")
+        return found
 
     def answer(self, batch: Batch) -> Answers:
         """Of each sentence the sum of the losses of its tokens, (B,)."""

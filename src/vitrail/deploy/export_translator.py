@@ -127,7 +127,9 @@ def _sources(trained: TrainedTranslator, pairs: OpenPairs | None) -> list[list[i
     """Sentences to compare with; random tokens where there are none."""
     if pairs is not None:
         source, split, _ = pairs(trained)
-        return trained.preparation.encode([pair.source for pair in source.split(split)[:TRIED]])
+        tokens = trained.preparation.encode([pair.source for pair in source.split(split)[:TRIED]])
+        if short := [one for one in tokens if len(one) <= trained.config.max_tokens]:
+            return short
     random, c = torch.Generator().manual_seed(0), trained.config
     lengths = torch.randint(1, min(32, c.max_tokens), (TRIED,), generator=random).tolist()
     drawn = [torch.randint(c.vocabulary, (length,), generator=random).tolist() for length in lengths]
@@ -146,11 +148,11 @@ def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Seq
     texts = [[*text.tokens[: c.max_tokens - 1], c.end] for text in ours]
     device, banned = python.device, sorted({c.pad, c.start} - {c.end})
     targets = [[c.start, *text[:-1]] for text in texts]
-    logits = trained.model(*(filled(rows, c.pad).to(device) for rows in (sources, targets))).float()
-    logits[..., banned] = float("-inf")
-    known, largest = logits.log_softmax(dim=-1).cpu(), 0.0
-    for row, text, found in zip(known, texts, written.log_probabilities(sources, texts), strict=True):
-        expected = row[torch.arange(len(text)), torch.tensor(text)]
+    largest = 0.0
+    for source, target, text, found in zip(sources, targets, texts, written.log_probabilities(sources, texts), strict=True):
+        logits = trained.model(*(filled([tokens], c.pad).to(device) for tokens in (source, target)))[0].float()  # (T, vocabulary)
+        logits[:, banned] = float("-inf")
+        expected = logits.log_softmax(dim=-1).cpu()[torch.arange(len(text)), torch.tensor(text)]
         largest = max(largest, (expected - torch.tensor(found)).abs().nan_to_num(float("inf")).max().item())
     if largest > (CLOSE if written.about.precision == "fp32" else float("inf")) or largest == float("inf"):
         what = f"logarithms of probabilities differ from the model's by {largest:.2g}, and {CLOSE:g} is the limit"

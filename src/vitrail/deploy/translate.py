@@ -1,5 +1,6 @@
 """Sentences in one language to sentences in another."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,13 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import torch
 
-from vitrail.checks import require_positive
+from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.deploy.ctranslate2 import ExportedTranslator
 from vitrail.deploy.drafts import fast_copies
+from vitrail.errors import ModelFileError
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.runtime.device import pick_device
 from vitrail.weights.locate import is_exported, is_of_texts
@@ -23,6 +25,8 @@ BEAMS = 5
 """Translations that are followed side by side where nobody says otherwise."""
 LONGEST = 128
 """Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
+MOST_BEAMS = 200
+"""Their texts look at each other's tokens, so that time grows with the square."""
 BATCH = 4096
 """Tokens that are translated side by side, all beams together."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
@@ -114,6 +118,7 @@ class Translator:
 
     def __init__(self, trained: "str | Path | AnyTranslator | Writer", *, beams: int = BEAMS):
         require_positive(beams=beams)
+        require_at_most("beams", beams, MOST_BEAMS)
         self.writer = writer_of(trained)
         self.tokenizer, self.beams, self.longest = self.writer.preparation, beams, min(LONGEST, self.writer.max_tokens)
 
@@ -149,7 +154,9 @@ class Translator:
 
     def cut(self, text: str) -> list[list[int]]:
         """The tokens of a text, with an end; of a long one in pieces of no more than ``longest``, of an empty one none."""
-        return list(self._pieces(clean(text)))
+        text = clean(text)
+        code = self.tokenizer.language_code(text)  # which every piece has to say
+        return list(self._pieces(code, text[len(code) :].strip()))
 
     def write(
         self,
@@ -171,6 +178,10 @@ class Translator:
         for places in _batches(order, list(map(len, pieces)), self.writer.most(self.beams)):
             together = self.writer.write([pieces[place] for place in places], self.beams, scores=scores)
             for place, written in zip(places, together, strict=True):
+                if not math.isfinite(written.score):
+                    raise ModelFileError(
+                        "the model gives no numbers", where="model", hint="its weights are damaged, or too large"
+                    )
                 found[place] = self._piece(pieces[place], written, attention)
                 on_done(place)
         return [found[place] for place in range(len(pieces))]
@@ -181,16 +192,17 @@ class Translator:
             found = (*found[:2], [[round(weight, 4) for weight in row] for row in found[2].tolist()])
         return Piece(self.tokenizer.decode(written.tokens), written.score, found)
 
-    def _pieces(self, text: str) -> Iterator[list[int]]:
+    def _pieces(self, code: str, text: str) -> Iterator[list[int]]:
         if not text:
             return
-        (whole,) = self.tokenizer.encode([text])
-        if len(whole) <= self.longest:
-            yield whole
+        (whole,) = self.tokenizer.encode([code + text])
+        if len(whole) <= self.longest or len(text) == 1:
+            if len(whole) > 1:  # there are characters of no tokens
+                yield [*whole[:-1][: self.longest - 1], whole[-1]]
             return
         sentences = _SENTENCE.split(text)
         for part in sentences if len(sentences) > 1 else _halves(text):
-            yield from self._pieces(part)
+            yield from self._pieces(code, part)
 
 
 def joined(text: str, pieces: Sequence[Piece]) -> Translated:
@@ -236,7 +248,7 @@ def _batches(order: Sequence[int], lengths: Sequence[int], most: int) -> Iterato
 
 
 def translate(
-    model: str | Path | AnyTranslator | Translator, texts: str | Sequence[str], *, beams: int = BEAMS
+    model: str | Path | AnyTranslator | Translator, texts: str | Sequence[str], *, beams: int | None = None
 ) -> str | list[str]:
     """Translate a text, or several.
 
@@ -247,11 +259,14 @@ def translate(
         model: a run folder, a model folder, an exported model, or a translator that is loaded: opening one takes longer than a
             sentence.
         texts: one, or several; empty ones stay empty.
-        beams: translations that are followed side by side; 1 is the fastest.
+        beams: translations that are followed side by side; 1 is the fastest. A translator's own by default, else 5.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
-    translator = model if isinstance(model, Translator) else Translator(model, beams=beams)
+    if isinstance(model, Translator):
+        translator = model if beams in (None, model.beams) else Translator(model.writer, beams=beams or 0)
+    else:
+        translator = Translator(model, beams=BEAMS if beams is None else beams)
     found = [done.text for done in translator.translate([texts] if isinstance(texts, str) else texts, scores=False)]
     return found[0] if isinstance(texts, str) else found

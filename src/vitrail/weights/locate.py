@@ -31,6 +31,9 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
         ConfigError: it is on the hub, and the extra is not installed.
     """
     path = path_of(reference)
+    if is_exported(path):
+        hint = "it translates and is evaluated and served; for all else give the run or the folder that it comes from"
+        raise ModelFileError("that translator is exported", where=path, hint=hint)
     if os.path.isfile(path):
         if trust_pickle and path.suffix.lower() in PICKLES:
             return path

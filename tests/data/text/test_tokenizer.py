@@ -1,5 +1,7 @@
 """Byte-pair encoding: any text goes in and comes out as it was."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,3 +44,24 @@ def test_too_few_tokens_and_damaged_files_are_refused():
     for text in ("", "{}", TOKENIZER.to_json()[:-20], TOKENIZER.to_json().replace('"<pad>"', '"<mask>"')):
         with pytest.raises(ModelFileError):
             Tokenizer.read(text, where="tokenizer.json")
+
+
+ANY_EXPRESSION = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda told: told["model"].update(dropout=0.5),
+        lambda told: told["pre_tokenizer"].update(add_prefix_space=False),
+        lambda told: told.update(pre_tokenizer=ANY_EXPRESSION),
+        lambda told: told["added_tokens"].append({**told["added_tokens"][0], "id": 259, "content": "<more>"}),
+        lambda told: told["model"]["vocab"].update(other=told["model"]["vocab"].pop("!")),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_of_other_rules_is_refused(change):
+    told = json.loads(Tokenizer.learned(["one cat"], 259).to_json())
+    Tokenizer.read(json.dumps(told), where="here")
+    change(told)
+    with pytest.raises(ModelFileError):
+        Tokenizer.read(json.dumps(told), where="here")

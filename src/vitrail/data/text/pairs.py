@@ -179,7 +179,8 @@ def _pair(file: Path, line: int, source: str, target: str) -> Pair:
 
 def clean(text: str) -> str:
     """A text as models see it: composed letters, and no space around it."""
-    return unicodedata.normalize("NFC", text).strip()
+    whole = text.encode("utf-8", errors="replace").decode()  # half a letter of UTF-16 is none
+    return unicodedata.normalize("NFC", whole).strip()
 
 
 def _lines(file: Path) -> Iterator[str]:

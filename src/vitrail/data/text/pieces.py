@@ -70,9 +70,14 @@ class SentencePieces:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text that is read, the end behind them; ``>>de<<`` at its beginning is one token."""
-        apart = [_apart(text) for text in texts]
-        found = self._source.encode([text for _, text in apart], out_type=str)
-        return [self._numbered([*code, *pieces]) for (code, _), pieces in zip(apart, found, strict=True)]
+        codes = [self.language_code(text) for text in texts]
+        found = self._source.encode([text[len(code) :] for code, text in zip(codes, texts, strict=True)], out_type=str)
+        return [self._numbered([code] * bool(code) + pieces) for code, pieces in zip(codes, found, strict=True)]
+
+    def language_code(self, text: str) -> str:
+        """The mark of the language that a text asks to be translated into, ``>>de<<`` at its beginning, or nothing."""
+        end = text.find("<<") + 2
+        return text[:end] if text.startswith(">>") and end > 1 else ""
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text that is to be written, the end behind them."""
@@ -92,17 +97,15 @@ class SentencePieces:
         return [self.names[token].replace(SPACE, " ") for token in tokens]
 
 
-def _apart(text: str) -> tuple[list[str], str]:
-    """The language that a text asks to be translated into, if it does, and the rest of it."""
-    end = text.find("<<") + 2
-    return ([text[:end]], text[end:]) if text.startswith(">>") and end > 1 else ([], text)
-
-
 def _numbers(content: bytes, where: object) -> dict[str, int]:
     values = _object(content, VOCABULARY, where)
     numbers = list(values.values())
     if not numbers or not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
         raise ModelFileError(f"{VOCABULARY} does not number its tokens one after another", where=where, hint=HINT)
+    try:
+        "".join(values).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ModelFileError(f"{VOCABULARY} has tokens that are no text", where=where, hint=HINT) from None
     return values
 
 

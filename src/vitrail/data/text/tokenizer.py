@@ -41,9 +41,7 @@ class Tokenizer:
         if vocabulary < least:
             hint = f"give {least} or more"
             raise ConfigError(f"{vocabulary} tokens are less than all bytes", where="task.vocabulary", hint=hint)
-        inner = library.Tokenizer(library.models.BPE())
-        inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
-        inner.decoder = library.decoders.ByteLevel()
+        inner = _empty(library)
         bytes_alone = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=bytes_alone, show_progress=False
@@ -62,7 +60,9 @@ class Tokenizer:
             raise ModelFileError(what, where=where, hint="give a complete model folder") from None
         own = [inner.token_to_id(token) for token in SPECIAL] == [PAD, START, END]
         numbered = sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
-        if not own or not numbered or inner.normalizer or inner.truncation or inner.padding:
+        alphabet = set(library.pre_tokenizers.ByteLevel.alphabet()) <= set(inner.get_vocab())
+        alike = _rules(inner) == _rules(_empty(library))
+        if not (own and numbered and alphabet and alike) or inner.normalizer or inner.truncation or inner.padding:
             what = f"the tokenizer is not one of bytes whose tokens begin with {', '.join(SPECIAL)}"
             raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
         inner.post_processor, inner.decoder = None, library.decoders.ByteLevel()  # in place of what is there for others
@@ -128,6 +128,10 @@ class Tokenizer:
 
     encode_targets = encode
 
+    def language_code(self, text: str) -> str:
+        """Nothing: such a model has one language."""
+        return ""
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens; marks of beginning, end and filling are left out."""
         return str(self.inner.decode(list(tokens), skip_special_tokens=True)).strip()
@@ -135,6 +139,22 @@ class Tokenizer:
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token as people read it: a space where a word begins, ``·`` for part of a letter."""
         return [SPECIAL[t] if t < len(SPECIAL) else self.inner.decode([t]).replace("\ufffd", "·") for t in tokens]
+
+
+def _empty(library: Any) -> Any:
+    """A tokenizer of bytes that has learned nothing."""
+    inner = library.Tokenizer(library.models.BPE())
+    inner.add_special_tokens(list(SPECIAL))
+    inner.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    inner.decoder = library.decoders.ByteLevel()
+    return inner
+
+
+def _rules(inner: Any) -> list[Any]:
+    """How a tokenizer cuts texts, whatever it has learned: by other rules it would give other tokens, or never come to an end."""
+    told = json.loads(inner.to_str())
+    model = {name: value for name, value in told["model"].items() if name not in ("vocab", "merges")}
+    return [model, told["pre_tokenizer"], told["added_tokens"]]
 
 
 def _library() -> Any:

@@ -31,6 +31,9 @@ class Tokens(Protocol):
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text that is to be written, with the end."""
 
+    def language_code(self, text: str) -> str:
+        """What stands at the beginning of a text to say which language is meant, or nothing."""
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without marks."""
 

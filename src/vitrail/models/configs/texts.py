@@ -19,7 +19,7 @@ class TextConfig(ModelConfig):
     """The token that the written text begins from."""
     end: Annotated[int, Field(ge=0)] = 2
     """The token that ends a text."""
-    max_tokens: Positive = 1024
+    max_tokens: Annotated[int, Field(ge=2, le=1 << 24)] = 1024
     """Tokens of the longest text that is read or written; of Marian's, the positions that it was made for."""
     dim: Width = 512
     """Width D of a token."""

@@ -4,7 +4,6 @@ Queries, keys and values stand together there as they do here, and positions are
 cosines are possible.
 """
 
-import torch
 from torch import Tensor
 
 from vitrail.errors import ConfigError
@@ -73,7 +72,8 @@ def variables(model: TextModel) -> dict[str, Tensor]:
     found = CTRANSLATE2.write(model.state_dict(), c)
     table, bias = model.output_table()
     banned = sorted({c.pad, c.start} - {c.end})
-    never = torch.zeros(c.vocabulary).index_fill(0, torch.tensor(banned, dtype=torch.int64), NEVER)
+    never = table.new_zeros(c.vocabulary)
+    never[banned] = NEVER
     positions = sequence_table(c.dim, c.max_tokens, halves=c.position == "sincos-halves")
     read = found["encoder/embeddings_0/weight"]
     return {
