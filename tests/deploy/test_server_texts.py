@@ -128,6 +128,23 @@ def test_no_answer_goes_to_another_client(server, translator):
         assert all(one["translation"] == wanted[SENTENCES[number % 5]] for number, (one,) in found)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "marks", "most", "expected"),
+    [
+        (5, (0, 1, 2), 128, [3, 4] * 15 + [3, 2]),
+        (40, (39, 37, 38), 128, [*range(31), 38]),  # marks at the end of a vocabulary
+        (40, (0, 1, 2), 4, [3, 4, 5, 2]),
+    ],
+)
+def test_it_learns_its_pace_on_tokens_that_any_model_has(translator, monkeypatch, tokens, marks, most, expected):
+    writer = writer_of(translator)
+    named = dict(zip(("pad", "start", "end"), marks, strict=True))
+    writer.preparation, writer.max_tokens = type("Vocabulary", (), {**named, "__len__": lambda self: tokens})(), most
+    service = TextService(writer, "words", TEXTS)
+    monkeypatch.setattr(service, "_compute", lambda values: values)
+    assert [piece.tokens for piece in service._rehearse()(2)] == [expected] * 2
+
+
 # what it refuses
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -146,8 +146,10 @@ class TextService(Service[Asked, Piece]):
         return [found[place] for place in range(len(values))]
 
     def _rehearse(self) -> Callable[[int], object]:
-        end = self.writer.preparation.end
-        piece = Asked([*range(end + 1, end + REHEARSED), end], BEAMS, False)
+        own = self.writer.preparation
+        words = [token for token in range(len(own)) if token not in (own.pad, own.start, own.end)]
+        length = min(REHEARSED, self.writer.max_tokens) - 1
+        piece = Asked([*islice(cycle(words), length), own.end], BEAMS, False)
         return lambda size: self._compute([piece] * size)
 
 
