@@ -177,6 +177,24 @@ def test_what_is_no_request_is_refused_with_the_place_and_what_to_do(server, bod
     assert word in answer.json()["detail"] and answer.json()["hint"]
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b'{"text": [' + b"1," * 500_000 + b"1]}", 413, "500,001 texts"),
+        (
+            b'{"text": ["one", ' + b",".join([b"1"] * 25) + b"]}",
+            422,
+            "body.text.1: Input should be a valid string; 24 more mistakes",
+        ),
+        (b'{"text": "one"' + b"".join(b',"%d":1' % number for number in range(90_000)) + b"}", 422, "89,999 more mistakes"),
+    ],
+)
+def test_many_mistakes_make_no_long_answer(server, body, status, word):
+    answer = server.client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status and word in answer.json()["detail"]
+    assert len(answer.json().get("errors", [])) <= 20 and len(answer.content) < 5000
+
+
 def test_a_body_that_says_it_is_no_json_is_refused_unread(server):
     for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/json", "Content-Encoding": "gzip"}):
         assert server.client.post("/translate", content=b"x", headers=headers).status_code == 415

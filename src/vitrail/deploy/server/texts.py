@@ -123,18 +123,21 @@ class TextService(Service[Asked, Piece]):
 
     def _asked(self, content: bytes) -> ToTranslate:
         try:
-            asked = ToTranslate.model_validate_json(content)
+            asked = ToTranslate.model_validate_json(content, context=self._require_few)
         except ValidationError as error:
-            raise mistaken(error.errors(), within=("body",), hint=f"send {schema.EXAMPLE}") from None
-        if len(asked.text) > self.limits.items:
-            what = f"the request has {len(asked.text):,} texts, and {self.limits.items} are translated at a time"
-            raise ProblemError(413, what, hint="send them in several requests")
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            raise mistaken(found, within=("body",), hint=f"send {schema.EXAMPLE}") from None
         if (longest := max(map(len, asked.text))) > self.limits.characters:
             what = f"a text has {longest:,} characters, and {self.limits.characters:,} are translated at a time"
             raise ProblemError(413, what, hint="send it in several texts")
         if asked.attention and not self.writer.attends:
             raise ProblemError(501, "this server cannot tell where the model looks: it has no attention", hint="ask without")
         return asked
+
+    def _require_few(self, texts: Sequence[object]) -> None:
+        if len(texts) > self.limits.items:
+            what = f"the request has {len(texts):,} texts, and {self.limits.items} are translated at a time"
+            raise ProblemError(413, what, hint="send them in several requests")
 
     def _compute(self, values: list[Asked]) -> Sequence[Piece]:
         """Translations of a batch; those are written together that are searched alike."""
