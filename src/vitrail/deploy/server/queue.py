@@ -204,6 +204,11 @@ class Worker:
             self._closed = True
             self._changed.notify()
 
+    def ended(self, seconds: float) -> bool:
+        """Whether the thread has gone, so many seconds after `close` at most."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
     def _run(self) -> None:
         while True:
             with self._changed:
