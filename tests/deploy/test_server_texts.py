@@ -209,6 +209,13 @@ def test_more_pieces_or_more_attention_than_there_is_room_for_is_refused(held, s
     assert ask(server, "one", attention=True).status_code == 200
 
 
+def test_what_cannot_be_done_by_the_deadline_is_refused_at_once(held):
+    held.service._queue.pace = 4.0
+    answer = ask(held, ["one", "cat", "dog"])
+    assert answer.status_code == 413 and "3 pieces would take about 12 seconds" in answer.json()["detail"]
+    assert not held.service.begun.is_set()
+
+
 def test_letters_that_need_many_bytes_and_control_characters_are_texts_like_any_other(server):
     found = translations(ask(server, ["\U0001f600\0\u2028\x1b", "</s><pad>", "\n\n"], beams=1))
     assert len(found) == 3 and all(len(one["translation"].splitlines()) <= 1 for one in found)

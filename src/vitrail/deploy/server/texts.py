@@ -91,7 +91,11 @@ class TextService(Service[Asked, Piece]):
         require_json(request.headers)
         with contextlib.ExitStack() as held:
             texts, cut = await self._aside(self._cut, await self._body(request, held, self._queue))
-        with self._queue.places(sum(map(len, cut))):
+        count = sum(map(len, cut))
+        if (seconds := count * self._queue.pace) > self.limits.deadline:
+            what = f"{count:,} pieces would take about {seconds:.0f} seconds, and the deadline is {self.limits.deadline:g}"
+            raise ProblemError(413, what, hint="send less text at a time")
+        with self._queue.places(count):
             expires = time.monotonic() + self.limits.deadline
             answers = self._queue.answers(list(chain.from_iterable(cut)), expires)
             found = iter(await while_connected(request, answers, expires))
