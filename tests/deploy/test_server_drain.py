@@ -1,5 +1,9 @@
 """The end of a server: what was let in is answered, what is new is refused, and then it goes."""
 
+import asyncio
+import contextlib
+import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,6 +11,9 @@ import pytest
 from server_running import Process, Shades, client, noise, of_shades, received, serving, shade, tiny
 
 from vitrail.deploy.server import running
+from vitrail.deploy.server.app import application
+from vitrail.deploy.server.edge import Access
+from vitrail.deploy.server.images import ImageService
 from vitrail.deploy.server.limits import Limits
 
 PNG = {"Content-Type": "image/png"}
@@ -103,3 +110,24 @@ def test_the_second_signal_ends_it_at_once(second):
         server.server.handle_exit(second, None)
         assert waiting.result.status_code == 503
     shades.go.set()
+
+
+@pytest.mark.parametrize(("received", "code"), [(15, 0), (2, 130)])
+def test_a_batch_that_nobody_waits_for_keeps_no_server_from_a_clean_end(monkeypatch, received, code):
+    """Python's own exit would abort, were the thread inside torch."""
+    go, service = threading.Event(), ImageService(Shades().predictor, "shades", Limits())
+
+    def serve(server, sockets):
+        service._queue._compute = lambda values: [go.wait(30) for _ in values]
+        with contextlib.suppress(TimeoutError):
+            asyncio.run(asyncio.wait_for(service._queue.answers([None], time.monotonic() + 9), 0.1))
+        server.signal = received
+
+    monkeypatch.setattr(running.Server, "run", serve)
+    monkeypatch.setattr(running, "LAST", 0.1)
+    monkeypatch.setattr(running.logging, "shutdown", lambda: None)
+    monkeypatch.setattr(running.os, "_exit", sys.exit)
+    with running.listen("127.0.0.1", 0) as bound, pytest.raises(SystemExit) as ended:
+        running.run(application(service, Access()), service, bound, lambda: None)
+    go.set()
+    assert ended.value.code == code

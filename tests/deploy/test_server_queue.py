@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from server_running import Shades, serving, shade
+from server_running import Later, Shades, serving, shade
 
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.queue import Queue, sizes
@@ -96,6 +96,20 @@ def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
         shades.go.set()
         assert [label(one.result) for one in (first, *others)] == [[value] for value in range(7)]
         assert [len(batch) for batch in shades.batches] == [1, 4, 2]
+
+
+def test_requests_take_turns_whatever_the_first_has_sent(shades):
+    with serving(shades.predictor, Limits(batch=1)) as server:
+        shades.hold()
+        first = server.later(shade(0))
+        assert shades.begun.wait(10)
+        many = Later(lambda: server.client.post("/predict", files=form(1, 2, 3)))
+        server.until(lambda: len(server.service._queue) == 3)
+        other = server.later(shade(9))
+        server.until(lambda: len(server.service._queue) == 4)
+        shades.go.set()
+        assert [label(one.result) for one in (first, many, other)] == [[0], [1, 2, 3], [9]]
+        assert shades.batches == [[0], [1], [9], [2], [3]]
 
 
 def test_an_image_that_is_alone_waits_for_no_other_and_no_packet_for_another(shades):

@@ -218,7 +218,7 @@ def test_this_machine_has_several_names(server, host):
     assert server.client.get("/model", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://localhost", "http://["])
 def test_pages_of_other_sites_may_not_ask(server, origin):
     problem(server.post(noise(0), headers={**PNG, "Origin": origin}), 403)
     preflight = server.client.options("/predict", headers={"Origin": origin, "Access-Control-Request-Method": "POST"})

@@ -123,6 +123,16 @@ def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing
         assert browser.value(SHOWN) is False
 
 
+def test_languages_that_are_no_codes_are_called_as_they_are(browser, unseeing):
+    writer = writer_of(unseeing)
+    writer.languages = ("src", "de-lowercased")
+    with serving_by(TextService(writer, "files", TEXTS)) as server:
+        browser.open(server.url)
+        browser.until("document.title === 'files'")
+        assert browser.value("document.getElementById('about').innerText") == "src to de-lowercased, torch fp32"
+        assert browser.value("document.getElementById('text').lang") == ""
+
+
 def test_a_server_with_a_token_asks_for_it(browser, translator):
     with serving_by(TextService(writer_of(translator), "words", TEXTS), token="secret") as server:
         browser.open(server.url)

@@ -128,6 +128,23 @@ def test_no_answer_goes_to_another_client(server, translator):
         assert all(one["translation"] == wanted[SENTENCES[number % 5]] for number, (one,) in found)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "marks", "most", "expected"),
+    [
+        (5, (0, 1, 2), 128, [3, 4] * 15 + [3, 2]),
+        (40, (39, 37, 38), 128, [*range(31), 38]),  # marks at the end of a vocabulary
+        (40, (0, 1, 2), 4, [3, 4, 5, 2]),
+    ],
+)
+def test_it_learns_its_pace_on_tokens_that_any_model_has(translator, monkeypatch, tokens, marks, most, expected):
+    writer = writer_of(translator)
+    named = dict(zip(("pad", "start", "end"), marks, strict=True))
+    writer.preparation, writer.max_tokens = type("Vocabulary", (), {**named, "__len__": lambda self: tokens})(), most
+    service = TextService(writer, "words", TEXTS)
+    monkeypatch.setattr(service, "_compute", lambda values: values)
+    assert [piece.tokens for piece in service._rehearse()(2)] == [expected] * 2
+
+
 # what it refuses
 
 
@@ -160,6 +177,24 @@ def test_what_is_no_request_is_refused_with_the_place_and_what_to_do(server, bod
     assert word in answer.json()["detail"] and answer.json()["hint"]
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b'{"text": [' + b"1," * 500_000 + b"1]}", 413, "500,001 texts"),
+        (
+            b'{"text": ["one", ' + b",".join([b"1"] * 25) + b"]}",
+            422,
+            "body.text.1: Input should be a valid string; 24 more mistakes",
+        ),
+        (b'{"text": "one"' + b"".join(b',"%d":1' % number for number in range(90_000)) + b"}", 422, "89,999 more mistakes"),
+    ],
+)
+def test_many_mistakes_make_no_long_answer(server, body, status, word):
+    answer = server.client.post("/translate", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status and word in answer.json()["detail"]
+    assert len(answer.json().get("errors", [])) <= 20 and len(answer.content) < 5000
+
+
 def test_a_body_that_says_it_is_no_json_is_refused_unread(server):
     for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/json", "Content-Encoding": "gzip"}):
         assert server.client.post("/translate", content=b"x", headers=headers).status_code == 415
@@ -172,6 +207,13 @@ def test_more_pieces_or_more_attention_than_there_is_room_for_is_refused(held, s
     answer = ask(server, SENTENCES * 4, attention=True)
     assert answer.status_code == 413 and "attention" in answer.json()["detail"]
     assert ask(server, "one", attention=True).status_code == 200
+
+
+def test_what_cannot_be_done_by_the_deadline_is_refused_at_once(held):
+    held.service._queue.pace = 4.0
+    answer = ask(held, ["one", "cat", "dog"])
+    assert answer.status_code == 413 and "3 pieces would take about 12 seconds" in answer.json()["detail"]
+    assert not held.service.begun.is_set()
 
 
 def test_letters_that_need_many_bytes_and_control_characters_are_texts_like_any_other(server):

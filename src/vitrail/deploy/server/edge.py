@@ -58,7 +58,7 @@ class Access:
         if _name(host) not in LOCAL:
             raise ProblemError(421, "the Host is not this machine", hint="ask for localhost, or start the server with a token")
         origin = headers.get("origin")
-        if method not in SAFE and origin is not None and urlsplit(origin).netloc != host:
+        if method not in SAFE and origin is not None and not _is_of(origin, host):
             raise ProblemError(403, "a page of another site asks", hint="start the server with a token, and ask from a program")
 
     def _require_token(self, headers: Headers, token: str) -> None:
@@ -74,6 +74,14 @@ def _name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_of(origin: str, host: str) -> bool:
+    """Whether an Origin is a page of that Host."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 class Edge:

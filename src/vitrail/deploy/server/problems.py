@@ -14,6 +14,8 @@ from vitrail.deploy.server.queue import FailedError, FullError
 from vitrail.errors import DataError
 
 MEDIA_TYPE = "application/problem+json"
+TOLD = 20
+"""Mistakes of one request that are told one by one."""
 
 
 class ProblemError(Exception):
@@ -54,9 +56,13 @@ def shutting_down() -> ProblemError:
 
 
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
-    """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin."""
-    errors = [{"where": ".".join(map(str, (*within, *each["loc"]))), "reason": each["msg"]} for each in found]
-    return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}", hint=hint, errors=errors)
+    """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
+
+    An answer with all of them could be many times as large as its request: it says how many more there are.
+    """
+    errors = [{"where": ".".join(map(str, (*within, *each["loc"]))), "reason": each["msg"]} for each in found[:TOLD]]
+    more = f"; {len(found) - 1:,} more mistakes" if len(found) > TOLD else ""
+    return ProblemError(422, f"{errors[0]['where']}: {errors[0]['reason']}{more}", hint=hint, errors=errors)
 
 
 def tell_problems(app: FastAPI) -> None:

@@ -67,13 +67,14 @@ class Queue(Generic[T, R]):
     ):
         self._compute, self.capacity, self._most = compute, capacity, most
         self._changed, self._observe = changed, observe
-        self._waiting: deque[Job[T, R]] = deque()
+        self._waiting: deque[deque[Job[T, R]]] = deque()  # of each request its jobs, in the order of their turns
         self.taken = 0
         self.pace = 0.0
         """Seconds that a value takes, as far as is known."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        with self._changed:
+            return sum(map(len, self._waiting))
 
     def require_room(self, count: int = 1) -> None:
         """Raise `FullError` unless there are so many places, and what is ahead will soon be done."""
@@ -101,10 +102,12 @@ class Queue(Generic[T, R]):
         Raises:
             FailedError: computing them failed.
         """
+        if not values:
+            return []
         loop = asyncio.get_running_loop()
         jobs = [Job(value, expires, loop.create_future()) for value in values]
         with self._changed:
-            self._waiting.extend(jobs)
+            self._waiting.append(deque(jobs))
             self._changed.notify()
         try:
             return await asyncio.gather(*(job.answer for job in jobs))
@@ -117,7 +120,8 @@ class Queue(Generic[T, R]):
             job.answer.cancel()
         if jobs:
             with self._changed:
-                self._waiting = deque(job for job in self._waiting if not job.answer.cancelled())
+                left = (deque(job for job in jobs if not job.answer.cancelled()) for jobs in self._waiting)
+                self._waiting = deque(filter(None, left))
 
     def work(self) -> None:
         """Compute what waits, as much as goes at once."""
@@ -146,12 +150,18 @@ class Queue(Generic[T, R]):
             self.pace = (1 - FORGET) * self.pace + FORGET * each
 
     def _take(self) -> list[Job[T, R]]:
-        """As many as go at once, else a power of two: engines keep something for every size they have met."""
+        """As many as go at once, one of each request in turn.
+
+        Where fewer wait it is a power of two: engines keep something for every size they have met.
+        """
         found: list[Job[T, R]] = []
         with self._changed:
-            count = max((size for size in sizes(self._most) if size <= len(self._waiting)), default=0)
+            count = max((size for size in sizes(self._most) if size <= len(self)), default=0)
             while self._waiting and len(found) < count:
-                job = self._waiting.popleft()
+                jobs = self._waiting.popleft()
+                job = jobs.popleft()
+                if jobs:
+                    self._waiting.append(jobs)
                 if time.monotonic() < job.expires:
                     found.append(job)
         return found
@@ -203,6 +213,11 @@ class Worker:
         with self._changed:
             self._closed = True
             self._changed.notify()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether the thread has gone, so many seconds after `close` at most."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:

@@ -5,10 +5,14 @@ import contextlib
 import gc
 import ipaddress
 import json
+import logging
+import os
+import signal
 import socket
+import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import h11
 import uvicorn
@@ -26,6 +30,8 @@ ON_THE_WAY = 0.1
 """Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
 SPARE = 5.0
 """Seconds, beyond what requests may take, in which the server must have ended."""
+LAST = 1.0
+"""Seconds that the last batch, whose answers nobody waits for, has to be done."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -62,7 +68,8 @@ def address(bound: socket.socket) -> str:
 
 
 def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: Callable[[], None]) -> int:
-    """Serve until a signal comes, then answer what was let in. Gives the signal's number.
+    """Serve until a signal comes, then answer what was let in. Gives the signal's number, or ends the process where a batch
+    that nobody waits for is still being computed.
 
     Raises:
         VitrailError: something could not be answered in time.
@@ -78,7 +85,18 @@ def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: C
         service.close()
     if service.active:
         raise VitrailError(f"{service.active} requests were given up", where="shutting down", hint="the model hangs")
+    if not service.ended(LAST):
+        _leave(128 + signal.SIGINT if server.signal == signal.SIGINT else 0)
     return server.signal
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit at once, as `vitrail serve` would: Python's usual way aborts where a thread is inside torch."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
+            stream.flush()
+    os._exit(code)
 
 
 class Server(uvicorn.Server):

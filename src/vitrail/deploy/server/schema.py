@@ -2,13 +2,21 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 
 from vitrail.deploy.server import problems
 from vitrail.deploy.server.pictures import FORM, RAW
 from vitrail.deploy.translate import BEAMS
 
 TEXT_OR_TEXTS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
+
+
+def _counted(text: Any, info: ValidationInfo[Any]) -> Any:
+    """A text as a list of it. A list is first shown to the context, which may refuse it before each of its texts is looked at."""
+    texts = [text] if isinstance(text, str) else text
+    if isinstance(texts, list):
+        info.context(texts)
+    return texts
 
 
 class Document(BaseModel):
@@ -92,9 +100,7 @@ class ToTranslate(Document):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    text: Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text), TEXT_OR_TEXTS] = Field(
-        min_length=1
-    )
+    text: Annotated[list[str], BeforeValidator(_counted), TEXT_OR_TEXTS] = Field(min_length=1)
     """A text, or a list of them; long ones are translated sentence by sentence."""
     beams: int = Field(BEAMS, ge=1, le=BEAMS)
     """Translations that are followed side by side; 1 is the fastest, and more than the default would take too long."""

@@ -90,6 +90,10 @@ class Service(ABC, Generic[T, R]):
         self._worker.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
+    def ended(self, seconds: float) -> bool:
+        """Whether nothing is computed any more, so many seconds after `close` at most."""
+        return self._worker.ended(seconds)
+
     @contextlib.contextmanager
     def admitted(self) -> Iterator[None]:
         """Let a request in, whose answer then comes before the server goes."""

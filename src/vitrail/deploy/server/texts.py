@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -91,7 +91,11 @@ class TextService(Service[Asked, Piece]):
         require_json(request.headers)
         with contextlib.ExitStack() as held:
             texts, cut = await self._aside(self._cut, await self._body(request, held, self._queue))
-        with self._queue.places(sum(map(len, cut))):
+        count = sum(map(len, cut))
+        if (seconds := count * self._queue.pace) > self.limits.deadline:
+            what = f"{count:,} pieces would take about {seconds:.0f} seconds, and the deadline is {self.limits.deadline:g}"
+            raise ProblemError(413, what, hint="send less text at a time")
+        with self._queue.places(count):
             expires = time.monotonic() + self.limits.deadline
             answers = self._queue.answers(list(chain.from_iterable(cut)), expires)
             found = iter(await while_connected(request, answers, expires))
@@ -123,18 +127,21 @@ class TextService(Service[Asked, Piece]):
 
     def _asked(self, content: bytes) -> ToTranslate:
         try:
-            asked = ToTranslate.model_validate_json(content)
+            asked = ToTranslate.model_validate_json(content, context=self._require_few)
         except ValidationError as error:
-            raise mistaken(error.errors(), within=("body",), hint=f"send {schema.EXAMPLE}") from None
-        if len(asked.text) > self.limits.items:
-            what = f"the request has {len(asked.text):,} texts, and {self.limits.items} are translated at a time"
-            raise ProblemError(413, what, hint="send them in several requests")
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            raise mistaken(found, within=("body",), hint=f"send {schema.EXAMPLE}") from None
         if (longest := max(map(len, asked.text))) > self.limits.characters:
             what = f"a text has {longest:,} characters, and {self.limits.characters:,} are translated at a time"
             raise ProblemError(413, what, hint="send it in several texts")
         if asked.attention and not self.writer.attends:
             raise ProblemError(501, "this server cannot tell where the model looks: it has no attention", hint="ask without")
         return asked
+
+    def _require_few(self, texts: Sequence[object]) -> None:
+        if len(texts) > self.limits.items:
+            what = f"the request has {len(texts):,} texts, and {self.limits.items} are translated at a time"
+            raise ProblemError(413, what, hint="send them in several requests")
 
     def _compute(self, values: list[Asked]) -> Sequence[Piece]:
         """Translations of a batch; those are written together that are searched alike."""
@@ -146,8 +153,10 @@ class TextService(Service[Asked, Piece]):
         return [found[place] for place in range(len(values))]
 
     def _rehearse(self) -> Callable[[int], object]:
-        end = self.writer.preparation.end
-        piece = Asked([*range(end + 1, end + REHEARSED), end], BEAMS, False)
+        own = self.writer.preparation
+        words = [token for token in range(len(own)) if token not in (own.pad, own.start, own.end)]
+        length = min(REHEARSED, self.writer.max_tokens) - 1
+        piece = Asked([*islice(cycle(words), length), own.end], BEAMS, False)
         return lambda size: self._compute([piece] * size)
 
 

@@ -12,8 +12,15 @@ let asking = 0; // the number of the last question, whose answer alone is shown
 // the languages, as English names them where their names are codes
 
 const names = new Intl.DisplayNames("en", { type: "language" });
-const isCode = (language) => /^[a-z]{2,3}(-[A-Za-z0-9]+)*$/.test(language);
-const languageName = (language) => (isCode(language) ? names.of(language) : language);
+const isCode = (language) => /^[a-z]{2}(-[a-z]{2})?$/i.test(language); // a file's ending may be no code: src, de-lowercased
+
+function languageName(language) {
+  try {
+    return isCode(language) ? names.of(language) : language;
+  } catch {
+    return language;
+  }
+}
 
 function introduce({ languages: { source, target }, engine }) {
   for (const [id, language] of Object.entries({ source, target })) at(id).textContent = languageName(language);
