@@ -60,6 +60,21 @@ def test_what_is_written_is_the_models_own_whoever_drafts(fields, drafted_by):
             same(greedy(drafted, source, max_length=longest), greedy(model, source, max_length=longest))
 
 
+@pytest.mark.parametrize("failing", [1, 2, 9])
+def test_a_draft_that_its_products_cannot_make_is_given_up(failing):
+    model, products = random_model(), []
+
+    def failing_product(weight, bias):
+        products.append(weight)
+        if len(products) == failing + 1:  # the first is the output's
+            return lambda x: torch.ops.aten.view(x, [-7])
+        return plain(weight, bias)
+
+    drafted = Drafted(model.for_writing(in_blocks), model.for_writing(failing_product))
+    for source in SOURCE[:3, None]:
+        same(greedy(drafted, source, max_length=12), greedy(model, source, max_length=12))
+
+
 def test_a_good_draft_spares_most_of_the_models_steps():
     model = random_model()
     fast, looks = model.for_writing(plain), []

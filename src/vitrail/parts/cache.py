@@ -74,8 +74,10 @@ class DecoderCache:
             itself = torch.eye(width, dtype=torch.bool, device=self.sees.device).expand(len(self.sees), -1, -1)
             self.sees = torch.cat([self.sees, itself], dim=2)
             mask = self.sees[:, None]  # (A, 1, W, N)
+        if self.blocks[-1][1].length:  # every block has kept what it needs of it
+            self.memory = None
         across = {"context": self.memory, "mask": self.mask}
-        self.length, self.memory = self.length + length, None  # every block will have kept what it needs of it
+        self.length += length
         return [{"cache": own, "mask": mask, "across": across | {"cache": other}} for own, other in self.blocks]
 
     def rewind(self, length: int) -> None:
