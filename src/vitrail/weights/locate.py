@@ -50,7 +50,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
 
 def is_exported(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL is the folder of a translator that was written for an engine."""
-    return isinstance(reference, str | Path) and (path_of(reference) / EXPORTED).is_file()
+    return isinstance(reference, str | Path) and os.path.isfile(path_of(reference) / EXPORTED)  # also of what is no name
 
 
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:
