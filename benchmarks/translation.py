@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokenizer import END, PAD, START
-from vitrail.deploy.drafts import fast_copies
+from vitrail.deploy.drafts import drafted_copy, fast_copy
 from vitrail.models.registry import create_model
 from vitrail.models.search import beam_search, greedy
 from vitrail.parts import token_loss
@@ -121,7 +121,8 @@ def writing(threads: int) -> None:
 
     torch.set_num_threads(threads)
     model = create_model("Transformer-base", vocabulary=8000, norm="post").eval()
-    many, one = fast_copies(model)
+    many = fast_copy(model)
+    one = drafted_copy(model, many)
     config = MarianConfig(
         vocab_size=8000, d_model=512, encoder_layers=6, decoder_layers=6, encoder_attention_heads=8, decoder_attention_heads=8,
         encoder_ffn_dim=2048, decoder_ffn_dim=2048, pad_token_id=0, decoder_start_token_id=0, eos_token_id=2,

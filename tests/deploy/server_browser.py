@@ -119,6 +119,18 @@ class Page:
         file.write_bytes(base64.b64decode(answer["data"]))
 
 
+def opened(browser: Page, url: str, title: str) -> Iterator[Page]:
+    """For a fixture: the page of a server, which must complain of nothing and ask nobody else."""
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.sized(1280, 900)
+    browser.open(url)
+    browser.until(f"document.title === {title!r}")
+    yield browser
+    assert browser.complaints == []
+    assert {asked.removeprefix("blob:").startswith(url) for asked in browser.asked} == {True}
+
+
 @contextlib.contextmanager
 def browsing(profile: Path) -> Iterator[Page]:
     """A page in a Chromium that is started for it and can reach nothing but this machine."""

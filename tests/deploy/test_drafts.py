@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from vitrail.deploy import drafts
-from vitrail.deploy.drafts import Drafted, fast_copies
+from vitrail.deploy.drafts import Drafted, drafted_copy, fast_copy
 from vitrail.deploy.matrices import in_blocks, in_int8, plain
 from vitrail.models.configs.texts import TransformerConfig
 from vitrail.models.registry import create_model
 from vitrail.models.search import beam_search, greedy
+from vitrail.models.text_model import TextModel
 from vitrail.models.transformer import Transformer
 
 KINDS = (
@@ -27,6 +28,11 @@ def random_model(**fields) -> Transformer:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
+
+
+def fast_copies(model: TextModel) -> tuple[TextModel, TextModel]:
+    fast = fast_copy(model)
+    return fast, drafted_copy(model, fast)
 
 
 def same(found, wanted) -> None:

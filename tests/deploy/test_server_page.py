@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from server_browser import CHROMIUM
+from server_browser import CHROMIUM, opened
 from server_running import Shades, noise, serving, tiny
 from sklearn.datasets import load_sample_images
 
@@ -31,14 +31,7 @@ def server(model, look):
 
 @pytest.fixture
 def page(browser, server):
-    browser.asked.clear()
-    browser.complaints.clear()
-    browser.sized(1280, 900)
-    browser.open(server.url)
-    browser.until("document.title === 'tiny'")
-    yield browser
-    assert browser.complaints == []
-    assert {url.removeprefix("blob:").startswith(server.url) for url in browser.asked} == {True}
+    yield from opened(browser, server.url, "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from server_browser import CHROMIUM
+from server_browser import CHROMIUM, opened
 from server_running import serving_by
 
 from vitrail.deploy.server.limits import TEXTS, Limits
@@ -32,14 +32,7 @@ def server(translator):
 
 @pytest.fixture
 def page(browser, server):
-    browser.asked.clear()
-    browser.complaints.clear()
-    browser.sized(1280, 900)
-    browser.open(server.url)
-    browser.until("document.title === 'words'")
-    yield browser
-    assert browser.complaints == []
-    assert {url.startswith(server.url) for url in browser.asked} == {True}
+    yield from opened(browser, server.url, "words")
 
 
 def write(page, text):

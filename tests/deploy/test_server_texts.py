@@ -9,7 +9,7 @@ from server_running import Later, client, serving_by
 from vitrail.deploy.server import texts
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
-from vitrail.deploy.translate import Translator, writer_of
+from vitrail.deploy.translate import InPython, Translator, writer_of
 
 SENTENCES = ["one cat", "red dog and cat", "", "dog", "one red cat and dog"]
 
@@ -105,11 +105,25 @@ def test_texts_of_many_requests_are_translated_together_as_each_would_be_alone(h
     asked = [("one cat", {}), ("red dog", {"beams": 1}), (["one", "cat and dog"], {"attention": True})]
     others = [later(held, text, **options) for text, options in asked]
     held.until(lambda: len(held.service._queue) == 4)
+    # The model is the server's, too: nothing else may use it once the server computes.
+    wanted = [
+        expected(translator, [text] if isinstance(text, str) else text, **options) for text, options in [("dog", {}), *asked]
+    ]
     held.service.go.set()
-    same(translations(first.result), expected(translator, ["dog"]))
-    for answer, (text, options) in zip(others, asked, strict=True):
-        same(translations(answer.result), expected(translator, [text] if isinstance(text, str) else text, **options))
+    for answer, translated in zip([first, *others], wanted, strict=True):
+        same(translations(answer.result), translated)
     assert held.service.batches == [1, 4]
+
+
+def test_whether_a_model_has_attention_is_not_asked_beside_the_thread_that_computes(translator, monkeypatch):
+    """To ask is to run the model, which only one thread may do at a time."""
+    asked = []
+    monkeypatch.setattr(InPython, "attends", property(lambda self: asked.append(1) or True))
+    with serving_by(TextService(writer_of(translator), "words", TEXTS)) as server:
+        before = len(asked)
+        ask(server, "one", attention=True)
+        server.client.get("/")
+    assert before == len(asked) == 1
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_again(held):

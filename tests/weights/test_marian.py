@@ -89,6 +89,21 @@ def test_such_a_folder_is_translated_evaluated_and_trained_on_with_its_tokens(fo
     assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "out"), MarianTokenizer)
 
 
+def test_a_text_and_its_translation_are_aligned_in_the_tokens_of_their_languages(folder):
+    """Source and target have pieces of their own here, which give different tokens."""
+    trained = open_translator(folder)
+    read, wrote, weights = trained.alignment_of("red dog", f"{WORDS['dog']} rot")
+    assert "".join(read).strip() == "red dog</s>" and "".join(wrote).strip() == f"{WORDS['dog']} rot</s>"
+    assert weights.shape == (len(wrote), len(read))
+
+
+def test_the_card_of_a_folder_written_for_transformers_is_of_a_translator(translator, tmp_path):
+    unnamed = TrainedTranslator(translator.model, translator.preparation, translator.languages)
+    convert_translator(unnamed, tmp_path / "out", layout="marian")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "pipeline_tag: translation" in card and "gives an image" not in card
+
+
 def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(translator, tmp_path):
     convert_translator(translator, tmp_path / "out")
     theirs, tokenizer = MarianMTModel.from_pretrained(tmp_path / "out").eval(), AutoTokenizer.from_pretrained(tmp_path / "out")

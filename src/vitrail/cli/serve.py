@@ -65,7 +65,7 @@ def serve(
     max_mebibytes
         The size of a request. Default: 20, of a translator 1.
     """
-    from vitrail.weights.locate import is_exported, is_of_texts, require_possible
+    from vitrail.weights.locate import require_possible, translates
 
     require_possible(model)  # before torch is imported
     from vitrail.checks import require_at_most, require_not_negative, require_positive
@@ -81,7 +81,7 @@ def serve(
         "--max-characters": max_characters,
         "--max-mebibytes": max_mebibytes,
     }
-    texts = is_of_texts(model) or is_exported(model)
+    texts = translates(model)
     limits = _limits(texts, {name: size for name, size in sizes.items() if size is not None}, queue)
     from vitrail import api
 

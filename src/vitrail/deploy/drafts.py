@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,17 +68,21 @@ class Drafted(TextModel):
         return list(zip(row[0].tolist(), self.model.steps(row, state.cache).split(1, dim=1), strict=True))
 
 
-def fast_copies(model: TextModel) -> tuple[TextModel, TextModel]:
-    """What a model on this CPU writes many texts with, and one text without beams: itself where nothing is faster."""
+def fast_copy(model: TextModel) -> TextModel:
+    """What a model on this CPU writes with: itself where nothing is faster."""
     weight = next(model.parameters())
-    if weight.device.type != "cpu" or weight.dtype != torch.float32:
-        return model, model
-    fast = model.for_writing(in_blocks)
+    return model.for_writing(in_blocks) if weight.device.type == "cpu" and weight.dtype == torch.float32 else model
+
+
+def drafted_copy(model: TextModel, fast: TextModel) -> TextModel:
+    """What a model writes one text with, without beams: its `fast_copy`, with drafts where these are worth their time."""
+    if fast is model:
+        return fast
     try:
         drafted = Drafted(fast, model.for_writing(in_int8))
-        return fast, drafted if fast is not model and _is_faster(drafted) else fast
+        return drafted if _is_faster(drafted) else fast
     except (AttributeError, RuntimeError):  # no such products, or numbers that they cannot take
-        return fast, fast
+        return fast
 
 
 @torch.inference_mode()
@@ -96,6 +101,6 @@ def _is_faster(drafted: Drafted) -> bool:
             state.rewind(1)
         return min(took)
 
-    alone, copied = (seconds(lambda which=which: which.step(tokens, state)) for which in (model, drafted.draft))  # type: ignore[misc]
+    alone, copied = (seconds(partial(which.step, tokens, state)) for which in (model, drafted.draft))
     looked = seconds(lambda: model.steps(tokens.expand(1, 8), state))
     return 8 * copied + looked < 0.8 * 8 * alone

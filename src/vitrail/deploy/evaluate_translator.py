@@ -12,8 +12,8 @@ from vitrail.data.batches import Batch
 from vitrail.data.loader import EpochLoader
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.pairs import Pair, PairData
-from vitrail.deploy.ctranslate2 import ExportedTranslator
-from vitrail.deploy.translate import BATCH, AnyTranslator
+from vitrail.deploy.ctranslate2 import BATCH, ExportedTranslator
+from vitrail.deploy.translate import AnyTranslator
 from vitrail.errors import DataError
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
@@ -13,12 +14,13 @@ from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
-from vitrail.deploy.ctranslate2 import ExportedTranslator
-from vitrail.deploy.drafts import fast_copies
+from vitrail.deploy.ctranslate2 import BATCH, ExportedTranslator
+from vitrail.deploy.drafts import drafted_copy, fast_copy
 from vitrail.errors import ModelFileError
 from vitrail.models.search import Written, beam_search, greedy
+from vitrail.models.text_model import TextModel
 from vitrail.runtime.device import pick_device
-from vitrail.weights.locate import is_exported, is_of_texts
+from vitrail.weights.locate import is_exported, translates
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
@@ -27,8 +29,6 @@ LONGEST = 128
 """Tokens of a text that is translated as one; a longer one is cut where a sentence ends, else between words."""
 MOST_BEAMS = 200
 """Their texts look at each other's tokens, so that time grows with the square."""
-BATCH = 4096
-"""Tokens that are translated side by side, all beams together."""
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
 _LINE = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -73,8 +73,10 @@ class Writer(Protocol):
     preparation: Tokens
     languages: tuple[str, str]
     max_tokens: int
-    attends: bool
-    """Whether `alignment` tells where the model looked."""
+
+    @property
+    def attends(self) -> bool:
+        """Whether `alignment` tells where the model looked."""
 
     def most(self, beams: int) -> int:
         """Tokens, filling included, that are read side by side."""
@@ -94,8 +96,22 @@ class InPython:
     def __init__(self, trained: TrainedTranslator):
         self.device, self.model, self.alignment = pick_device(), trained.model, trained.alignment
         self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
-        self.many, self.one = fast_copies(self.model.to(self.device).eval())
-        self.attends = self.alignment([self.preparation.end], []) is not None
+        self.model.to(self.device).eval()
+
+    @cached_property
+    def attends(self) -> bool:
+        """Whether the model has attention."""
+        return self.alignment([self.preparation.end], []) is not None
+
+    @cached_property
+    def many(self) -> TextModel:
+        """What writes many texts, or several of one."""
+        return fast_copy(self.model)
+
+    @cached_property
+    def one(self) -> TextModel:
+        """What writes one text without beams."""
+        return drafted_copy(self.model, self.many)
 
     def most(self, beams: int) -> int:
         return BATCH // beams
@@ -169,7 +185,7 @@ class Translator:
         """The translations of pieces of any texts (see `cut`), in order.
 
         Args:
-            pieces: tokens, with an end; those of about the same length are translated side by side.
+            pieces: tokens, with an end; pieces of about the same length are translated side by side.
             attention, scores: see `translate`.
             on_done: called with the place of each as it is done.
         """
@@ -206,7 +222,7 @@ class Translator:
 
 
 def joined(text: str, pieces: Sequence[Piece]) -> Translated:
-    """The translation of a text, put together of those of its pieces."""
+    """The translation of a text, from the translations of its pieces."""
     whole = _LINE.sub(" ", " ".join(piece.text for piece in pieces))
     alignments = tuple(piece.alignment for piece in pieces if piece.alignment is not None)
     return Translated(text, whole, sum(piece.score for piece in pieces), alignments)
@@ -217,7 +233,7 @@ AnyTranslator = TrainedTranslator | ExportedTranslator
 
 def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
     """Whether a model, or what is behind a MODEL on this machine, translates texts."""
-    return isinstance(model, TrainedTranslator | ExportedTranslator) or is_of_texts(model) or is_exported(model)
+    return isinstance(model, TrainedTranslator | ExportedTranslator) or translates(model)
 
 
 def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:

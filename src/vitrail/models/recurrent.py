@@ -22,7 +22,7 @@ class Reading:
     memory: Tensor
     """The encoder's states (B, S, H)."""
     keys: Tensor
-    """What attention compares the decoder's with, (B, S, H): those of the encoder, or what `parts.AdditiveAlignment` wants."""
+    """What attention compares the decoder's states with, (B, S, H): the encoder's, or what `parts.AdditiveAlignment` wants."""
     mask: Tensor
     """Which of the source's tokens are some, boolean (B, 1, S)."""
 

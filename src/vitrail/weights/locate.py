@@ -63,6 +63,11 @@ def is_of_texts(reference: object) -> TypeGuard[str | Path]:
     return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))
 
 
+def translates(reference: object) -> TypeGuard[str | Path]:
+    """Whether a MODEL on this machine translates texts, in Python or in an engine."""
+    return is_of_texts(reference) or is_exported(reference)
+
+
 def absolute(reference: str | None) -> str | None:
     """A MODEL as an absolute path; a hub id or a name is left as it is."""
     if reference is None or not os.path.exists(path_of(reference)):

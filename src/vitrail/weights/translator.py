@@ -78,6 +78,11 @@ class TrainedTranslator(nn.Module):
         without_filling = weights[0, : len(target) + 1, : len(source)].float().cpu()
         return pieces(source), pieces([*target, self.config.end]), without_filling
 
+    def alignment_of(self, text: str, translation: str) -> Aligned | None:
+        """`alignment` of a text and a translation as people have them."""
+        (source,), (target,) = self.preparation.encode([text]), self.preparation.encode_targets([translation])
+        return self.alignment(source, target[:-1])
+
     def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
         """Write the model folder; it appears whole or not at all.
 
@@ -115,7 +120,8 @@ class TrainedTranslator(nn.Module):
     def _fill_foreign(self, folder: Path, layout: Layout, tensors: dict[str, Tensor]) -> None:
         """Write the files of a folder of transformers'."""
         values = {**describe(self.config, layout), FORMAT: {LANGUAGES: list(self.languages)}}
-        card = self.card or model_card(name=f"{architecture_of(self.config).about}, {self.config.summary}", labels=[])
+        name = f"{architecture_of(self.config).about}, {self.config.summary}"
+        card = self.card or model_card(name=name, labels=[], languages=self.languages)
         self._write(folder, values, self.preparation.files_for_transformers(self.languages), card, tensors)
         write_json(folder / GENERATION, marian.generation(self.config))
 

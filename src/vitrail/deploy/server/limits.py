@@ -25,4 +25,4 @@ class Limits:
 
 IMAGES = Limits()
 TEXTS = Limits(body=MEBIBYTE)
-"""What the server of a model of images takes on, and that of a translator, where nobody says otherwise."""
+"""What servers of image models and of translators take on, where nobody says otherwise."""

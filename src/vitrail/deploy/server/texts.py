@@ -51,7 +51,7 @@ class TextService(Service[Asked, Piece]):
 
     def __init__(self, writer: Writer, name: str, limits: Limits):
         super().__init__(name, limits)
-        self.writer = writer
+        self.writer, self.attends = writer, writer.attends  # asked here, before anything is computed in another thread
         self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
 
     def add_to(self, app: FastAPI) -> None:
@@ -76,7 +76,7 @@ class TextService(Service[Asked, Piece]):
             "name": self.name,
             "engine": self.writer.engine,
             "languages": dict(zip(("source", "target"), self.writer.languages, strict=True)),
-            "attention": self.writer.attends,
+            "attention": self.attends,
             "limits": {
                 "body": limits.body,
                 "texts": limits.items,
@@ -134,7 +134,7 @@ class TextService(Service[Asked, Piece]):
         if (longest := max(map(len, asked.text))) > self.limits.characters:
             what = f"a text has {longest:,} characters, and {self.limits.characters:,} are translated at a time"
             raise ProblemError(413, what, hint="send it in several texts")
-        if asked.attention and not self.writer.attends:
+        if asked.attention and not self.attends:
             raise ProblemError(501, "this server cannot tell where the model looks: it has no attention", hint="ask without")
         return asked
 

@@ -123,6 +123,4 @@ def _typical(texts: Texts) -> int:
 def _alignment(run: Translated, place: int) -> Aligned | None:
     """Where the best model of a run looked for its translation; None without attention."""
     source, written, _ = run.texts[place]
-    trained = load_translator(run.folder / "best")
-    read, wrote = trained.preparation.encode([source, written])
-    return trained.alignment(read, wrote[:-1])
+    return load_translator(run.folder / "best").alignment_of(source, written)

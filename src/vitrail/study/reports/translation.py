@@ -97,7 +97,7 @@ def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
     short = [item for item in items if len(encode([item.source])[0]) <= LONGEST_DRAWN] or list(items[:1])
     found = []
     for place in spread(len(short), DRAWN):
-        read = encode([short[place].source])[0]
-        (written,) = task.tokenizer.encode_targets(task.write(filled([read], task.tokenizer.pad).to(device)))
-        found.append(trained.alignment(read, written[:-1]))
+        source = short[place].source
+        (written,) = task.write(filled(encode([source]), task.tokenizer.pad).to(device))
+        found.append(trained.alignment_of(source, written))
     return list(filter(None, found))

@@ -67,7 +67,7 @@ function show(translations) {
 
 // where the model looked
 
-// One piece: its tokens in both languages, each of which lights those of the other.
+// One piece: its tokens in both languages; each lights the tokens of the other language that it belongs to.
 function aligned({ source_tokens, tokens, attention }) {
   const { source, target } = model.languages;
   const shares = part("p");
