@@ -1,5 +1,7 @@
 """What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
 
+import gc
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from shades import SHADES, shades_data
 
 from peers import declare_operators
 from vitrail import api
+from vitrail.cli.app import main
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.models.vit import ViT
@@ -43,6 +46,20 @@ TINY = {
     "training.batch_size": 8,
     "augmentation.crop": "none",
 }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left behind: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: looking through it for garbage takes a second, at each of hundreds of collections."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -143,3 +160,19 @@ def make_trainer(shades, tmp_path):
     make.finished = finished
     make.reopen = lambda trainer, teacher=None: reopen(RunFolder(Path(trainer.folder.path)), trainer.settings, teacher)
     return make
+
+
+@pytest.fixture
+def vitrail(capsys):
+    """``vitrail("models", "--json")`` runs a command and returns its `Answer`."""
+
+    def call(*words: object) -> Answer:
+        capsys.readouterr()
+        code = 0
+        try:
+            main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        return Answer(code, *capsys.readouterr())
+
+    return call

@@ -1,38 +1,10 @@
-"""The command line, called in this process."""
+"""What tests of commands need: flags, and what a command takes."""
 
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
-
-from vitrail.cli.app import main
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command left behind: its exit code and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def vitrail(capsys):
-    """``vitrail("models", "--json")`` runs a command and returns its `Answer`."""
-
-    def call(*words: object) -> Answer:
-        capsys.readouterr()
-        code = 0
-        try:
-            main([str(word) for word in words])
-        except SystemExit as stop:
-            code = stop.code
-        return Answer(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="session")

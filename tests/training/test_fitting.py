@@ -1,10 +1,10 @@
 """A run that cannot fit into memory is refused with numbers, and none that fits is."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from measured import measure_step
+from soak_runs import PROCESSES
 
 from vitrail import api
 from vitrail.errors import ConfigError
@@ -12,27 +12,6 @@ from vitrail.models.counted import TOTALS
 from vitrail.training import fitting
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.fitting import least_memory, require_memory
-
-STEP = """
-import json, sys
-from vitrail.runtime.memory import peak_memory
-from vitrail.training import batch_size
-from vitrail.training.fitting import least_memory
-from vitrail.training.images import build, preparation_of
-from vitrail.training.run_folder import RunFolder
-from vitrail.training.trainer import Trainer
-from vitrail.training.request import Request
-from vitrail.training.images import complete, open_source
-from vitrail.training.configuration import nested
-from pathlib import Path
-asked = Request.read("scratch", None, nested(json.loads(sys.argv[1]))).settings()
-source = open_source(asked)
-settings = complete(asked, source, None)
-before = peak_memory()
-trainer = Trainer(settings, build(settings.model.config), preparation_of(settings), source, RunFolder(Path(), writes=False))
-batch_size._train_on(trainer, settings.training.batch)
-print(json.dumps([sum(least_memory(settings)), peak_memory() - before]))
-"""
 
 
 def settings(**values):
@@ -47,11 +26,12 @@ def test_the_weights_and_what_is_kept_of_each_are_counted():
 
 
 @pytest.mark.parametrize("model", ["ViT-Ti/16", "ResNet-18", "Mixer-S/32"])
-def test_the_estimate_is_less_than_what_training_takes(model):
+def test_the_estimate_is_less_than_what_training_takes(model, tmp_path):
     asked = {"data": "digits", "model": model, "batch_size": 8, "image_size": 224}
-    done = subprocess.run([sys.executable, "-c", STEP, json.dumps(asked)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    least, taken = json.loads(done.stdout)
+    process = PROCESSES.Process(target=measure_step, args=(asked, tmp_path / "found.json"))
+    process.start()
+    process.join()
+    least, taken = json.loads((tmp_path / "found.json").read_text())
     assert 0.2 * taken < least < taken
 
 

@@ -30,11 +30,11 @@ def test_no_mutation_of_a_checkpoint_is_taken_for_one(killed):
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):
-    trial = soak_runs.other_numbers_of_workers(tmp_path, counts=(1, 4))
-    assert trial.good == 2, trial
+    trial = soak_runs.other_numbers_of_workers(tmp_path, counts=(3,))
+    assert trial.good == 1, trial
 
 
-@pytest.mark.parametrize(("learned", "processes", "count"), [("images", 1, 3), ("images", 2, 3), ("texts", 1, 2)])
+@pytest.mark.parametrize(("learned", "processes", "count"), [("images", 1, 2), ("images", 2, 2), ("texts", 1, 2)])
 def test_a_run_terminated_anywhere_saves_everything_and_leaves_with_143(tmp_path, learned, processes, count):
     trial = soak_runs.terminated_at_random(count, tmp_path, processes=processes, learned=LEARNED[learned])
     assert trial.good == trial.of == count, trial

@@ -1,8 +1,6 @@
 """What does not fit is told in one go; what is asked otherwise is changed; nothing is run and nothing half is left."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -247,16 +245,13 @@ def test_a_model_that_a_layout_cannot_hold_is_refused_with_the_reason(tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path):
+def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path, vitrail, monkeypatch):
     torch.save({"model": load_file(file)}, tmp_path / "x.pth")
-
-    def vitrail(*words):
-        return subprocess.run([sys.executable, "-m", "vitrail", *map(str, words)], capture_output=True, text=True, cwd=tmp_path)
-
+    monkeypatch.chdir(tmp_path)
     without = vitrail("convert", "x.pth", "out")
-    assert without.returncode == 4 and "vitrail convert x.pth x --trust-pickle" in without.stderr
+    assert without.code == 4 and "vitrail convert x.pth x --trust-pickle" in without.err
     done = vitrail("convert", "x.pth", "out", "--trust-pickle")
-    assert done.returncode == 0 and done.stdout.strip() == "out" and "recognised timm" in done.stderr
+    assert done.code == 0 and done.out.strip() == "out" and "recognised timm" in done.err
     images = torch.randn(1, 3, 16, 16)
     torch.testing.assert_close(from_pretrained(tmp_path / "out")(images), from_pretrained(file)(images))
-    assert vitrail("convert", "x.pth", "out", "--trust-pickle").returncode == 2
+    assert vitrail("convert", "x.pth", "out", "--trust-pickle").code == 2

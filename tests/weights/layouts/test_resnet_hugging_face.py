@@ -52,8 +52,8 @@ def test_a_folder_of_transformers_is_read_and_written_and_read_by_transformers(k
 @pytest.mark.parametrize("name", ["ResNet-18", "BiT-R50x3"])
 def test_a_size_of_ours_is_a_folder_of_transformers(name, tmp_path):
     """Wide BiT, too, which transformers' own ``width_factor`` makes with a narrow stem."""
-    width = {} if name == "ResNet-18" else {"width": 96}
-    model = random_weights(vitrail.create_model(name, num_classes=3, image_size=64, **width))
+    fields = {} if name == "ResNet-18" else {"width": 96, "depths": (1, 1, 1, 1)}
+    model = random_weights(vitrail.create_model(name, num_classes=3, image_size=64, **fields))
     trained = TrainedModel(model, ["ant", "bee", "cat"], vitrail.Preparation.standard((64, 64), 3))
     trained.save_pretrained(tmp_path / "ours")
     again = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "ours").eval()

@@ -28,8 +28,7 @@ TIMM = [
     ("resnet50", {"layers": (1, 2, 1, 1)}),
     ("resnet18", {"layers": (1, 2, 1, 1), "drop_path_rate": 0.1}),
     ("resnetv2_50x1_bit", NARROW),
-    ("resnetv2_50x1_bit", NARROW | {"num_classes": 0}),
-    ("resnetv2_50x3_bit", NARROW | {"in_chans": 1}),
+    ("resnetv2_50x1_bit", NARROW | {"num_classes": 0, "in_chans": 1}),
 ]
 
 

@@ -1,0 +1,26 @@
+"""What a step of training takes, found in a process of its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vitrail.runtime.memory import peak_memory
+from vitrail.training import batch_size
+from vitrail.training.configuration import nested
+from vitrail.training.fitting import least_memory
+from vitrail.training.images import build, complete, open_source, preparation_of
+from vitrail.training.request import Request
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.trainer import Trainer
+
+
+def measure_step(values: dict[str, Any], file: Path) -> None:
+    """Write the least memory that a run needs, and the memory that a step of it took."""
+    asked = Request.read("scratch", None, nested(values)).settings()
+    source = open_source(asked)
+    settings = complete(asked, source, None)
+    before = peak_memory()
+    model, preparation = build(settings.model.config), preparation_of(settings)
+    trainer = Trainer(settings, model, preparation, source, RunFolder(Path(), writes=False))
+    batch_size._train_on(trainer, settings.training.batch)
+    file.write_text(json.dumps([sum(least_memory(settings)), peak_memory() - before]))
