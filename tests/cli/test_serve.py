@@ -72,6 +72,8 @@ def test_an_address_that_is_not_of_this_machine_fails_with_a_hint(vitrail, train
         "--queue 0",
         "--max-images 0",
         "--max-images 300",
+        "--max-megapixels 0",
+        "--max-megapixels 101",
         "--max-mebibytes 0",
         "--precision fp8",
         "--token secret",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from vitrail.data.decode import FORMATS, SERVED, SUFFIXES, Whole, check_head, decode, decode_reduced, decode_with_mode
+from vitrail.data.decode import FORMATS, MAX_SCANS, SERVED, SUFFIXES, Whole, check_head, decode, decode_reduced, decode_with_mode
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -339,6 +339,38 @@ def test_the_mode_is_that_of_the_file_and_the_picture_that_of_decoding(mode):
 def test_a_picture_without_pixels_is_refused():
     with pytest.raises(DataError):
         decode(Image.new("RGB", (0, 5)))
+
+
+def scanned(count, side=64):
+    """A JPEG of so many scans, all but the first the same, of a few bytes each."""
+    file = io.BytesIO()
+    Image.new("RGB", (side, side)).save(file, "JPEG", progressive=True)
+    content = file.getvalue()
+    scans, tables = content.count(b"\xff\xda"), content[: content.rindex(b"\xff\xda")].rindex(b"\xff\xc4")
+    return content[:-2] + content[tables:-2] * (count - scans) + content[-2:]
+
+
+@pytest.mark.parametrize("least", [None, 8])
+def test_a_jpeg_of_many_scans_is_refused_before_a_pixel_is_decoded(least, tmp_path, monkeypatch):
+    file = tmp_path / "scans.jpg"
+    for source in (scanned(MAX_SCANS), Image.open(io.BytesIO(scanned(MAX_SCANS + 1)))):
+        decode_reduced(source, least=least)  # and what somebody else has opened is theirs
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("decoded"))
+    file.write_bytes(scanned(MAX_SCANS + 1))
+    for source in (file, file.read_bytes()):
+        with pytest.raises(DataError, match="65 scans"):
+            decode_reduced(source, least=least)
+
+
+@pytest.mark.parametrize(
+    ("format", "least", "expected"), [("JPEG", 100, 125 * 100), ("JPEG", None, 1000 * 800), ("PNG", 100, 1000 * 800)]
+)
+def test_a_look_at_the_head_tells_how_many_pixels_will_be_decoded(format, least, expected):
+    content = encoded(solid("RGB", (1000, 800)), format)
+    assert check_head(content, least=least) == expected
+    image = decode_reduced(content, least=least).image
+    assert image.width * image.height == expected
+    assert check_head(Image.open(io.BytesIO(content)), least=least) == 1000 * 800
 
 
 def test_the_limit_of_pixels_is_exact():

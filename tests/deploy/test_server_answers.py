@@ -156,7 +156,7 @@ def test_the_model_tells_its_labels_its_preparation_and_the_limits(server, model
     answer = server.client.get("/model").json()
     assert answer["labels"] == model.labels
     assert vitrail.Preparation.read(answer["preparation"]) == model.preparation
-    assert answer["limits"] == {"body": 20 * 2**20, "images": 32, "deadline": 10.0}
+    assert answer["limits"] == {"body": 20 * 2**20, "images": 32, "pixels": 25_000_000, "deadline": 10.0}
     assert (answer["name"], answer["engine"], answer["attention"]) == ("tiny", "torch fp32", True)
 
 

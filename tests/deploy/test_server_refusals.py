@@ -74,6 +74,12 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(server):
     assert "pixels" in problem(server.post(bomb + bytes(50)), 422)["detail"]
 
 
+def test_a_server_has_a_limit_of_pixels_of_its_own():
+    with serving(in_python(tiny()), Limits(pixels=40 * 30)) as server:
+        assert server.post(noise(0, (40, 30))).status_code == 200
+        assert "limit of 1,200" in problem(server.post(noise(0, (41, 30))), 422)["detail"]
+
+
 def test_no_body_is_no_image(server):
     assert "empty" in problem(server.post(b""), 422)["detail"]
 

@@ -26,6 +26,7 @@ def serve(
     queue: Whole = 256,
     deadline: float = 10.0,
     max_images: Whole | None = None,
+    max_megapixels: Whole | None = None,
     max_texts: Whole | None = None,
     max_characters: Whole | None = None,
     max_mebibytes: Whole | None = None,
@@ -58,6 +59,8 @@ def serve(
         Seconds to an answer.
     max_images
         Images of a request. Default: 32.
+    max_megapixels
+        Millions of pixels of each; while it is decoded a million may take 16 MB. Default: 25.
     max_texts
         Texts of a request. Default: 32.
     max_characters
@@ -77,6 +80,7 @@ def serve(
     require_positive(**{"--batch-size": batch_size, "--queue": queue})
     sizes = {
         "--max-images": max_images,
+        "--max-megapixels": max_megapixels,
         "--max-texts": max_texts,
         "--max-characters": max_characters,
         "--max-mebibytes": max_mebibytes,
@@ -102,9 +106,10 @@ def serve(
 def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
     """What a request may ask for; raises `ConfigError` for sizes of what such a model does not take."""
     from vitrail.checks import refuse_given, require_at_most, require_positive
-    from vitrail.deploy.server.limits import IMAGES, MEBIBYTE, TEXTS
+    from vitrail.data.decode import MAX_PIXELS
+    from vitrail.deploy.server.limits import IMAGES, MEBIBYTE, MILLION, TEXTS
 
-    foreign = ("--max-images",) if texts else ("--max-texts", "--max-characters")
+    foreign = ("--max-images", "--max-megapixels") if texts else ("--max-texts", "--max-characters")
     what = "a translator takes texts, and no images" if texts else "a model of images takes no texts"
     refuse_given(what, {name: name in given for name in foreign})
     require_positive(**given)
@@ -112,4 +117,7 @@ def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
     items = given.get(flag, default.items)
     require_at_most(flag, items, queue)
     body = given["--max-mebibytes"] * MEBIBYTE if "--max-mebibytes" in given else default.body
-    return replace(default, body=body, items=items, characters=given.get("--max-characters", default.characters))
+    pixels = given["--max-megapixels"] * MILLION if "--max-megapixels" in given else default.pixels
+    require_at_most("--max-megapixels", pixels // MILLION, MAX_PIXELS // MILLION)
+    characters = given.get("--max-characters", default.characters)
+    return replace(default, body=body, items=items, pixels=pixels, characters=characters)

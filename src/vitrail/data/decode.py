@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 import numpy as np
 from PIL import ExifTags, Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
+from vitrail.data.modes import to_mode
 from vitrail.errors import DataError
 
 SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
@@ -24,12 +26,12 @@ SUFFIXES = (
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 """What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
 MAX_PIXELS = 100_000_000
-"""Refuse larger images: 100 megapixels take 300 MB in memory."""
+"""Refuse larger images: 100 megapixels take 400 MB in memory, as WebP 1.6 GB."""
+MAX_SCANS = 64
+"""Refuse a JPEG with more scans, which are passes over all its pixels: of 64 bytes each can be, and usual are 1 to 20."""
 
 TRANSPOSED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 """EXIF orientations that swap width and height; that put the stored last column (or row) at the left; that put it at the top."""
-
-Mode = Literal["RGB", "L"]
 
 
 class Stored(Protocol):
@@ -131,13 +133,18 @@ def _profile(image: Image.Image) -> str | None:
     return None if "srgb" in name.lower() else name
 
 
-def check_head(source: Source, *, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None) -> None:
+def check_head(
+    source: Source, *, least: int | None = None, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None
+) -> int:
     """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large.
 
-    Of files, ``formats`` are the only ones to be opened, by Pillow's names; None is for all that `decode` knows.
+    Of files, ``formats`` are the only ones to be opened, by Pillow's names; None is for all that `decode` knows. Gives how many
+    pixels `decode_reduced` would decode with this ``least``.
     """
     with _explained(source, formats), _opened(source, formats) as image:
         _check_size(image, max_pixels)
+        _reduce(source, image, least)
+        return image.width * image.height
 
 
 class _Silence:
@@ -193,15 +200,25 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
         size, end = image.size, (float(image.width), float(image.height))
         if isinstance(source, np.ndarray):
             return Reduced(image, Whole(size, (0.0, 0.0, *end)))
-        if least is not None and not isinstance(source, Image.Image) and (drafted := image.draft(None, (least, least))):
-            end = drafted[1][2:]  # for JPEGs alone
-        upright = ImageOps.exif_transpose(image)
+        if isinstance(image, JpegImageFile) and image is not source:
+            _check_scans(image)
+        end = _reduce(source, image, least) or end
+        image.load()
         orientation = image.getexif().get(ExifTags.Base.Orientation)
+        upright = image if orientation in (None, 1) else ImageOps.exif_transpose(image)
         if orientation in TRANSPOSED:
             size, end = size[::-1], end[::-1]
         left = upright.width - end[0] if orientation in MIRRORED else 0.0
         top = upright.height - end[1] if orientation in UPSIDE_DOWN else 0.0
         return Reduced(upright, Whole(size, (left, top, left + end[0], top + end[1])))
+
+
+def _reduce(source: Source, image: Image.Image, least: int | None) -> tuple[float, float] | None:
+    """Have a JPEG decoded at a fraction of its size; gives where the picture ends in that, None where all is decoded."""
+    if least is None or isinstance(source, Image.Image | np.ndarray):
+        return None
+    drafted = image.draft(None, (least, least))
+    return None if drafted is None else (drafted[1][2], drafted[1][3])
 
 
 @contextmanager
@@ -237,6 +254,14 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
         )
 
 
+def _check_scans(image: JpegImageFile) -> None:
+    assert image.fp is not None
+    image.fp.seek(0)
+    scans = image.fp.read().count(b"\xff\xda")
+    if scans > MAX_SCANS:
+        raise DataError(f"a JPEG of {scans:,} scans is over the limit of {MAX_SCANS}", hint="save it again")
+
+
 def _open(file: IO[bytes], formats: tuple[str, ...] | None) -> Image.Image:
     head = file.read(12)
     file.seek(0)
@@ -261,32 +286,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not an image of a known format"
     return str(error) or type(error).__name__
-
-
-def to_mode(image: Image.Image, mode: Mode) -> Image.Image:
-    """Any of Pillow's modes to RGB or grey, as a viewer would show it."""
-    if image.mode.startswith("I;16") and isinstance(image.info.get("transparency"), int):
-        visible = np.asarray(image) != image.info["transparency"]
-        image = _eight_bits(image).convert("LA")
-        image.putalpha(Image.fromarray(np.where(visible, np.uint8(255), np.uint8(0))))
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        image = _eight_bits(image)
-    if image.mode in ("LAB", "HSV", "YCbCr", "CMYK"):
-        image = image.convert("RGB")
-    if image.mode in ("RGBa", "La"):
-        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    return image.convert(mode)
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Wide grey modes to 8 bits: floats up to 1 by 255, integers beyond 8 bits as 16-bit; the rest as it stands."""
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64))
-    if image.mode == "F":
-        values = values * 255 if values.max(initial=0) <= 1 else values
-    elif image.mode != "I" or values.max(initial=0) > 255:
-        values = values / 257  # 65535 to 255
-    return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8))

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, model_validator
 
-from vitrail.data.decode import Box, Reduced, Source, Whole, decode_reduced
+from vitrail.data.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
 from vitrail.data.plan import Extent, Plan, Resize
 from vitrail.data.processors import read_processor
 from vitrail.errors import ConfigError, ModelFileError
@@ -119,10 +119,21 @@ class Preparation(Settings):
         return Reduced(image.crop((x, y, int(right), int(bottom))), Whole(size, (left - x, top - y, right - x, bottom - y)))
 
     def _reduced(self, source: Source, share: float | None = 1.0) -> Reduced:
+        return decode_reduced(source, channels=self.channels, least=self._least(share))
+
+    def _least(self, share: float | None = 1.0) -> int | None:
+        """Pixels that each side keeps where a JPEG is decoded at a fraction of its size; None where it may not be."""
         if share is None or self.resampling == "nearest":  # which picks single pixels: they must be the file's own
-            return decode_reduced(source, channels=self.channels, least=None)
-        least = math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
-        return decode_reduced(source, channels=self.channels, least=least)
+            return None
+        return math.ceil(SPARE * max(self.resize_size) / math.sqrt(share))
+
+    def check(self, source: Source, *, max_pixels: int, formats: tuple[str, ...]) -> int:
+        """Refuse what is no picture of such a size and format, by its head alone; gives the pixels that `pixels` would decode.
+
+        Raises:
+            DataError: as `check_head`.
+        """
+        return check_head(source, least=self._least(), max_pixels=max_pixels, formats=formats)
 
     def frame(self, size: Extent) -> Resize:
         """How a picture of some width and height is brought to the model's size: in one step where two would be too large.

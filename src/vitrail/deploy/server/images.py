@@ -1,10 +1,10 @@
 """The server of a model of images: labels, and where the model looked."""
 
-import asyncio
 import base64
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
-from vitrail.data.decode import SERVED, check_head
+from vitrail.data.decode import SERVED
 from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
+from vitrail.deploy.server.decoders import Decoders
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.pictures import Picture, pictures, require_picture
 from vitrail.deploy.server.problems import ProblemError
@@ -70,6 +71,7 @@ class ImageService(Service[Asked, Answer]):
         super().__init__(name, limits)
         self.predictor, self.unseen = predictor, unseen
         self._look, self._relevance = look, relevance
+        self._decoders = Decoders(partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED))
         looked = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
         self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(self._see, capacity=LOOKS, most=1, observe=looked)
 
@@ -113,8 +115,13 @@ class ImageService(Service[Asked, Answer]):
             "attention": self._look is not None,
             "unseen": self.unseen,
             "preparation": predictor.preparation.model_dump(mode="json"),
-            "limits": {"body": limits.body, "images": limits.items, "deadline": limits.deadline},
+            "limits": {"body": limits.body, "images": limits.items, "pixels": limits.pixels, "deadline": limits.deadline},
         }
+
+    def close(self) -> None:
+        """Let the threads go."""
+        super().close()
+        self._decoders.close()
 
     def _rehearse(self) -> Callable[[int], object]:
         preparation = self.predictor.preparation
@@ -124,7 +131,7 @@ class ImageService(Service[Asked, Answer]):
     async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
         """The names of a request's pictures, and the answers with their ``top`` labels."""
         names, _, labels = await self._through(
-            self._queue, request, self.limits.items, self._pixels, lambda pixels: (pixels, top)
+            self._queue, request, self.limits.items, self.predictor.preparation.pixels, lambda pixels: (pixels, top)
         )
         return list(zip(names, labels, strict=True))
 
@@ -160,28 +167,17 @@ class ImageService(Service[Asked, Answer]):
 
     async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
         """The results of ``decode`` for pictures; one error names all pictures that cannot be read."""
-        loop = asyncio.get_running_loop()
-        made = await asyncio.gather(
-            *(loop.run_in_executor(self._readers, decode, picture.content) for picture in found), return_exceptions=True
-        )
+        made = await self._decoders.decode([picture.content for picture in found], decode)
         failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
         if failed:
             names = ", ".join(name for name, _ in failed)
             what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
             errors = [{"image": name, "reason": error.what} for name, error in failed]
             raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
-        for each in made:
-            if isinstance(each, BaseException):
-                raise each
         return cast(list[D], made)
-
-    def _pixels(self, content: bytes) -> np.ndarray:
-        check_head(content, formats=SERVED)
-        return self.predictor.preparation.pixels(content)
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
-        check_head(content, formats=SERVED)
         picture, seen = self.predictor.preparation.framed(content)
         return to_pixels(picture), list(seen)
 

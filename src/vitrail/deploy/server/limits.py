@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-MEBIBYTE = 2**20
+MEBIBYTE, MILLION = 2**20, 10**6
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Limits:
     """Images, or pieces of texts, that are in the server at a time."""
     batch: int = 16
     """Images, or pieces of texts, that are computed together."""
+    pixels: int = 25 * MILLION
+    """Pixels of an image, which may take 16 bytes each while it is decoded."""
     deadline: float = 10.0
     """Seconds from a request's body to its answer."""
 

@@ -73,6 +73,8 @@ class ServerLimits(Document):
     """Bytes of its body."""
     images: int
     """Images in it."""
+    pixels: int
+    """Pixels of each."""
     deadline: float
     """Seconds to its answer."""
 

@@ -4,7 +4,6 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fastapi import FastAPI
@@ -17,8 +16,6 @@ from vitrail.deploy.server.queue import Queue, Worker, sizes
 from vitrail.deploy.server.reading import Body, Memory, require_size
 from vitrail.deploy.server.schema import Document
 
-READERS = 2
-"""Threads that make of bodies what the model takes; for pictures each may need what the largest takes."""
 BODIES = 8
 """Bodies of the largest size that may be held at a time."""
 
@@ -50,7 +47,6 @@ class Service(ABC, Generic[T, R]):
         self._queue: Queue[T, R] = self._worker.queue(
             self._compute, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
         )
-        self._readers = ThreadPoolExecutor(READERS, "read")
         self.draining = False
         self.active = 0
         """Requests that were let in and are not answered yet."""
@@ -88,7 +84,6 @@ class Service(ABC, Generic[T, R]):
     def close(self) -> None:
         """Let the threads go."""
         self._worker.close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def ended(self, seconds: float) -> bool:
         """Whether nothing is computed any more, so many seconds after `close` at most."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ JSON = "application/json"
 MOST_SEEN = 16 * LONGEST**2
 """Numbers of the attention in an answer, by a guess from what is read: each token of a piece, written or read, has one with each
 of the other language, and a translation has about as many as its source."""
+READERS = 2
+"""Threads that cut texts and write answers."""
 REHEARSED = 32
 """Tokens of a piece that is translated to learn the pace."""
 
@@ -52,7 +55,13 @@ class TextService(Service[Asked, Piece]):
     def __init__(self, writer: Writer, name: str, limits: Limits):
         super().__init__(name, limits)
         self.writer, self.attends = writer, writer.attends  # asked here, before anything is computed in another thread
+        self._readers = ThreadPoolExecutor(READERS, "read")
         self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
+
+    def close(self) -> None:
+        """Let the threads go."""
+        super().close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def add_to(self, app: FastAPI) -> None:
         """What texts are in the other language."""

@@ -1,9 +1,10 @@
-"""What a step of training takes, found in a process of its own."""
+"""What memory a thing takes; each function is run in a process of its own."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.decode import decode
 from vitrail.runtime.memory import peak_memory
 from vitrail.training import batch_size
 from vitrail.training.configuration import nested
@@ -24,3 +25,13 @@ def measure_step(values: dict[str, Any], file: Path) -> None:
     trainer = Trainer(settings, model, preparation, source, RunFolder(Path(), writes=False))
     batch_size._train_on(trainer, settings.training.batch)
     file.write_text(json.dumps([sum(least_memory(settings)), peak_memory() - before]))
+
+
+def measure_decoding(contents: list[bytes], file: Path) -> None:
+    """Write how much more memory than all before each picture took at most."""
+    found = []
+    for content in contents:
+        before = peak_memory()
+        decode(content)
+        found.append(peak_memory() - before)
+    file.write_text(json.dumps(found))
