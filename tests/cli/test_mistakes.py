@@ -48,6 +48,12 @@ MISTAKES = {
     "a model to serve": "serve nosuch",
     "a model to convert": "convert nosuch out",
     "a model to sum up": "summary nosuch",
+    "a graph to study": "study graph",
+    "a graph's file to study": "study graph/model.xml",
+    "an exported translator to study": "study translator",
+    "a graph to sum up": "summary graph",
+    "a graph to convert": "convert graph out",
+    "a graph to start from": f"{TRAIN} --from graph",
     "a model to list": "models nosuch",
 }
 SCRIPT = """
@@ -76,6 +82,9 @@ def place(tmp_path_factory):
     (folder / "broken.yaml").write_text("model: [")
     for name in ("weights.safetensors", "weights.pt"):
         (folder / name).write_bytes(b"")
+    for name in ("graph/model.xml", "graph/model.bin", "translator/translator.json", "translator/model.bin"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
     return folder
 
 
@@ -94,6 +103,12 @@ def test_a_mistake_is_told_before_what_computes_is_imported(mistake, told, place
     assert code in (2, 3, 4) and slow == []
     assert [line.split(":")[0] for line in said.splitlines()] == ["error", "where", "what to do"]
     assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if "graph" in name or "exported" in name])
+def test_what_is_exported_is_called_so_where_a_model_in_python_is_needed(mistake, told):
+    code, said, _ = told[mistake]
+    assert code == 4 and "that is an exported" in said and "gives" in said and "give the run or the" in said
 
 
 def test_the_models_are_listed_without_torch(timed):
