@@ -37,6 +37,7 @@ from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
 from vitrail.weights.tensor_files import read_tensors
 
 PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
 STOPPING = "stopping after this step; a second time stops at once"
 
 
@@ -174,7 +175,8 @@ def _trainer(
             assert isinstance(source, ImageData)
             probe = Probe(settings, model, preparation, source, task, run, **own)
             probed = probe.run(observer)
-            for line in (probed.line, *([PROBE_ENDS] if settings.training.tune == "head" else [])):
+            ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
+            for line in (probed.line, *([ends] if ends else [])):
                 run.log(line)
                 observer.note(line)
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
