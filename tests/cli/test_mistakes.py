@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from vitrail.models.registry import NAMES
+from vitrail.training.configuration import nested, resolve
+from vitrail.training.run_folder import RunFolder
 
 TRAIN = "train --data pictures --out run"
 MISTAKES = {
@@ -31,6 +33,8 @@ MISTAKES = {
     "a pickle to start from": f"{TRAIN} --from weights.pt",
     "a teacher": f"{TRAIN} --teacher nosuch",
     "a run to resume": "resume nosuch",
+    "a run whose data is gone": "resume stopped",
+    "a place where a run's data is not": "resume stopped --data nosuch",
     "runs to compare": "compare nosuch",
     "a model to predict with": "predict runs/nosuch pictures",
     "no labels": "predict weights.safetensors pictures --top 0",
@@ -85,6 +89,8 @@ def place(tmp_path_factory):
     for name in ("graph/model.xml", "graph/model.bin", "translator/translator.json", "translator/model.bin"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
+    settings = resolve({}, {}, nested({"data": "gone", "model": "ViT-Ti/16"}))
+    RunFolder.create(folder / "stopped", settings, None)
     return folder
 
 
@@ -109,6 +115,20 @@ def test_a_mistake_is_told_before_what_computes_is_imported(mistake, told, place
 def test_what_is_exported_is_called_so_where_a_model_in_python_is_needed(mistake, told):
     code, said, _ = told[mistake]
     assert code == 4 and "that is an exported" in said and "gives" in said and "give the run or the" in said
+
+
+@pytest.mark.parametrize(
+    ("mistake", "missing", "where"),
+    [
+        ("a run whose data is gone", "no data at 'gone'", "stopped/config.yaml"),
+        ("a place where a run's data is not", "no data at 'nosuch'", "--data"),
+    ],
+)
+def test_a_run_whose_data_was_moved_is_told_how_to_say_where_it_is(mistake, missing, where, told, place):
+    code, said, _ = told[mistake]
+    assert code == 3 and said.splitlines()[:2] == [f"error: {missing}", f"where: {where}"]
+    assert "vitrail resume stopped --data PLACE" in said
+    assert RunFolder(place / "stopped").standing["state"] == "running"
 
 
 def test_the_models_are_listed_without_torch(timed):
