@@ -1,6 +1,7 @@
 """The house stands as designed: imports run one way, nothing heavy is imported early, nothing runs foreign code."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 import vitrail
 import vitrail.study
-from vitrail.models.registry import ROWS
+from vitrail.models.registry import NAMES, ROWS, named
 from vitrail.study.reports import PARTS
 from vitrail.tasks.metrics import METRICS
 from vitrail.tasks.registry import TASKS
@@ -151,6 +152,26 @@ def test_no_other_file_names_an_architecture():
         if module != "vitrail" and not module.startswith(own) and (words & names or of_ours(module) & modules):
             found[module] = words & names | of_ours(module) & modules
     assert not found, "vitrail/__init__.py lists the public names, two tables others' names; nothing else may name any"
+
+
+def test_a_model_that_a_hint_or_the_help_gives_as_an_example_is_one():
+    """Hints take the registry's; the help of a command, which is its docstring, cannot."""
+    yardstick = ("vitrail.study.pictures", {"ResNet-50"})  # of a figure
+    examples, spelt = set(), []
+    for module, tree in MODULES.items():
+        if module.startswith(("vitrail.models.", "vitrail.weights.layouts.", "vitrail.weights.published")):
+            continue
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            words = set(re.split(r"[\s,.:;()`'=]+", node.value))
+            if id(node) not in docstrings and words & set(NAMES) and (module, words & set(NAMES)) != yardstick:
+                spelt.append((module, words & set(NAMES)))
+            examples |= {word for word in words if place(module) == "cli" and re.fullmatch(r"\w+-\w+/\d+", word)}
+    assert not spelt and len(examples) > 3
+    for name in examples:
+        named(name)  # which raises for any other
 
 
 # no file but its own knows a metric

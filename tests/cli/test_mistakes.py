@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from vitrail.models.registry import NAMES
+from vitrail.training.configuration import nested, resolve
+from vitrail.training.run_folder import RunFolder
 
 TRAIN = "train --data pictures --out run"
 MISTAKES = {
@@ -31,6 +33,8 @@ MISTAKES = {
     "a pickle to start from": f"{TRAIN} --from weights.pt",
     "a teacher": f"{TRAIN} --teacher nosuch",
     "a run to resume": "resume nosuch",
+    "a run whose data is gone": "resume stopped",
+    "a place where a run's data is not": "resume stopped --data nosuch",
     "runs to compare": "compare nosuch",
     "a model to predict with": "predict runs/nosuch pictures",
     "no labels": "predict weights.safetensors pictures --top 0",
@@ -48,6 +52,12 @@ MISTAKES = {
     "a model to serve": "serve nosuch",
     "a model to convert": "convert nosuch out",
     "a model to sum up": "summary nosuch",
+    "a graph to study": "study graph",
+    "a graph's file to study": "study graph/model.xml",
+    "an exported translator to study": "study translator",
+    "a graph to sum up": "summary graph",
+    "a graph to convert": "convert graph out",
+    "a graph to start from": f"{TRAIN} --from graph",
     "a model to list": "models nosuch",
 }
 SCRIPT = """
@@ -76,6 +86,11 @@ def place(tmp_path_factory):
     (folder / "broken.yaml").write_text("model: [")
     for name in ("weights.safetensors", "weights.pt"):
         (folder / name).write_bytes(b"")
+    for name in ("graph/model.xml", "graph/model.bin", "translator/translator.json", "translator/model.bin"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    settings = resolve({}, {}, nested({"data": "gone", "model": "ViT-Ti/16"}))
+    RunFolder.create(folder / "stopped", settings, None)
     return folder
 
 
@@ -94,6 +109,26 @@ def test_a_mistake_is_told_before_what_computes_is_imported(mistake, told, place
     assert code in (2, 3, 4) and slow == []
     assert [line.split(":")[0] for line in said.splitlines()] == ["error", "where", "what to do"]
     assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if "graph" in name or "exported" in name])
+def test_what_is_exported_is_called_so_where_a_model_in_python_is_needed(mistake, told):
+    code, said, _ = told[mistake]
+    assert code == 4 and "that is an exported" in said and "gives" in said and "give the run or the" in said
+
+
+@pytest.mark.parametrize(
+    ("mistake", "missing", "where"),
+    [
+        ("a run whose data is gone", "no data at 'gone'", "stopped/config.yaml"),
+        ("a place where a run's data is not", "no data at 'nosuch'", "--data"),
+    ],
+)
+def test_a_run_whose_data_was_moved_is_told_how_to_say_where_it_is(mistake, missing, where, told, place):
+    code, said, _ = told[mistake]
+    assert code == 3 and said.splitlines()[:2] == [f"error: {missing}", f"where: {where}"]
+    assert "vitrail resume stopped --data PLACE" in said
+    assert RunFolder(place / "stopped").standing["state"] == "running"
 
 
 def test_the_models_are_listed_without_torch(timed):

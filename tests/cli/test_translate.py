@@ -8,7 +8,7 @@ import pytest
 import soak_texts
 from PIL import Image
 
-from words import write_pairs
+from words import WORDS, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,40 @@ def test_a_translator_is_converted_to_marian_and_back(vitrail, translated_run, t
     assert vitrail("convert", tmp_path / "own", tmp_path / "x", "--heads", 2).code == 2
     assert vitrail("convert", tmp_path / "own", tmp_path / "x", "--layout", "timm").code == 2
     assert vitrail("evaluate", tmp_path / "marian", "--data", write_pairs(tmp_path / "pairs.tsv")).code == 0
+
+
+def test_sentences_are_checked_and_shown_as_sentences(vitrail, tmp_path):
+    file = write_pairs(tmp_path / "pairs.tsv")
+    languages = ("--source", "en", "--target", "de")
+    checked = vitrail("data", "check", file, *languages)
+    assert checked.code == 0 and "train 77, val 4, test 4" in checked.out and "image" not in checked.out
+    assert "en 3, at most 3" in checked.out and checked.out.endswith("no faults\n")
+    assert json.loads(vitrail("data", "check", file, *languages, "--json").out)["sentences"] == 85
+    shown = vitrail("data", "show", file, *languages, "--task", "translate", "--count", 2)
+    name, source, target, *others = shown.out.splitlines()
+    assert shown.code == 0 and len(others) == 3 and name.startswith("pairs.tsv:")
+    assert [WORDS[word] for word in source.split()[1:]] == target.split()[1:] and source.split()[0] == "en"
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check"], "--source en --target de"),
+        (["show"], "--source en --target de"),
+        (["check", "--source", "en"], "one language of two"),
+        (["check", "--source", "en", "--target", "de", "--model", "m"], "--model"),
+        (["show", "--source", "en", "--target", "de", "--augmentation.erasing", "1"], "--augmentation.erasing"),
+    ],
+)
+def test_what_is_missing_to_look_at_sentences_or_means_nothing_for_them_is_told(vitrail, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    command, *flags = words
+    answer = vitrail("data", command, write_pairs(tmp_path / "pairs.tsv"), *flags)
+    assert answer.code in (2, 3) and said in answer.err
+
+
+def test_the_report_of_a_translation_speaks_of_sentences(translated_run):
+    page = (translated_run.folder / "report.html").read_text()
+    assert "Training is measured on sentences" in page and "for one text of 16 tokens into another" in page
+    assert "augmented images" not in page and "per image" not in page

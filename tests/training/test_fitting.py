@@ -1,6 +1,7 @@
 """A run that cannot fit into memory is refused with numbers, and none that fits is."""
 
 import json
+import shutil
 
 import pytest
 from measured import measure_step
@@ -46,3 +47,13 @@ def test_what_cannot_fit_is_refused_with_numbers_and_what_helps(monkeypatch, tmp
     require_memory(settings(batch_size=16))
     monkeypatch.setattr(fitting, "available_memory", lambda: None)
     require_memory(settings(batch_size=4096))
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays_as_it_was(monkeypatch, tmp_path, run):
+    copy = shutil.copytree(run.folder, tmp_path / "run")
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    monkeypatch.setattr(fitting, "available_memory", lambda: 1000.0)
+    with pytest.raises(ConfigError, match=r"training needs .* GiB are free"):
+        api.resume(copy, epochs=9)
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before

@@ -13,15 +13,18 @@ from vitrail import api
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.data.sources import open_data
+from vitrail.errors import ConfigError
 from vitrail.models.inference import for_inference
 from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.classification import Classification
 from vitrail.tasks.probe import Head
+from vitrail.training import clock as clocks
 from vitrail.training import features as computing
 from vitrail.training.features import FeatureFile, read_features
-from vitrail.training.probe import linear_layer
+from vitrail.training.probe import Probe, linear_layer
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.reference import open_model
 
@@ -216,3 +219,53 @@ def test_a_run_stopped_in_its_probe_goes_on_to_the_same_model(known, pictures, t
     again = api.resume(tmp_path / "broken")
     one, other = (open_model(str(run.folder / "last")).model.state_dict() for run in (whole, again))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Began(Observer):
+    """Keeps what was begun."""
+
+    def __init__(self):
+        self.begun = []
+
+    def begin(self, what, images):
+        self.begun.append(what)
+
+
+def test_a_signal_is_heard_within_the_fit_of_a_head(known, pictures, tmp_path, monkeypatch):
+    evaluated, loss = [], Classification.loss
+
+    def interrupted(self, *args, **options):
+        if torch.is_grad_enabled():
+            evaluated.append(signal.raise_signal(signal.SIGTERM))
+        return loss(self, *args, **options)
+
+    monkeypatch.setattr(Classification, "loss", interrupted)
+    with pytest.raises(InterruptedRunError):
+        api.train(pictures, tmp_path / "run", start=known, **PROBE)
+    assert len(evaluated) == 1 and RunFolder(tmp_path / "run").standing["state"] == "interrupted"
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(10, 1), (2, 0)], ids=["half gone", "all gone"])
+def test_a_probe_that_has_had_its_time_leaves_out_what_is_not_needed(limit, steps, known, pictures, tmp_path, monkeypatch):
+    """By a clock that moves with the features alone, a third of a second each: 6 or 7 in all."""
+    observer, now = Began(), [0.0]
+
+    class Reading:
+        def monotonic(self):
+            return now[0]
+
+    advance = Probe._advance
+    monkeypatch.setattr(
+        Probe, "_advance", lambda self, images: (now.__setitem__(0, now[0] + 8 * images / 24), advance(self, images))
+    )
+    monkeypatch.setattr(clocks, "time", Reading())
+    options = {**PROBE, "training.views": 3, "training.epochs": 1, "training.time_limit": limit}
+    run = api.train(pictures, tmp_path / "run", start=known, observer=observer, **options)
+    status = json.loads((run.folder / "status.json").read_text())
+    assert [what for what in observer.begun if "features" in what] == ["features of train", "features of val"]
+    log = (run.folder / "train.log").read_text()
+    assert "probe: ridge" in log and "linear" not in log and "neighbours" not in log
+    assert (status["state"], status["step"] > 0) == ("finished", bool(steps)) and ("the time is up" in log) == (not steps)
+    if not steps:
+        with pytest.raises(ConfigError, match="a probe has no epochs"):
+            api.resume(run.folder, epochs=3)

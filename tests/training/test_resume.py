@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -10,12 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from vitrail import api
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.training import state as states
 from vitrail.training import trainer as loop
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -375,3 +378,26 @@ def test_a_checkpoint_holds_no_pickle(make_trainer):
     files = list(checkpoints(trainer.folder.path)[0].iterdir())
     assert {f.suffix for f in files} == {".safetensors", ".json", ""}
     assert load_file(next(f for f in files if f.stem == "optimizer")).keys() >= {"0.0.exp_avg", "0.0.exp_avg_sq", "0.0.step"}
+
+
+class Interrupting(Observer):
+    """A signal comes during the first step."""
+
+    def step(self, epoch, sums):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_goes_on_where_its_data_was_moved_to_and_looks_there_from_then_on(pictures, tiny, tmp_path, monkeypatch):
+    before, after, run = tmp_path / "before", tmp_path / "after", tmp_path / "run"
+    shutil.copytree(pictures, before)
+    with pytest.raises(InterruptedRunError):
+        api.train(before, run, observer=Interrupting(), **tiny)
+    before.rename(after)
+    with pytest.raises(DataError, match="no data at") as error:
+        api.resume(run)
+    assert f"vitrail resume {run} --data PLACE" in error.value.hint
+    monkeypatch.chdir(tmp_path)
+    api.resume(run, data="after")
+    monkeypatch.chdir("/")
+    metrics, split = api.evaluate(run)
+    assert split == "test" and metrics.scores() == RunFolder(run).standing["scores"]

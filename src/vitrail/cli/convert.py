@@ -45,7 +45,7 @@ def convert(
     """
     from vitrail.weights.locate import require_possible
 
-    require_possible(model)  # before torch is imported
+    require_possible(model, in_python=True)  # before torch is imported
     from vitrail.checks import refuse_given
     from vitrail.files import path_of
     from vitrail.weights.convert import convert, convert_translator, read_labels

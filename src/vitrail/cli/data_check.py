@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from vitrail.checks import refuse_given
 from vitrail.cli.console import result, result_json
-from vitrail.errors import DataError
+from vitrail.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from vitrail.data.check import Check
+    from vitrail.data.items import Issue
+    from vitrail.data.text.check import PairCheck
 
 MAX_ROWS = 40
 """Longer tables of classes are summed up."""
@@ -24,11 +27,13 @@ def check(
     data: str,
     /,
     *,
+    source: str | None = None,
+    target: str | None = None,
     model: str | None = None,
     out: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Look at every image and label of a data set, and say what is wrong.
+    """Look at every image and label of a data set, or at every sentence, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
     in several splits or twice among images that are yet to be split, nearly the same picture in several splits, images of no
@@ -36,10 +41,17 @@ def check(
     is 3 when there are any. It notes near-duplicates elsewhere, images that are not to be mirrored, and, with a model, labels
     that are probably wrong. Nothing is moved or changed.
 
+    Of sentences it says how many and how long they are, and finds those that are in training and in another split, and lines
+    that are no pair.
+
     Parameters
     ----------
     data
-        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN.
+        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, as vitrail train takes them.
+    source
+        Of sentences, the language that is read: a column of the table, or the suffix of a file.
+    target
+        Of sentences, the language that is written.
     model
         A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
         trained on these labels finds most.
@@ -47,8 +59,12 @@ def check(
         A folder to write a page with pictures and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
-        folder where one is written.
+        folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices.
     """
+    if source is not None or target is not None:
+        refuse_given("sentences are looked at as they are", {"--model": model is not None, "--out": out is not None})
+        _check_sentences(data, languages_of(source, target), json=json)
+        return
     if model is None and out is None:
         from vitrail.cli.progress import counting
         from vitrail.data.check import check_data
@@ -65,6 +81,36 @@ def check(
             result(f"page     {folder / 'report.html'}")
     if found.issues:
         sys.exit(DataError.exit_code)
+
+
+def languages_of(source: str | None, target: str | None) -> tuple[str, str]:
+    """The languages of sentences; raises `ConfigError` where one is not given."""
+    if source is None or target is None:
+        where = "--target" if target is None else "--source"
+        raise ConfigError("one language of two is given", where=where, hint="name both: --source en --target de")
+    return source, target
+
+
+def _check_sentences(data: str, languages: tuple[str, str], *, json: bool) -> None:
+    from vitrail.data.text.check import check_pairs
+
+    found = check_pairs(data, languages)
+    if json:
+        result_json(found.to_json())
+    else:
+        _print_sentences(found)
+    if found.issues:
+        sys.exit(DataError.exit_code)
+
+
+def _print_sentences(found: "PairCheck") -> None:
+    result(f"source     {found.data.source}")
+    splits = ", ".join(f"{split} {len(pairs):,}" for split, pairs in found.data.splits.items())
+    result(f"sentences  {' → '.join(found.data.languages)}, with their translations: {splits}")
+    words = (f"{language} {of['median']:g}, at most {of['max']}" for language, of in found.words.items())
+    result(f"words      {'; '.join(words)} (median and longest)")
+    result("")
+    _print_issues(found.issues, found.notices)
 
 
 def _with_page(data: str, model: str | None, out: str | None) -> "tuple[Check, Path]":
@@ -99,16 +145,20 @@ def _print(found: "Check") -> None:
         result("colours  " + ", ".join(f"{mode} {count:,}" for mode, count in summary["modes"].items()))
     result("")
     _print_classes(found)
-    kinds: Counter[str] = Counter(notice.kind for notice in found.notices if notice.kind != "hidden")
+    _print_issues(found.issues, found.notices)
+
+
+def _print_issues(issues: "list[Issue]", noticed: "list[Issue]") -> None:
+    kinds: Counter[str] = Counter(notice.kind for notice in noticed if notice.kind != "hidden")
     for kind, count in kinds.items():
-        notices = [notice for notice in found.notices if notice.kind == kind]
+        notices = [notice for notice in noticed if notice.kind == kind]
         for notice in notices[:MAX_NOTICES]:
             result(f"note: {kind}  {notice.path}  {notice.what}")
         if count > MAX_NOTICES:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
-    for issue in found.issues:
+    for issue in issues:
         result(f"{issue.kind}  {issue.path}  {issue.what}")
-    count = len(found.issues)
+    count = len(issues)
     result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 
 

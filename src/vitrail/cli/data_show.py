@@ -6,10 +6,13 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result
+from vitrail.cli.data_check import languages_of
 from vitrail.cli.train import dotted_settings
 from vitrail.errors import ConfigError
 
 MAX_COUNT = 40
+TRANSLATES = ("task", "translate")
+"""A setting that goes without saying where languages are named."""
 
 
 def show(
@@ -17,6 +20,8 @@ def show(
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     out: Path = Path("samples.png"),
+    source: str | None = None,
+    target: str | None = None,
     recipe: str | None = None,
     config: Path | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
@@ -24,7 +29,7 @@ def show(
     count: Whole = 6,
     seed: Whole | None = None,
 ) -> None:
-    """Picture some images as the model will see them: prepared, and augmented in several ways.
+    """Picture some images as the model will see them: prepared, and augmented in several ways. Sentences are printed.
 
     Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial.
 
@@ -33,7 +38,11 @@ def show(
     data
         What vitrail train takes.
     out
-        The picture to write, a PNG file that does not exist.
+        The picture to write, a PNG file that does not exist. There is none of sentences.
+    source
+        Of sentences, the language that is read: a column of the table, or the suffix of a file.
+    target
+        Of sentences, the language that is written.
     recipe
         Settings to begin with; see vitrail recipes. Default: finetune with --from, the recipes of the
         digits or of CIFAR-10 for them, else scratch.
@@ -42,13 +51,24 @@ def show(
     start
         A trained model to start from, as in vitrail train.
     split
-        Which images.
+        Which images or sentences.
     count
         How many, of as many classes as possible.
     seed
         Picks the images and fixes the augmentation, as in training. Default: the recipe's.
     """
-    from vitrail.checks import require_at_most, require_positive
+    from vitrail.checks import refuse_given, require_at_most, require_positive
+
+    if data.startswith("-"):
+        raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
+    require_positive(**{"--count": count})
+    require_at_most("--count", count, MAX_COUNT)
+    if source is not None or target is not None:
+        others = {"--recipe": recipe is not None, "--config": config is not None, "--from": start is not None}
+        others |= {f"--{name}": True for name, value in dotted_settings(settings).items() if (name, value) != TRANSLATES}
+        refuse_given("sentences are shown as they are", others)
+        _print_sentences(data, languages_of(source, target), split, count, seed or 0)
+        return
     from vitrail.data.dataset import ImageDataset
     from vitrail.data.mirrors import flip_warning
     from vitrail.data.order import pick_items
@@ -58,28 +78,36 @@ def show(
     from vitrail.training import images, preparing
     from vitrail.training.configuration import nested
 
-    if data.startswith("-"):
-        raise ConfigError(f"{data!r} in place of the data", where="command line", hint="name the data first, then settings")
-    require_positive(**{"--count": count})
-    require_at_most("--count", count, MAX_COUNT)
     _require_free(out)
     flags = {"data": data, "start": start, "seed": seed}
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
-    source = images.open_source(run)
-    source.tell(note)
-    if warning := flip_warning(source.classes, run.augmentation.horizontal_flip):
+    opened = images.open_source(run)
+    opened.tell(note)
+    if warning := flip_warning(opened.classes, run.augmentation.horizontal_flip):
         note(warning)
     dataset = ImageDataset(
-        source.split(split),
+        opened.split(split),
         images.preparation_of(run),
         run.augmentation,
         run.training.seed,
-        targets=class_targets(len(source.classes), shares=source.multi_label or run.augmentation.mixes),
+        targets=class_targets(len(opened.classes), shares=opened.multi_label or run.augmentation.mixes),
     )
     picked = pick_items(dataset.items, count, run.training.seed)
-    save(augmentation_sheet(dataset, picked, source.classes), out)
+    save(augmentation_sheet(dataset, picked, opened.classes), out)
     result(str(out))
+
+
+def _print_sentences(data: str, languages: tuple[str, str], split: str, count: int, seed: int) -> None:
+    """Some pairs at random, as the model gets them before they are cut into tokens."""
+    from vitrail.data.order import some_items
+    from vitrail.data.text.pairs import open_pairs
+
+    width = max(map(len, languages))
+    for pair in some_items(open_pairs(data, languages).split(split), count, seed):
+        result(pair.name)
+        for language, text in zip(languages, (pair.source, pair.target), strict=True):
+            result(f"  {language:<{width}}  {text}")
 
 
 def _require_free(file: Path) -> None:

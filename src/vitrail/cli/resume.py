@@ -10,7 +10,10 @@ from vitrail.cli.console import Whole, note, program
 
 
 def resume(
-    run: Path, *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)], epochs: Whole | None = None
+    run: Path,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    data: str | None = None,
+    epochs: Whole | None = None,
 ) -> None:
     """Continue an interrupted run from its newest complete checkpoint, or a finished one by more epochs.
 
@@ -22,21 +25,28 @@ def resume(
     ----------
     run
         The run folder.
+    data
+        Where the data is now, if it was moved: the same images, by the same names.
     epochs
         Of the whole run, for one that is finished: those that are added have a learning rate schedule of their own.
     """
     from vitrail.files import path_of
+    from vitrail.training.configuration import nested
+    from vitrail.training.request import require_data_of
     from vitrail.training.run_files import is_finished, require_run
 
     require_run(path_of(run))  # before torch is imported
-    if not settings and epochs is None and is_finished(path_of(run)):
+    if not settings and data is None and epochs is None and is_finished(path_of(run)):
         note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
         return
-    from vitrail import api
     from vitrail.cli.train import dotted_settings, print_result
+
+    flags = {name: value for name, value in (("data", data), ("epochs", epochs)) if value is not None}
+    given = {**dotted_settings(settings), **flags}
+    require_data_of(path_of(run), nested(given))
+    from vitrail import api
     from vitrail.training.progress import TrainingProgress
 
     with TrainingProgress() as progress:
-        given = dotted_settings(settings) | ({} if epochs is None else {"epochs": epochs})
         finished = api.resume(run, observer=progress, **given)
     print_result(finished)

@@ -45,7 +45,7 @@ def study(
     """
     from vitrail.weights.locate import require_possible
 
-    require_possible(model)  # before torch is imported
+    require_possible(model, in_python=True)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_positive
     from vitrail.cli.progress import StageProgress

@@ -21,7 +21,7 @@ def summary(model: str, *, image_size: str | None = None, json: Annotated[bool, 
     """
     from vitrail.weights.locate import require_possible
 
-    require_possible(model, or_name=True)  # before torch is imported
+    require_possible(model, or_name=True, in_python=True)  # before torch is imported
     from vitrail.models.cost import cost
     from vitrail.weights.reference import config_of
 

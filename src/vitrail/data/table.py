@@ -171,12 +171,11 @@ def _unclear(file: Path, name: str, called: list[str], found: list[str]) -> Data
     """No column, or several, could be meant."""
     what = f"{len(called) or 'no'} columns are called {name!r}" if len(set(called)) < 2 else ""
     what = what or f"{' and '.join(map(repr, called))} could both be the column of the {name}"
-    return DataError(
-        f"{what}; there are {', '.join(map(repr, found)) or 'none'}",
-        where=f"{file}:1",
-        hint=f"call one column {name!r}: begin the table with the line image,label or image,label,split; "
-        "filename, path or id for image and class or category for label are understood, and commas, ; or tabs between them",
-    )
+    hint = f"call one column {name!r}: begin the table with the line image,label or image,label,split; "
+    hint += "filename, path or id for image and class or category for label are understood, and commas, ; or tabs between them"
+    if name == "image" and not called:
+        hint += "; if it holds sentences, name two languages: --source en --target de, and to train --task translate"
+    return DataError(f"{what}; there are {', '.join(map(repr, found)) or 'none'}", where=f"{file}:1", hint=hint)
 
 
 def _wrong(row: dict[str, str], image: Path, earlier: int | None, labelled: bool, split: str) -> Iterator[tuple[str, str]]:

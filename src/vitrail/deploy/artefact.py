@@ -13,11 +13,10 @@ from vitrail.files import path_of
 from vitrail.settings import Settings
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.plain_files import GRAPHS
 
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
-GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
-"""The file of an artefact that holds its graph."""
 RUNS = {".onnx": ("onnxruntime", "openvino"), ".xml": ("openvino",)}
 """Engines for a graph by its suffix, the likeliest first; a ``.pt2`` may run code when it is loaded, and none reads it."""
 ENGINE = {to: RUNS[Path(file).suffix][0] for to, file in GRAPHS.items() if Path(file).suffix in RUNS}

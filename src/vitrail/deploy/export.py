@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
-from vitrail.deploy.artefact import ENGINE, GRAPHS, KEY, Description, Target
+from vitrail.deploy.artefact import ENGINE, KEY, Description, Target
 from vitrail.deploy.engines import ENGINES, Session, as_predictor, onnx, openvino, openvino_session
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError, explained
@@ -20,6 +20,7 @@ from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openv
 from vitrail.errors import ConfigError
 from vitrail.models.inference import Answering, standardized
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.plain_files import GRAPHS
 
 BATCHES = (1, 2, 3, 7, 16)
 """Images at a time with which a graph is tried."""

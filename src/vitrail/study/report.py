@@ -22,7 +22,7 @@ CAUTIONS = {
     "all": "The model was trained on these images; how it does on others is not known.",
 }
 """What one has to know of the split that is shown."""
-CURVES = "Training is measured on augmented images as they were learned from, validation with the weights that are kept."
+CURVES = "Training is measured on {} as they were learned from, validation with the weights that are kept."
 
 RATE = "_per_second"
 
@@ -51,11 +51,12 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     cards = [
         *part.cards,
         (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
-        (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds per image"),
+        (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds for one {_what(rows)}"),
     ]
     if epochs:
         mean = MEAN.format(kept["averaged"]) if "averaged" in kept else ""
-        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES, part.caption, mean]))
+        learned = "augmented images" if _unit(rows) == "images" else run.data.things
+        caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES.format(learned), part.caption, mean]))
         figures.save(figures.curves(rows, kept["epoch"]), plots / "curves.png")
         training = page.picture(plots / "curves.png", "Curves of training", caption)
     else:
@@ -104,10 +105,19 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
 
 def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
     seconds, epochs = sum(row["seconds"] for row in rows), max(1, rows[-1]["epoch"])
-    unit = next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
+    unit = _unit(rows)
     units = sum(row["seconds"] * row[unit + RATE] for row in rows)
     rate = f" ({units / seconds:,.0f} {unit} per second)" if seconds else ""
     total = f", {duration(seconds)} for all {epochs}" if epochs > 1 else ""
     seconds_each = duration(seconds / epochs)
-    of = "image" if unit == "images" else "text of 16 tokens into another"
-    return f"Multiply-adds count the forward pass of one {of}. Training took {seconds_each} per epoch{rate}{total}."
+    return f"Multiply-adds count the forward pass of one {_what(rows)}. Training took {seconds_each} per epoch{rate}{total}."
+
+
+def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What is learned from: images, or tokens."""
+    return next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
+
+
+def _what(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of what multiply-adds are counted."""
+    return "image" if _unit(rows) == "images" else "text of 16 tokens into another"

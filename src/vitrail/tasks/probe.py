@@ -9,6 +9,7 @@ from torch import Tensor
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Logits and labels to the mean loss."""
+OnStep = Callable[[], None]
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """On half the squared norm of a linear head, beside the mean loss."""
 RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
@@ -57,7 +58,13 @@ class Centred:
 
 
 def linear_heads(
-    features: Tensor, labels: Tensor, loss: Loss, *, classes: int, penalties: Sequence[float] = PENALTIES
+    features: Tensor,
+    labels: Tensor,
+    loss: Loss,
+    *,
+    classes: int,
+    penalties: Sequence[float] = PENALTIES,
+    on_step: OnStep = lambda: None,
 ) -> Iterator[Head]:
     """Heads that minimise ``loss + penalty/2 · ‖W‖²`` for each penalty, the strongest first, by L-BFGS.
 
@@ -67,6 +74,7 @@ def linear_heads(
         loss: convex in the logits.
         classes: how many there are.
         penalties: with which `Centred` features are learned from.
+        on_step: called before each evaluation of the loss; what it raises ends the fit.
     """
     x = Centred(features)
     weight = torch.zeros(classes, features.shape[1], dtype=torch.float64, requires_grad=True)
@@ -77,6 +85,7 @@ def linear_heads(
         optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, tolerance_change=1e-10, line_search_fn="strong_wolfe")
 
         def objective() -> Tensor:
+            on_step()
             optimizer.zero_grad()
             value = loss(F.linear(x.features, weight, bias), labels) + penalty / 2 * weight.square().sum()
             value.backward()
@@ -108,14 +117,23 @@ def ridge_heads(features: Tensor, labels: Tensor, *, classes: int, ridges: Seque
             yield head.scaled(scale)
 
 
-def neighbours(features: Tensor, labels: Tensor, queries: Tensor, *, classes: int, count: int = NEIGHBOURS) -> Tensor:
+def neighbours(
+    features: Tensor,
+    labels: Tensor,
+    queries: Tensor,
+    *,
+    classes: int,
+    count: int = NEIGHBOURS,
+    on_step: OnStep = lambda: None,
+) -> Tensor:
     """The mean of the labels of the nearest images by cosine, nearer ones counting more, as log-odds: (M, classes).
 
-    Each counts ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4).
+    Each counts ``exp(cosine / 0.07)`` (Wu et al. 2018, section 3.4). ``on_step`` is called before each part of the queries.
     """
     known, count = F.normalize(features, dim=1), min(count, len(features))
     found = []
     for part in F.normalize(queries, dim=1).split(max(1, NUMBERS // max(len(known), count * classes))):
+        on_step()
         cosine, index = (part @ known.mT).topk(count, dim=1)
         weights = (cosine / 0.07).softmax(dim=1)
         if labels.is_floating_point():

@@ -17,6 +17,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.targets import Arrays, Targets
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.models.registry import USUAL
 from vitrail.tasks.image_task import ImageTask
 from vitrail.tasks.settings import ReconstructionSettings
 from vitrail.tasks.task import Answers, Means, Options
@@ -188,7 +189,7 @@ def _require_encoder(model: ImageModel) -> Any:
     }
     missing = [what for what, fault in faults.items() if fault]
     if missing:
-        raise ConfigError(f"masked autoencoding needs {missing[0]}", where="model", hint="take a ViT such as ViT-Ti/16")
+        raise ConfigError(f"masked autoencoding needs {missing[0]}", where="model", hint=f"take another, such as {USUAL}")
     return config
 
 

@@ -1,6 +1,9 @@
 """What the head of a frozen model reads of every image, computed once."""
 
+import hashlib
+import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.items import ImageData
 from vitrail.data.loader import EpochLoader
+from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
 from vitrail.files import room_for, write_json
+from vitrail.models.base import Model
 from vitrail.models.inference import Answering
 from vitrail.runtime.processes import Processes
+from vitrail.training.resuming import fingerprint
+from vitrail.training.run_folder import RunFolder
 from vitrail.weights.plain_files import read_json
 
+FEATURES = "features"
+"""The folder, in the run's, of what is computed; it goes away at the end."""
 EVERY = 50
 """Batches after which what is computed is on the disk."""
 
@@ -95,3 +105,17 @@ def read_features(
         what = "the model gives vectors that are not finite"
         raise ModelFileError(what, where="--from", hint="its weights or its preparation are damaged")
     return found
+
+
+def remove_features(folder: RunFolder) -> None:
+    """What was computed is needed no more once a model with the head is kept."""
+    if folder.writes:
+        shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
+
+
+def mark_of(model: Model, preparation: Preparation, data: ImageData) -> str:
+    """What tells features of these weights and images from others."""
+    digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
+    for tensor in model.state_dict().values():
+        digest.update(tensor.contiguous().numpy())
+    return digest.hexdigest()

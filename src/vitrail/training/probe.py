@@ -1,10 +1,8 @@
 """The first answer of a run that starts from a trained model: a head fitted to features of the frozen model, in one pass."""
 
-import hashlib
-import json
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,17 +27,17 @@ from vitrail.tasks.classification import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
-from vitrail.training.features import FeatureFile, read_features
-from vitrail.training.resuming import fingerprint
+from vitrail.training.clock import Clock
+from vitrail.training.features import FEATURES, FeatureFile, mark_of, read_features
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 
-FEATURES = "features"
-"""The folder, in the run's, of what is computed; it goes away at the end."""
 MOST = 200_000
 """Images that heads are fitted to, each view of them; of more, so many at random."""
 LONG = 2 * 10**9
 """Images × features × classes beyond which the linear head would take many minutes."""
+FIRST = 0.5
+"""Share of a time limit beyond which a probe begins nothing more where fine-tuning follows."""
 TITLES = {"head": "the head it came with", "linear": "linear", "ridge": "ridge", "neighbours": "nearest neighbours"}
 
 
@@ -55,6 +53,8 @@ class Probed:
     """The kind of the head that the model has now."""
     seconds: float
     """That all of it took."""
+    is_over: bool = False
+    """Whether the run has no time for anything more but its end."""
 
     @property
     def line(self) -> str:
@@ -87,6 +87,10 @@ def is_probed(settings: RunSettings, task: Task) -> bool:
     return settings.start is not None and settings.training.probe and possible
 
 
+class OutOfTimeError(Exception):
+    """The probe has had its part of the run's time."""
+
+
 class Probe:
     """Fits heads to the frozen features of a run's images.
 
@@ -113,7 +117,7 @@ class Probe:
         layer = linear_layer(model)
         assert layer is not None
         self.layer = layer
-        self.mark = _mark(model, preparation, data)
+        self.mark = mark_of(model, preparation, data)
 
     @property
     def has_head(self) -> bool:
@@ -127,29 +131,30 @@ class Probe:
             InterruptedRunError: after a signal; what is computed is kept.
             DataError: an image cannot be read.
         """
-        self.observer, self.images = observer, 0
+        t = self.settings.training
+        self.observer, self.images, self.reading, self.clock = observer, 0, 0.0, Clock(t.time_limit)
         train, val = self._used(self.data.split("train")), self._used(self.data.splits["val"])
-        device, begun = pick_device(self.settings.training.device), time.perf_counter()
-        self.model.to(device).eval()
-        read = for_inference(self.model, "bf16" if self.settings.training.precision == "bf16" else "fp32")
+        self.model.to(pick_device(t.device)).eval()
+        read = for_inference(self.model, "bf16" if t.precision == "bf16" else "fp32")
         with kept_memory():
-            views = [self._features(read, "train", train, view) for view in range(self.settings.training.views)]
-            seconds, images = time.perf_counter() - begun, self.images
+            views = [self._features(read, "train", train, 0)]
+            one = self.reading
             others = self._features(read, "val", val, 0) if val else views[0]
+            while len(views) < t.views and not any(self.group.all_reduce_max(self._is_late(one))):
+                views.append(self._features(read, "train", train, len(views)))
         labels, theirs = self._labels(train), self._labels(val or train)
         order = self._order(train)
         features, known = torch.cat([view[order] for view in views]), torch.cat([labels[order]] * len(views))
         with self.group.together():
-            fitted = self._heads(features, known, others, theirs) if self.group.first else None
-        heads = self.group.broadcast(fitted)
-        assert heads is not None
-        scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
-        if val:  # of images that are known, the nearest is the image itself
-            scores["neighbours"] = self._scores(neighbours(features, known, others, classes=self.classes), theirs)
+            fitted = self._fit(features, known, others, theirs) if self.group.first else None
+        found = self.group.broadcast(fitted)
+        assert found is not None
+        heads, scores = found
         kept = max(heads, key=lambda name: rank(_prefixed("val_", scores[name])))
         self._take(heads[kept])
-        row = self._row(self._scores(heads[kept](views[0]), labels), scores[kept], seconds, images)
-        return Probed(row, scores, kept, time.perf_counter() - begun)
+        row = self._row(self._scores(heads[kept](views[0]), labels), scores[kept])
+        (is_over,) = self.group.all_reduce_max(self._share() >= 1)
+        return Probed(row, scores, kept, self.clock.spent, bool(is_over))
 
     @property
     def classes(self) -> int:
@@ -178,9 +183,11 @@ class Probe:
         alone = self.folder.path / FEATURES / f"{split}-{view}" if group.count == 1 and self.folder.writes else None
         kept = FeatureFile(alone, (len(items), self.layer.in_features), self.mark)
         self.observer.begin(f"features of {split}" + (f", view {view + 1}" if view else ""), len(items))
+        begun = time.perf_counter()
         try:
             return read_features(read, self.preparation.normalize, loader, kept, view=view, on_batch=self._advance, group=group)
         finally:
+            self.reading += time.perf_counter() - begun
             loader.close()
 
     def _advance(self, images: int) -> None:
@@ -197,15 +204,42 @@ class Probe:
             self.folder.log(f"stopped by signal {number} before the first step")
             raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
 
+    def _share(self, more: float = 0.0) -> float:
+        """Of the time limit, apart from ``more`` seconds and the evaluation at the end, at the pace of reading so far."""
+        images = len(self.data.splits["val"]) + len(self.data.split(self.data.evaluation_split))
+        return self.clock.share(more + (images * self.reading / self.images if self.images else 0.0))
+
+    def _is_late(self, more: float = 0.0) -> bool:
+        """Whether nothing that takes ``more`` seconds is to begin."""
+        return self._share(more) >= (1 if self.settings.training.tune == "head" else FIRST)
+
+    def _look(self) -> None:
+        """In the middle of a fit: leave for a signal, or leave the fit where it has no more time."""
+        self._stop_for(self.signals.received)
+        if self._is_late():
+            raise OutOfTimeError
+
     def _labels(self, items: list[Item]) -> Tensor:
         """Of each image, as a batch has them."""
         targets, random = self.task.targets(), np.random.default_rng(0)
         return torch.from_numpy(np.stack([targets(item, None, random)["labels"] for item in items]))
 
+    def _fit(
+        self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor
+    ) -> tuple[dict[str, Head], dict[str, dict[str, float]]]:
+        """The best head of each kind, and what these and the neighbours score; what there is no time for is left out."""
+        heads = self._heads(features, labels, others, theirs)
+        scores = {name: self._scores(head(others), theirs) for name, head in heads.items()}
+        if self.data.splits["val"]:  # of images that are known, the nearest is the image itself
+            with suppress(OutOfTimeError):
+                votes = neighbours(features, labels, others, classes=self.classes, on_step=self._look)
+                scores["neighbours"] = self._scores(votes, theirs)
+        return heads, scores
+
     def _heads(self, features: Tensor, labels: Tensor, others: Tensor, theirs: Tensor) -> dict[str, Head]:
         """The best head of each kind by the loss on validation images; without these, a penalty in the middle.
 
-        There is no linear one where that would take many minutes.
+        There is no linear one where that would take many minutes, or longer than there is time.
         """
         known = not self.data.splits["val"]
         penalties: Sequence[float] = PENALTIES[3:4] if known else PENALTIES
@@ -216,20 +250,21 @@ class Probe:
         def loss(logits: Tensor, labels: Tensor) -> Tensor:
             return self.task.loss(logits, labels, smoothing=0.0)
 
-        def best(heads: Iterable[Head]) -> Head:
-            """The one with the lowest loss; a signal is heard after each."""
+        def best(heads: Iterable[Head]) -> Head | None:
+            """The one with the lowest loss of those that there is time for; a signal is heard after each."""
             losses = []
-            for head in heads:
-                self._stop_for(self.signals.received)
-                losses.append((loss(head(others), theirs).item(), head))
-            return min(losses, key=lambda pair: pair[0])[1]
+            with suppress(OutOfTimeError):
+                for head in heads:
+                    self._stop_for(self.signals.received)
+                    losses.append((loss(head(others), theirs).item(), head))
+            return min(losses, key=lambda pair: pair[0])[1] if losses else None
 
         kinds: dict[str, Iterable[Head]] = {"ridge": ridge_heads(features, labels, classes=self.classes, ridges=ridges)}
         if penalties:
-            kinds["linear"] = linear_heads(features, labels, loss, classes=self.classes, penalties=penalties)
+            kinds["linear"] = linear_heads(features, labels, loss, classes=self.classes, penalties=penalties, on_step=self._look)
         if self.has_head:
             kinds["head"] = [Head(self.layer.weight.detach().cpu(), self.layer.bias.detach().cpu())]
-        return {name: best(heads) for name, heads in kinds.items()}
+        return {name: head for name, heads in kinds.items() if (head := best(heads)) is not None}
 
     def _scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
         metrics = self.task.metrics()
@@ -241,26 +276,12 @@ class Probe:
         self.layer.weight.copy_(head.weight)
         cast(Tensor, self.layer.bias).copy_(head.bias)
 
-    def _row(self, on_train: Mapping[str, float], on_val: Mapping[str, float], seconds: float, images: int) -> Row:
+    def _row(self, on_train: Mapping[str, float], on_val: Mapping[str, float]) -> Row:
         """What stands in the table of epochs."""
         train = {name: on_train[name] for name in ("loss", *self.task.counts)}
         val = of_epoch(on_val)
         row: dict[str, Any] = {"epoch": 0, "step": 0, "lr": 0.0, **_prefixed("train_", train), **_prefixed("val_", val)}
-        return {**row, "images_per_second": images / seconds, "seconds": seconds}
-
-
-def remove_features(folder: RunFolder) -> None:
-    """What was computed is needed no more once a model with the head is kept."""
-    if folder.writes:
-        shutil.rmtree(folder.path / FEATURES, ignore_errors=True)
-
-
-def _mark(model: Model, preparation: Preparation, data: ImageData) -> str:
-    """What tells features of these weights and images from others."""
-    digest = hashlib.sha256(json.dumps([fingerprint(data), preparation.model_dump(mode="json")]).encode())
-    for tensor in model.state_dict().values():
-        digest.update(tensor.contiguous().numpy())
-    return digest.hexdigest()
+        return {**row, "images_per_second": self.images / self.reading, "seconds": self.reading}
 
 
 def _prefixed(prefix: str, values: Mapping[str, float]) -> dict[str, float]:

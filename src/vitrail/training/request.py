@@ -1,13 +1,14 @@
 """What a person asks of a run, and whether it can be at all. Imports no torch, so that a mistake is told at once."""
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from vitrail.data import sources
 from vitrail.data.text import pairs
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
@@ -15,6 +16,7 @@ from vitrail.runtime.output import require_free
 from vitrail.tasks.settings import TaskSettings, TranslationSettings
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
+from vitrail.training.run_files import CONFIG
 from vitrail.training.settings import RunSettings
 from vitrail.weights.locate import locate, require_possible
 
@@ -68,16 +70,35 @@ class Request:
         for reference in (self.start, settings.distillation.teacher):
             if reference is not None:
                 _require_model(reference)
-        if not isinstance(settings.task, TranslationSettings):
-            sources.require_there(settings.data.source)
-        elif settings.task.source and settings.task.target:
-            pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))
+        _require_data(settings)
 
     def _with_any_model(self) -> RunSettings:
         """The settings with some model in place of the one to start from, which only opening it tells."""
         layers = (self.recipe, self.file, self.flags)
         recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
         return resolve(recipe, file, flags, model_config(USUAL))
+
+
+def require_data_of(run: Path, flags: Values) -> None:
+    """Refuse to resume a run whose data is neither where it was nor where the flags say that it is now.
+
+    Raises:
+        DataError: with the place, and how to give another.
+        ConfigError: flags that are none.
+    """
+    check_names(flags)
+    try:
+        _require_data(RunSettings.read(deep_merge(read_yaml(run / CONFIG), flags)))
+    except DataError as error:
+        hint = f"bring it back, or say where it is now: vitrail resume {shlex.quote(str(run))} --data PLACE"
+        raise DataError(error.what, where="--data" if "source" in flags.get("data", {}) else run / CONFIG, hint=hint) from None
+
+
+def _require_data(settings: RunSettings) -> None:
+    if not isinstance(settings.task, TranslationSettings):
+        sources.require_there(settings.data.source)
+    elif settings.task.source and settings.task.target:
+        pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))
 
 
 def _require_model(reference: str) -> None:

@@ -109,6 +109,6 @@ def _require_extendable(run: RunFolder, begun: RunSettings, epochs: int) -> None
         raise ConfigError(f"the run has {found['epoch']} epochs already", where="--epochs", hint=hint)
     if begun.training.fast_dev_run:
         raise ConfigError("a fast run for developers has one epoch", where="--epochs", hint="train anew without --fast-dev-run")
-    if begun.training.probe and begun.training.tune == "head" and not found["step"]:
+    if begun.training.probe and not found["step"]:
         hint = f"vitrail train --from {run.path} --data {begun.data.source}"
         raise ConfigError("a probe has no epochs", where="--epochs", hint=hint)

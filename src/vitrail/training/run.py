@@ -28,6 +28,7 @@ from vitrail.training.fitting import require_memory
 from vitrail.training.inputs import inputs_of
 from vitrail.training.preparing import open_teacher, require_transform, resolve_run, with_batch_size
 from vitrail.training.probe import Probe, is_probed
+from vitrail.training.request import require_data_of
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -37,6 +38,7 @@ from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
 from vitrail.weights.tensor_files import read_tensors
 
 PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
+TIME_ENDS = "the time is up: the head is fitted, and no epochs follow"
 STOPPING = "stopping after this step; a second time stops at once"
 
 
@@ -122,12 +124,16 @@ def resume_run(
     extends = resolved.schedule.extended_at != begun.schedule.extended_at
     require_transform(resolved, transform)
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
+        with group.together():
+            require_data_of(run.path, settings)
+            require_memory(resolved, group.count)
         run.writes = group.first
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
                 inputs = inputs_of(resolved)
                 source = inputs.open_source(resolved, run=run)
+                resolved = resolved.changed(data=resolved.data.changed(source=source.source))
                 source.tell(observer.note)
                 source = inputs.used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved), None
@@ -140,6 +146,8 @@ def resume_run(
             trainer.restore(observer)
             if extends:
                 run.extend(resolved)  # not before all of it has opened: until then the run is finished
+            elif source.source != begun.data.source:
+                run.move_data(source.source)
             return _finish(trainer, report, observer)
 
 
@@ -174,7 +182,8 @@ def _trainer(
             assert isinstance(source, ImageData)
             probe = Probe(settings, model, preparation, source, task, run, **own)
             probed = probe.run(observer)
-            for line in (probed.line, *([PROBE_ENDS] if settings.training.tune == "head" else [])):
+            ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
+            for line in (probed.line, *([ends] if ends else [])):
                 run.log(line)
                 observer.note(line)
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)

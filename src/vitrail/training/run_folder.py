@@ -132,6 +132,13 @@ class RunFolder:
             write_text(self.path / CONFIG, to_yaml(settings))
             self.log(f"extended to {settings.training.epochs} epochs")
 
+    def move_data(self, source: str) -> None:
+        """Take up the place where the data is now."""
+        if self.writes:
+            begun = self.settings
+            write_text(self.path / CONFIG, to_yaml(begun.changed(data=begun.data.changed(source=source))))
+            self.log(f"the data is at {source} now")
+
     def remove(self) -> None:
         """Undo `create`: everything in the folder, and the folders that it made; nothing where it made none."""
         if self.made is None:

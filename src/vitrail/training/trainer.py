@@ -25,8 +25,9 @@ from vitrail.tasks.metrics import described, of_epoch, rank
 from vitrail.tasks.task import Metrics
 from vitrail.training import parallel
 from vitrail.training.clock import Clock
+from vitrail.training.features import remove_features
 from vitrail.training.learner import Learner
-from vitrail.training.probe import Probed, is_probed, remove_features
+from vitrail.training.probe import Probed, is_probed
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
@@ -79,6 +80,7 @@ class Trainer(RunState):
         learner = Learner(settings, task, total=total, warmup=warmup, group=group)
         super().__init__(settings, data, folder, learner, group)
         self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
+        self.share = float(probed is not None and probed.is_over)
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own

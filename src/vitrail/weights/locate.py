@@ -10,7 +10,7 @@ from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
-from vitrail.weights.plain_files import CONFIG, PICKLES, WEIGHTS, read_json, refuse_pickle
+from vitrail.weights.plain_files import CONFIG, GRAPHS, PICKLES, WEIGHTS, read_json, refuse_pickle
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
@@ -31,9 +31,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
         ConfigError: it is on the hub, and the extra is not installed.
     """
     path = path_of(reference)
-    if is_exported(path):
-        hint = "it translates and is evaluated and served; for all else give the run or the folder that it comes from"
-        raise ModelFileError("that translator is exported", where=path, hint=hint)
+    _refuse_exported(path)
     if os.path.isfile(path):
         if trust_pickle and path.suffix.lower() in PICKLES:
             return path
@@ -51,6 +49,26 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
 def is_exported(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL is the folder of a translator that was written for an engine."""
     return isinstance(reference, str | Path) and os.path.isfile(path_of(reference) / EXPORTED)  # also of what is no name
+
+
+def _refuse_exported(path: Path) -> None:
+    """Refuse what was written for an engine where a model in Python is needed."""
+    if is_exported(path):
+        hint = "it translates and is evaluated and served; for all else give the run or the folder that it comes from"
+        raise ModelFileError("that is an exported translator: its engine gives translations only", where=path, hint=hint)
+    if _is_graph(path):
+        hint = "give the run or the model folder that it was exported from"
+        hint += "; predict, evaluate, bench and serve take what is exported to onnx or openvino"
+        raise ModelFileError("that is an exported model: its graph gives logits only", where=path, hint=hint)
+
+
+def _is_graph(path: Path) -> bool:
+    """Whether a path is the graph of an exported model, or a folder that has one and no weights beside it."""
+    if not os.path.isdir(path):
+        return os.path.isfile(path) and path.suffix.lower() in {Path(name).suffix for name in GRAPHS.values()}
+    names = os.listdir(path)
+    weights = any(name == CONFIG or Path(name).suffix.lower() in WEIGHTS for name in names)
+    return not weights and any(name in names for name in GRAPHS.values())
 
 
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:
@@ -84,17 +102,20 @@ def is_name(reference: str | Path) -> bool:
     return not os.path.exists(path_of(reference))
 
 
-def require_possible(reference: str | Path, *, or_name: bool = False) -> None:
+def require_possible(reference: str | Path, *, or_name: bool = False, in_python: bool = False) -> None:
     """Refuse a MODEL that is neither here nor, by the look of it, on the hub; no connection is made.
 
     Args:
         reference: the MODEL.
         or_name: whether the name of an architecture will do.
+        in_python: whether one that was exported for an engine will not do.
 
     Raises:
-        ModelFileError: there is none.
+        ModelFileError: there is none, or it is exported.
     """
     path, text = path_of(reference), str(reference)
+    if in_python:
+        _refuse_exported(path)
     if os.path.exists(path) or (or_name and is_name(reference)) or published(text):
         return
     try:

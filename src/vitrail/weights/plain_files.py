@@ -12,6 +12,8 @@ TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.js
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
 WEIGHTS = (".safetensors", ".npz")
+GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
+"""The file of an exported model that holds its graph."""
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
