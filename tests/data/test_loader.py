@@ -346,3 +346,6 @@ def test_the_parts_of_a_batch_are_the_batch_in_its_order(parts):
         for name, tensor in batch.items():
             own = [found[number][name][: len(loader.places(number))] for loader, found in zip(loaders, split, strict=True)]
             assert torch.equal(torch.cat(own), tensor)
+    for part in range(parts):  # the last batch, which is smaller, is not shared like the first
+        (last,) = EpochLoader(dataset(11), 4, shuffle=True, part=(part, parts)).epoch(1, skip=2)
+        assert all(torch.equal(tensor, split[part][2][name]) for name, tensor in last.items())

@@ -4,9 +4,9 @@ import json
 import shutil
 
 import pytest
-from measured import measure_step
 from soak_runs import PROCESSES
 
+from measured import measure_step
 from vitrail import api
 from vitrail.errors import ConfigError
 from vitrail.models.counted import TOTALS
