@@ -23,6 +23,14 @@ def table(sizes: list[int], shares: dict[str, float], seed: int) -> dict[str, li
     return {split: [counts[split, label] for label in range(len(sizes))] for split in (*shares, "train")}
 
 
+def test_images_added_since_the_splits_were_made_are_in_none_and_told_of():
+    items = [Item(f"{number}.png", Image.new("L", (1, 1), number), number % 2) for number in range(12)]
+    first = with_splits(Contents("photos", ["a", "b"], {"all": items[:10]}), 0, None)
+    again = with_splits(Contents("photos", ["a", "b"], {"all": items}), 0, first.assignment)
+    assert again.splits == first.splits and first.notes == ()
+    assert again.notes == ("images added since the splits were made, which are in none: 2",)
+
+
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
 
 

@@ -98,6 +98,19 @@ def test_images_that_cannot_be_read_are_left_out_where_one_says_so_and_listed(so
     assert sum(state["data"]["images"].values()) == 238
 
 
+def test_a_run_that_left_images_out_is_evaluated_studied_and_exported_without_them(some_bad, tmp_path, tiny):
+    run = vitrail.train(some_bad, tmp_path / "run", bad_images="skip", **tiny).folder
+    notes = []
+    metrics, _ = api.evaluate(run, split="all", on_note=notes.append)
+    assert metrics.scores()["images"] == 238 and any("leaves out: 2" in note for note in notes)
+    link = tmp_path / "link"
+    link.symlink_to(some_bad)
+    assert api.evaluate(run, link, split="all")[0].scores()["images"] == 238
+    with pytest.raises(DataError):  # other data than the run's is read as it is
+        api.evaluate(run, shutil.copytree(some_bad, tmp_path / "copy"), split="all")
+    vitrail.study_model(run, out=tmp_path / "study", split="all", images=12)
+
+
 def test_a_run_that_leaves_images_out_is_resumed_without_them(some_bad, tmp_path, tiny, monkeypatch):
     class Stopping(Observer):
         def epoch(self, row):

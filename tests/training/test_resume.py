@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.training import state as states
 from vitrail.training import trainer as loop
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.resuming import fingerprint, require_same_data
 from vitrail.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -309,19 +311,48 @@ def test_changed_settings_are_refused_by_listing_them(make_trainer):
     assert "checkpoint_every_steps" not in caught.value.what
 
 
-@pytest.mark.parametrize(("change", "words"), [("fewer", "train 22, val 9"), ("renamed", "as many"), ("classes", "classes")])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [("fewer", "train 22, val 9"), ("renamed", "as many"), ("classes", "classes"), ("pixels", "not what is in the files")],
+)
 def test_other_images_than_the_run_was_begun_with_are_refused(make_trainer, change, words):
     trainer = make_trainer()
     trainer.run()
     resumed = make_trainer.reopen(trainer)
     data, train = resumed.data, resumed.data.splits["train"]
+    changed = {
+        "fewer": train[1:],
+        "renamed": [*train[1:], replace(train[0], name="other")],
+        "pixels": [replace(item, image=255 - np.asarray(item.image)) for item in train],
+    }
     if change == "classes":
         resumed.data = replace(data, classes=["a", "b", "c"])
     else:
-        changed = train[1:] if change == "fewer" else [*train[1:], replace(train[0], name="other")]
-        resumed.data = replace(data, splits={**data.splits, "train": changed})
+        resumed.data = replace(data, splits={**data.splits, "train": changed[change]})
+    resumed.fingerprint = fingerprint(resumed.data)
     with pytest.raises(DataError, match=words):
         resumed.restore()
+
+
+def test_an_image_that_was_mended_is_told_of_and_the_run_goes_on(make_trainer):
+    trainer = make_trainer()
+    trainer.run()
+    resumed, observer = make_trainer.reopen(trainer), Recorder()
+    first, *others = resumed.data.splits["train"]
+    mended = replace(first, image=255 - np.asarray(first.image))
+    resumed.data = replace(resumed.data, splits={**resumed.data.splits, "train": [mended, *others]})
+    resumed.fingerprint = fingerprint(resumed.data)
+    resumed.restore(observer)
+    assert any("images have changed" in note for note in observer.notes)
+    assert resumed.state()[1]["data"] == resumed.fingerprint
+
+
+def test_a_checkpoint_of_an_earlier_version_that_knows_no_contents_goes_on(make_trainer):
+    trainer = make_trainer()
+    trainer.run()
+    resumed = make_trainer.reopen(trainer)
+    begun = {name: value for name, value in trainer.fingerprint.items() if name != "contents"}
+    require_same_data(begun, resumed.fingerprint, resumed.data)
 
 
 def poison(trainer, steps, value=float("nan")):

@@ -45,6 +45,17 @@ def leak_warning(data: ImageData) -> str | None:
     )
 
 
+def digest_of(images: Iterable[Source]) -> str:
+    """A digest of the lengths and ends of all files, which are others where the pixels are."""
+    digest = hashlib.sha256()
+    for image in images:
+        try:
+            digest.update(repr(_ending(image)).encode())
+        except (OSError, DataError) as error:
+            digest.update(type(error).__name__.encode())
+    return digest.hexdigest()
+
+
 def _alike(images: Sequence[Source], places: Iterable[int], key: Callable[[Source], Hashable]) -> list[list[int]]:
     """The places of images with the same key, where there are several."""
     groups: dict[Hashable, list[int]] = {}

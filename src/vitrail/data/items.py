@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -178,6 +178,11 @@ class Data:
         """What else a run's course depends on, JSON-able."""
         raise NotImplementedError
 
+    @property
+    def images(self) -> list[Source]:
+        """What its items are read from later; none where they hold all of themselves."""
+        return []
+
 
 @dataclass(frozen=True)
 class ImageData(Data):
@@ -203,6 +208,14 @@ class ImageData(Data):
     @property
     def kind(self) -> dict[str, Any]:
         return {"classes": self.classes, "multi_label": self.multi_label}
+
+    @property
+    def images(self) -> list[Source]:
+        return [item.image for items in self.splits.values() for item in items]
+
+    def without(self, names: Container[str]) -> "ImageData":
+        """The data without some images, by name."""
+        return replace(self, splits={split: [i for i in items if i.name not in names] for split, items in self.splits.items()})
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())

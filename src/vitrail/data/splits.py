@@ -34,7 +34,7 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
     """
     splits: dict[str, list[Item]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
     has_splits = contents.has_splits and bool(splits["val"] or splits["test"])
-    assigned = None
+    assigned, notes = None, contents.told
     if split := split_to_divide(contents):
         items, splits["train"] = contents.splits[split], []
         shares = SHARES if split == "all" else {"val": SHARES["val"]}
@@ -43,9 +43,11 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
             assignment = assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
         assigned = dict(assignment)
         for item in items:
-            if item.name in assigned:  # images added since the splits were made belong to none
+            if item.name in assigned:
                 splits[assigned[item.name]].append(item)
-    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label, contents.told)
+        if added := sum(item.name not in assigned for item in items):
+            notes = (*notes, f"images added since the splits were made, which are in none: {added:,}")
+    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label, notes)
 
 
 def assign_splits(

@@ -165,12 +165,13 @@ def used(source: ImageData, bad: Container[str], settings: RunSettings) -> Image
     Raises:
         DataError: a class has no other training images.
     """
-    splits = {split: [item for item in items if item.name not in bad] for split, items in source.splits.items()}
+    source = source.without(bad)
     if bad and task_row(settings.task.name).labelled:
-        _require_classes_to_learn(replace(source, splits=splits))
-    if settings.data.train_share < 1:
-        splits["train"] = share_of(splits["train"], settings.data.train_share, settings.data.split_seed)
-    return replace(source, splits=splits)
+        _require_classes_to_learn(source)
+    if settings.data.train_share == 1:
+        return source
+    share = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
+    return replace(source, splits={**source.splits, "train": share})
 
 
 def advice(settings: RunSettings, source: ImageData) -> str | None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from vitrail.data.copies import digest_of
 from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
 from vitrail.training.configuration import Values, check_names, deep_merge
@@ -20,6 +21,9 @@ FREE = {
     "training.track",
 }
 """Settings that do not decide what the weights become, or, as the device does, by their last bits alone."""
+
+PARTS = 64
+"""Digests of what is in the files of images, each of a part of them; where most have changed, the images are others."""
 
 
 def require_same_settings(begun: RunSettings, now: RunSettings) -> None:
@@ -52,26 +56,39 @@ def _flat(values: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def fingerprint(data: Data) -> dict[str, Any]:
-    """What identifies a data set when a run is resumed: everything that decides its course, JSON-able."""
+    """What identifies a data set when a run is resumed: everything that decides its course, JSON-able.
+
+    Of image files their lengths and ends count, in `PARTS` digests: reading all of them would take as long as an epoch.
+    """
+    images = data.images
     items = {split: [data.identity(item) for item in items] for split, items in data.splits.items()}
     return {
         **data.kind,
         data.things: {split: len(items) for split, items in data.splits.items()},
         "sha256": hashlib.sha256(json.dumps(items).encode()).hexdigest(),
+        "contents": [digest_of(images[part::PARTS]) for part in range(min(PARTS, len(images)))],
     }
 
 
-def require_same_data(begun: dict[str, Any], data: Data) -> None:
-    """Refuse to go on with other items or other targets than the run was begun with."""
-    now, things = fingerprint(data), data.things
-    if now == begun:
-        return
+def require_same_data(begun: dict[str, Any], now: dict[str, Any], data: Data) -> str | None:
+    """Refuse to go on with other items or other targets than the run was begun with, by the fingerprints of both.
+
+    What is in a few files may have changed, since one may have been mended; that is told. A run of an earlier version has no
+    ``contents``.
+    """
+    things = data.things
+    if begun == {name: now[name] for name in begun if name in now}:
+        return None
     if any(begun[name] != value for name, value in data.kind.items()):
         what = f"the {next(iter(data.kind))} of the data are not those that the run was started with"
     elif begun[things] != now[things]:
         what = f"the run was started with other {things}: {_counts(begun[things])}, now {_counts(now[things])}"
-    else:
+    elif begun["sha256"] != now["sha256"]:
         what = f"the run was started with other {things}: as many, but with other names or labels"
+    elif 2 * sum(map(str.__ne__, begun["contents"], now["contents"])) <= len(now["contents"]):
+        return f"some {things} have changed since the run was begun; it goes on with them as they are now"
+    else:
+        what = f"the run was started with other {things}: their names are the same, but not what is in the files"
     raise DataError(what, where=data.source, hint="bring the data back as it was, or train anew")
 
 

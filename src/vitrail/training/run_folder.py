@@ -250,10 +250,13 @@ def open_for(
         data = run.settings.data.source
     open_images = sources.open_data if labelled else open_unlabelled
     source = open_images(data)
+    own = run is not None and _same(source.source, run.settings.data.source)
+    if run is not None and own:
+        source = open_images(data, assignment=run.assignment).without(run.bad_images)
+        if run.bad_images:
+            note(f"images that the run could not read and leaves out: {len(run.bad_images):,}; {BAD_IMAGES} lists them")
     source.tell(note)
-    if run is None or not _same(source.source, run.settings.data.source):
-        return source, source.has_splits
-    return open_images(data, assignment=run.assignment), True
+    return source, own or source.has_splits
 
 
 def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:

@@ -40,7 +40,7 @@ class RunState:
 
     def __init__(self, settings: RunSettings, data: Data, folder: RunFolder, learner: Learner, group: Processes):
         self.settings, self.data, self.folder, self.learner, self.group = settings, data, folder, learner, group
-        self.device = learner.device
+        self.device, self.fingerprint = learner.device, fingerprint(data)  # before anything changes a file
         self.done = 0
         self.sums = self.no_sums()
         self.rows: list[Row] = []
@@ -96,7 +96,7 @@ class RunState:
             "spent": self.clock.spent,
             "share": self.share,
             "scaler": self.learner.scaler.state_dict(),
-            "data": fingerprint(self.data),
+            "data": self.fingerprint,
             "settings": self.settings.model_dump(mode="json"),
         }
         return {**self.learner.tensors(), **self.last_epochs.tensors(), "random": random}, state
@@ -179,7 +179,9 @@ class RunState:
                 run.log(message)
                 (observer or Observer()).note(message)
                 continue
-            self._take(tensors, state, folder)
+            if changed := self._take(tensors, state, folder):
+                run.log(changed)
+                (observer or Observer()).note(changed)
             self._remove_damaged(found[: found.index(name)])
             return
         if found:
@@ -191,14 +193,15 @@ class RunState:
             for name in names:
                 shutil.rmtree(self.folder.path / "checkpoints" / name, ignore_errors=True)
 
-    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> None:
+    def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> str | None:
+        """Take a state; gives what should be told of the data."""
         try:
             begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
             extends = begun.schedule.extended_at != at == (state["rows"][-1]["epoch"] if state["rows"] else 0, state["done"])
             if extends:
                 begun = extended(begun, at, self.settings)
             require_same_settings(begun, self.settings)
-            require_same_data(state["data"], self.data)
+            changed = require_same_data(state["data"], self.fingerprint, self.data)
             self.learner.load(tensors, state["scaler"])
             self.done, self.not_finite = state["done"], state["not_finite"]
             self.sums = _sums(state["sums"], self.learner.task.counts)
@@ -215,6 +218,7 @@ class RunState:
         self.clock, self.share = Clock(self.settings.training.time_limit, spent), share
         self.saved = None if extends else (self.done, len(self.rows))
         self.folder.write_rows(self.rows)
+        return changed
 
     def _random_states(self) -> Tensors:
         states = {"cpu": torch.get_rng_state()}

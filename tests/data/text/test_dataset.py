@@ -41,6 +41,8 @@ def test_orders_differ_from_epoch_to_epoch_and_not_from_run_to_run():
     later = [[(0, number) for _, number in keys] for keys in dataset().batches(5, 40, shuffle=True)]
     assert first == again and first not in (other, later)
     assert {frozenset(keys) for keys in first} != {frozenset(keys) for keys in later}
+    lengths = [[dataset().lengths[keys[0][1]].tolist() for keys in batches] for batches in (first, later)]
+    assert sorted(lengths[0]) == sorted(lengths[1]) and lengths[0] != lengths[1], "batches, too, come in another order"
     assert dataset().batches(0, 40, shuffle=False) == [
         [(0, number) for _, number in keys] for keys in dataset(seed=9).batches(3, 40, shuffle=False)
     ]

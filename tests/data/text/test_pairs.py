@@ -40,6 +40,11 @@ def test_a_table_with_tabs_or_commas_two_files_and_a_folder_of_splits_hold_the_s
     assert data.has_splits and data.assignment is None and data.evaluation_split == "val"
 
 
+def test_a_quote_in_a_table_with_tabs_is_a_letter_like_others(tmp_path):
+    rows = [('"No, he said', "„Nein, sagte er"), ('5" pipes"', '"Rohre" von 5"')]
+    assert texts(open_pairs(written(tmp_path, "pairs.tsv", as_tsv(rows)), LANGUAGES).split("train")) == rows
+
+
 def test_letters_are_composed_and_spaces_around_them_go(tmp_path):
     file = written(tmp_path, "pairs.tsv", "en\tde\n  to walk \tu\u0308ben\u00a0\n")
     assert texts(open_pairs(file, LANGUAGES).split("train")) == [("to walk", "üben")]
