@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitrail.files import whole_folder, write_bytes, write_json, write_text
+from vitrail.weights.tensor_files import write_tensors
 
 
 class DiskFullError(OSError):
@@ -113,10 +115,19 @@ def test_all_of_a_folder_is_on_the_disk_before_it_takes_its_name_and_the_name_be
     assert events[3:6] == [f"to {draft.name}-old", "to model", tmp_path.name] and set(events[6:]) == {"gone"}
 
 
-def test_others_may_read_a_folder(tmp_path):
-    with whole_folder(tmp_path / "model"):
-        pass
-    assert (tmp_path / "model").stat().st_mode & 0o777 == 0o755
+@pytest.mark.parametrize("mask", [0o077, 0o022, 0o002])
+def test_files_and_folders_may_be_read_by_whom_the_umask_allows(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        with whole_folder(tmp_path / "runs" / "model") as draft:
+            write_text(draft / "config.json", "{}")
+            write_tensors(draft / "model.safetensors", {"weight": torch.zeros(1)})
+    finally:
+        os.umask(before)
+    found = [tmp_path / "runs", tmp_path / "runs" / "model", *(tmp_path / "runs" / "model").iterdir()]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in found}
+    folder, file = 0o777 & ~mask, 0o666 & ~mask
+    assert modes == {"runs": folder, "model": folder, "config.json": file, "model.safetensors": file}
 
 
 def test_a_folder_takes_the_place_of_the_old_one(tmp_path):

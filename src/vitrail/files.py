@@ -4,8 +4,8 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +64,11 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    draft.mkdir()
     old = draft.with_name(f"{draft.name}-old")
     try:
         yield draft
-        draft.chmod(0o755)
         for path in (*draft.rglob("*"), draft):
             flush(path)
         if replace and folder.exists():

@@ -15,6 +15,8 @@ from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
+from vitrail.training import run_folder
+from vitrail.training.configuration import nested, resolve
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.weights.reference import load_model
@@ -174,14 +176,47 @@ def test_of_two_runs_that_want_one_folder_the_second_is_refused_and_the_first_is
     assert not [file for file in tmp_path.iterdir() if file != folder]
 
 
+@pytest.mark.parametrize("there", ["nothing", "an empty folder"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_run_that_cannot_begin_leaves_alone_what_another_has_put_there_meanwhile(tmp_path, monkeypatch, there, error):
+    folder = tmp_path / "runs" / "run"
+    if there == "an empty folder":
+        folder.mkdir(parents=True)
+    settings = resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/4", "image_size": 8}))
+
+    def overtaken():
+        monkeypatch.setattr(run_folder, "environment", dict)
+        if there == "nothing":
+            RunFolder.create(folder, settings, None)
+            (folder / "precious").write_text("a week's work")
+        raise error
+
+    monkeypatch.setattr(run_folder, "environment", overtaken)
+    with pytest.raises((KeyboardInterrupt, ConfigError)):
+        RunFolder.create(folder, settings, None)
+    if there == "nothing":
+        assert RunFolder.open(folder).standing["state"] == "running" and (folder / "precious").exists()
+    else:
+        assert list(folder.iterdir()) == []
+    assert [file for file in folder.parent.iterdir() if file != folder] == []
+
+
+def test_a_run_that_cannot_begin_takes_its_new_folders_away(tmp_path, monkeypatch):
+    settings = resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/4", "image_size": 8}))
+    monkeypatch.setattr(run_folder, "environment", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        RunFolder.create(tmp_path / "a" / "b" / "run", settings, None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_resumed_run_that_fails_before_its_first_checkpoint_stays(run, pictures, tmp_path):
     folder, data = shutil.copytree(run.folder, tmp_path / "run"), shutil.copytree(pictures, tmp_path / "pictures")
     shutil.rmtree(folder / "checkpoints")
     (folder / "checkpoints").mkdir()
     status = json.loads((folder / "status.json").read_text())
     (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
-    with pytest.raises(DataError):
-        api.resume(folder, **{"data.source": str(tmp_path / "nowhere")})
+    with pytest.raises(DataError, match="no images found"):
+        api.resume(folder, **{"data.source": str(data / "red")})
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "failed" and "resume" in status["resume"]
     api.resume(folder, **{"data.source": str(data)})

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -57,25 +57,34 @@ class RunFolder:
         why, and further ``files`` by their names.
         """
         run, missing = cls(path), [p for p in (path, *path.parents) if not p.exists()]
+
+        def fill(draft: Path) -> None:
+            write_text(draft / CONFIG, to_yaml(settings))
+            write_json(draft / "env.json", environment())
+            if assignment is not None:
+                write_json(draft / SPLITS, assignment)
+            if bad_images:
+                write_json(draft / BAD_IMAGES, bad_images)
+            for name, content in files.items():
+                write_bytes(draft / name, content)
+            for folder in (draft / "plots", draft / "checkpoints"):
+                folder.mkdir(exist_ok=True)
+            write_json(draft / STATUS, run.status("running", epoch=0))
+
         try:
-            # an empty folder that is there may be the place of a disk, which cannot be renamed
-            with nullcontext(path) if path.is_dir() else whole_folder(path, replace=False) as draft:
-                for folder in ("plots", "checkpoints"):
-                    (draft / folder).mkdir()  # where another run has come first, this or the renaming fails
+            if path.is_dir():  # it may be the place of a disk, which cannot be renamed
+                (path / "plots").mkdir()  # where another run has come first, this fails
+                run.made = []
+                fill(path)
+            else:
+                with whole_folder(path, replace=False) as draft:
+                    fill(draft)
                 run.made = missing
-                write_text(draft / CONFIG, to_yaml(settings))
-                write_json(draft / "env.json", environment())
-                if assignment is not None:
-                    write_json(draft / SPLITS, assignment)
-                if bad_images:
-                    write_json(draft / BAD_IMAGES, bad_images)
-                for name, content in files.items():
-                    write_bytes(draft / name, content)
-                write_json(draft / STATUS, run.status("running", epoch=0))
         except BaseException as error:
+            run.remove()
+            _remove_empty(missing)
             if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
                 raise taken(path) from None
-            run.remove()
             if isinstance(error, OSError):
                 hint = "give a folder that can be written"
                 raise ConfigError(f"cannot write the run folder: {error.strerror}", where=path, hint=hint) from None
@@ -145,9 +154,7 @@ class RunFolder:
             return
         for entry in self.path.iterdir() if self.path.is_dir() else ():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        for folder in self.made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        _remove_empty(self.made)
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -234,6 +241,13 @@ class RunFolder:
         if self.writes:
             with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
                 file.write(f"{now()}  {message}\n")
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders that hold nothing, the innermost first."""
+    for folder in folders:
+        with suppress(OSError):  # something is in it, or another process has come first
+            folder.rmdir()
 
 
 def open_for(

@@ -105,5 +105,7 @@ def read_metadata(file: Path) -> dict[str, str]:
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write a safetensors file, with some texts beside its tensors."""
+    file.touch()
+    mode = file.stat().st_mode
     save_file({k: t.detach().contiguous() for k, t in tensors.items()}, file, metadata={"format": "pt", **metadata})
-    file.chmod(0o644)  # safetensors keeps its files to their owner
+    file.chmod(mode)  # safetensors keeps its files to their owner, whatever the umask allows

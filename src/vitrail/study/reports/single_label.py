@@ -13,8 +13,9 @@ from vitrail.study.predictions import SHEET, Predictions
 from vitrail.study.tables import Score, class_table
 
 PAIRS = 10
-SCANTY = 200
-"""More classes than that, and than images, have no confusion matrix."""
+SCANTY, MOST_DRAWN = 200, 1000
+"""More classes than `SCANTY`, and than images, have no confusion matrix, nor have more than `MOST_DRAWN`: no eye tells its places
+apart, and of 12,000 classes it would take gigabytes."""
 
 
 class SingleLabel:
@@ -57,17 +58,18 @@ class SingleLabel:
 
     def _confusion(self, file: Path) -> Markup:
         names, contents = self.predictions.classes, []
-        matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
-        if len(names) <= max(SCANTY, len(self.labels)):  # else there is next to nothing in it
+        if len(names) <= min(max(SCANTY, len(self.labels)), MOST_DRAWN):
+            matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
             figures.save(figures.confusion(matrix, names), file)
             many = len(names) > figures.MAX_NAMED_CLASSES
             caption = "A row is a true class, a column a guess; the diagonal is correct. Colour is the share of the row"
             caption += ", its square root; classes have their index." if many else "."
             contents.append(page.picture(file, "Confusion matrix", caption))
         if len(names) > figures.MAX_NUMBERED_CLASSES and not self.correct.all():
+            images = np.bincount(self.labels)
             rows = [
-                (names[true], names[guess], Number(f"{count:,}"), Number(f"{100 * count / matrix[true].sum():.0f} %"))
-                for true, guess, count in most_confused(matrix)[:PAIRS]
+                (names[true], names[guess], Number(f"{count:,}"), Number(f"{100 * count / images[true]:.0f} %"))
+                for true, guess, count in most_confused(self.labels, self.guesses)[:PAIRS]
             ]
             contents += [
                 page.paragraph("The classes that are taken for each other most often:"),
@@ -128,11 +130,12 @@ class SingleLabel:
         return page.section("Least sure hits", page.picture(file, "Least sure hits", caption))
 
 
-def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
+def most_confused(labels: np.ndarray, guesses: np.ndarray) -> list[tuple[int, int, int]]:
     """True class, guess and images of every pair of classes that were confused, the most frequent first."""
-    mistakes = matrix - np.diag(np.diag(matrix))
-    order = np.argsort(-mistakes, axis=None, kind="stable")[: np.count_nonzero(mistakes)]
-    return [(int(i), int(j), int(mistakes[i, j])) for i, j in zip(*np.unravel_index(order, matrix.shape), strict=True)]
+    wrong = labels != guesses
+    pairs, counts = np.unique(np.stack([labels[wrong], guesses[wrong]], axis=1), axis=0, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return [(int(true), int(guess), int(count)) for (true, guess), count in zip(pairs[order], counts[order], strict=True)]
 
 
 def surest_mistakes(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
