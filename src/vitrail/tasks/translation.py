@@ -38,6 +38,7 @@ class Translation(Task):
 
     name = "translate"
     unit: ClassVar[str] = "tokens"
+    searches: ClassVar[bool] = True
     model: TextModel
 
     def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
