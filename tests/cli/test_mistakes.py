@@ -11,6 +11,8 @@ from vitrail.training.configuration import nested, resolve
 from vitrail.training.run_folder import RunFolder
 
 TRAIN = "train --data pictures --out run"
+TRANSLATE = "train --task translate --out run --data pairs.tsv"
+EN_DE = f"{TRANSLATE} --source en --target de"
 MISTAKES = {
     "a flag": f"{TRAIN} --nonsense 3",
     "a dotted flag": f"{TRAIN} --model.dept 3",
@@ -32,6 +34,20 @@ MISTAKES = {
     "a model to start from": f"{TRAIN} --from nosuch",
     "a pickle to start from": f"{TRAIN} --from weights.pt",
     "a teacher": f"{TRAIN} --teacher nosuch",
+    "no languages": TRANSLATE,
+    "one language": f"{TRANSLATE} --source en",
+    "a language that no column has": f"{TRANSLATE} --source en --target fr",
+    "a language that no file has": "train --task translate --data text --source en --target de",
+    "a folder without training sentences": "train --task translate --data pictures --source en --target de",
+    "a model of images for sentences": f"{EN_DE} --model ViT-Ti/16",
+    "a size of images for sentences": f"{EN_DE} --image-size 32",
+    "an augmentation of sentences": f"{EN_DE} --augmentation.mixup 0.2",
+    "classes of sentences": f"{EN_DE} --balance loss",
+    "a batch of sentences that is none": f"{EN_DE} --batch-size auto",
+    "fewer tokens than bytes": f"{EN_DE} --task.vocabulary 100",
+    "a language of images": f"{TRAIN} --source en",
+    "no translations at a time": "translate weights.safetensors --beam 0",
+    "a map of attention that is none": "translate weights.safetensors --attention map.txt",
     "a run to resume": "resume nosuch",
     "a run whose data is gone": "resume stopped",
     "a place where a run's data is not": "resume stopped --data nosuch",
@@ -84,6 +100,8 @@ def place(tmp_path_factory):
     (folder / "pictures").mkdir()
     (folder / "pictures" / "note.txt").write_text("no picture")
     (folder / "broken.yaml").write_text("model: [")
+    (folder / "pairs.tsv").write_text("en\tde\none\teins\n")
+    (folder / "text.en").write_text("one\n")
     for name in ("weights.safetensors", "weights.pt"):
         (folder / name).write_bytes(b"")
     for name in ("graph/model.xml", "graph/model.bin", "translator/translator.json", "translator/model.bin"):

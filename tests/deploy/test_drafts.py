@@ -60,7 +60,7 @@ def test_what_is_written_is_the_models_own_whoever_drafts(fields, drafted_by):
         "itself": lambda: model,
         "another": lambda: random_model(**fields).for_writing(lambda w, b: plain(w + 0.2 * torch.randn_like(w), b)),
     }[drafted_by]()
-    drafted = Drafted(model.for_writing(in_blocks), draft)
+    drafted = Drafted(model.for_writing(in_blocks), draft, 0.4)
     for source in SOURCE[:12, None]:
         for longest in (1, 2, 30):
             same(greedy(drafted, source, max_length=longest), greedy(model, source, max_length=longest))
@@ -76,7 +76,7 @@ def test_a_draft_that_its_products_cannot_make_is_given_up(failing):
             return lambda x: torch.ops.aten.view(x, [-7])
         return plain(weight, bias)
 
-    drafted = Drafted(model.for_writing(in_blocks), model.for_writing(failing_product))
+    drafted = Drafted(model.for_writing(in_blocks), model.for_writing(failing_product), 0.4)
     for source in SOURCE[:3, None]:
         same(greedy(drafted, source, max_length=12), greedy(model, source, max_length=12))
 
@@ -84,11 +84,40 @@ def test_a_draft_that_its_products_cannot_make_is_given_up(failing):
 def test_a_good_draft_spares_most_of_the_models_steps():
     model = random_model()
     fast, looks = model.for_writing(plain), []
-    drafted = Drafted(fast, model)
+    drafted = Drafted(fast, model, 0.4)
     steps = fast.steps
     fast.steps = lambda *args: looks.append(0) or steps(*args)  # type: ignore[method-assign]
     greedy(drafted, SOURCE[:1], max_length=40, banned=[0, 1, 2])
     assert 0 < len(looks) <= 5
+
+
+def test_drafts_in_vain_are_given_up_over_all_texts_until_they_are_right_again():
+    model, made = random_model(), []
+
+    class Wrong:
+        def step(self, tokens, cache):
+            made.append(tokens)
+            return torch.eye(60)[None, :1]  # a token that is banned
+
+    drafted = Drafted(model.for_writing(plain), Wrong(), price=0.4)  # type: ignore[arg-type]
+
+    def write_some() -> None:
+        for source in SOURCE[:8, None]:
+            found, wanted = (greedy(one, source, max_length=50, banned=[0, 1, 2]) for one in (drafted, model))
+            same(found, wanted)
+
+    write_some()
+    assert 10 < len(made) < (drafts.CREDIT + drafts.SHARE * 8 * 50) / 0.4 + 1 and drafted.count == 1
+    drafted.draft = model
+    write_some()
+    assert drafted.count == drafts.MOST_DRAFTED
+
+
+def test_a_price_is_the_time_of_a_draft_and_of_its_part_of_a_look(monkeypatch):
+    times = iter([1.0, 0.25, 1.4, 1.5, 0.2, 3.0, *[9.0] * 12])
+    monkeypatch.setattr(drafts, "_seconds", lambda *_: next(times))
+    model = random_model()
+    assert drafts._price(model, model) == pytest.approx((8 * 0.2 + 1.4 - 1) / 8)
 
 
 def test_parameters_are_shared_and_the_model_stays_as_it_is():
@@ -114,10 +143,10 @@ def test_drafts_are_made_where_they_are_faster_and_only_of_what_has_products_on_
     assert fast_copies(lstm) == (lstm, lstm)
     half = random_model().bfloat16()
     assert fast_copies(half) == (half, half)
-    for faster in (True, False):
-        monkeypatch.setattr(drafts, "_is_faster", lambda drafted, faster=faster: faster)
+    for price in (0.6, 0.7):
+        monkeypatch.setattr(drafts, "_price", lambda *_, price=price: price)
         many, one = fast_copies(random_model())
-        assert many is not half and isinstance(one, Drafted) == faster
+        assert many is not half and isinstance(one, Drafted) == (price < drafts.DEAREST)
     monkeypatch.undo()
     assert fast_copies(random_model())[0] is not None  # with the clock of this machine
 

@@ -2,18 +2,25 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from vitrail import api
+from vitrail.data.text.pairs import Pair
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import ALONE
 from vitrail.training import clock as clocks
+from vitrail.training import reserve
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.clock import Clock
+from vitrail.training.reserve import Reserve
 from vitrail.training.run import resume_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import TrainingSettings
+from words import TINY_TRANSLATOR, task_of, write_pairs
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -93,6 +100,23 @@ def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypa
     assert rates[0] > 0.5 * trainer.settings.optimizer.lr and rates[-1] < 0.05 * trainer.settings.optimizer.lr
     assert checkpoints(trainer.folder.path)[0].name == f"step-{trainer.done:09d}"
     assert (trainer.folder.path / "last" / "model.safetensors").exists()
+
+
+def test_the_reserve_holds_the_search_for_the_report_as_long_as_a_part_of_it_took(translator, monkeypatch):
+    ticks = iter([1.0, 1.5])
+    monkeypatch.setattr(reserve, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    items = [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
+    held = Reserve(items, validated=20)
+    assert held.seconds(0.0) == 0
+    held.measure(task_of(translator), 400, torch.device("cpu"), ALONE)
+    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + 60 / 15)
+
+
+def test_a_time_limit_leaves_room_for_the_search_at_the_end_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Reserve, "measure", lambda self, *_: setattr(self, "search", 3500.0))
+    settings = {**TINY_TRANSLATOR, "training.epochs": 3, "training.time_limit": 3500}
+    run = api.train(write_pairs(tmp_path / "pairs.tsv"), tmp_path / "run", **settings)
+    assert [row["step"] for row in rows_of(run.folder)] == [1]
 
 
 def test_an_epoch_may_be_cut_short_but_never_to_nothing(make_trainer, monkeypatch):

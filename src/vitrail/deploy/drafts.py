@@ -1,11 +1,11 @@
 """Writing faster: products that suit the processor, and several tokens looked at at once that a copy has drafted."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,12 @@ from vitrail.models.text_model import TextModel
 
 MOST_DRAFTED = 12
 """Tokens that are drafted at once."""
+DEAREST = 2 / 3
+"""What a draft may cost, in steps of the model: one in five may be in vain, and something must be gained."""
+CREDIT = 4.0
+"""Steps of the model that drafts may lose before any is right, beside ..."""
+SHARE = 0.03
+"""... this share of all steps."""
 
 
 @dataclass
@@ -26,7 +32,6 @@ class Drafts:
     written: int = 0
     known: list[tuple[int, Tensor]] = field(default_factory=list)
     """Tokens that may be written next, one behind the other, and the logits (1, 1, vocabulary) behind each."""
-    count: int = MOST_DRAFTED // 2
 
     def select(self, rows: Tensor) -> None:
         """Go on with the one source, or with none."""
@@ -38,11 +43,21 @@ class Drafted(TextModel):
 
     The copy writes a few tokens, the model looks at all of them at once: every logit is the model's own, and the better the
     drafts are, the fewer times its matrices have to be read. What both remember of the source must be the same.
+
+    Over all texts ``credit`` keeps account in steps of the model: a draft costs its price, one that is right spares a step.
+    Where it is used up the model writes alone, and every step gives a little of it back, for another try. ``count``, how many
+    are drafted at once, grows with every draft that is right, and is halved by one that is wrong.
+
+    Args:
+        model: what says which token follows.
+        draft: the copy.
+        price: what a draft and the look at it cost, in steps of the model.
     """
 
-    def __init__(self, model: TextModel, draft: TextModel):
+    def __init__(self, model: TextModel, draft: TextModel, price: float):
         super().__init__()
-        self.model, self.draft, self.config = model, draft, model.config
+        self.model, self.draft, self.config, self.price = model, draft, model.config, price
+        self.credit, self.count = CREDIT, MOST_DRAFTED // 2
 
     def begin(self, source: Tensor) -> Drafts:
         """Of one source (1, S)."""
@@ -51,17 +66,24 @@ class Drafted(TextModel):
     def step(self, tokens: Tensor, state: Drafts) -> Tensor:
         """As `TextModel.step`, (1, 1) to (1, 1, vocabulary)."""
         state.written += 1
-        if not (state.known and state.known[0][0] == tokens.item()):
+        if state.known and state.known[0][0] == tokens.item():
+            self.credit, self.count = min(MOST_DRAFTED, self.credit + 1), min(MOST_DRAFTED, self.count + 1)
+        else:
+            if state.known:
+                self.count = max(1, self.count // 2)
             state.known = self._looked_ahead(tokens, state)
         return state.known.pop(0)[1]
 
     def _looked_ahead(self, tokens: Tensor, state: Drafts) -> list[tuple[int, Tensor]]:
         """The logits behind a token, and behind those that the copy would write after it."""
-        state.count = min(MOST_DRAFTED, 2 * state.count) if not state.known else max(2, state.count // 2)
+        count, drafted = min(self.count, math.ceil(self.credit / self.price)), [tokens]
+        self.credit += SHARE
         state.cache.rewind(state.written - 1)
-        drafted = [tokens]
+        if count <= 0:
+            return [(int(tokens), self.model.step(tokens, state.cache))]
         with contextlib.suppress(RuntimeError):  # 8 bits do not hold every number; the model itself says what is wrong with it
-            while len(drafted) <= state.count and drafted[-1].item() != self.config.end:
+            while len(drafted) <= count and drafted[-1].item() != self.config.end:
+                self.credit -= self.price
                 drafted.append(self.draft.step(drafted[-1], state.cache).argmax(dim=-1))
         state.cache.rewind(state.written - 1)
         row = torch.cat(drafted, dim=1)  # (1, 1 + count)
@@ -79,28 +101,28 @@ def drafted_copy(model: TextModel, fast: TextModel) -> TextModel:
     if fast is model:
         return fast
     try:
-        drafted = Drafted(fast, model.for_writing(in_int8))
-        return drafted if _is_faster(drafted) else fast
+        draft = model.for_writing(in_int8)
+        price = _price(fast, draft)
     except (AttributeError, RuntimeError):  # no such products, or numbers that they cannot take
         return fast
+    return Drafted(fast, draft, price) if price < DEAREST else fast
 
 
 @torch.inference_mode()
-def _is_faster(drafted: Drafted) -> bool:
-    """Whether eight drafts and a look at them take less time than eight steps, where one in five is in vain."""
-    model, tokens = drafted.model, torch.full((1, 1), drafted.config.start)
+def _price(model: TextModel, draft: TextModel) -> float:
+    """What a draft and the look at it cost, in steps of the model, where eight are looked at with the token before them."""
+    tokens = torch.full((1, 1), model.config.start)
     state = model.begin(tokens)
     model.step(tokens, state)
+    ways = (partial(model.step, tokens), partial(draft.step, tokens), partial(model.steps, tokens.expand(1, 9)))
+    turns = [[_seconds(way, state) for way in ways] for _ in range(6)]  # in turns: what disturbs one disturbs the others
+    alone, copied, looked = map(min, zip(*turns, strict=True))
+    return max(0.1, (8 * copied + looked - alone) / (8 * alone))
 
-    def seconds(what: Callable[[], Any]) -> float:
-        took = []
-        for _ in range(4):
-            begun = time.perf_counter()
-            what()
-            took.append(time.perf_counter() - begun)
-            state.rewind(1)
-        return min(took)
 
-    alone, copied = (seconds(partial(which.step, tokens, state)) for which in (model, drafted.draft))
-    looked = seconds(lambda: model.steps(tokens.expand(1, 8), state))
-    return 8 * copied + looked < 0.8 * 8 * alone
+def _seconds(way: Callable[[parts.DecoderCache], Tensor], state: parts.DecoderCache) -> float:
+    """How long it takes to write something behind the first token."""
+    state.rewind(1)
+    begun = time.perf_counter()
+    way(state)
+    return time.perf_counter() - begun

@@ -90,6 +90,8 @@ class Task(nn.Module):
     unit: ClassVar[str] = "images"
     """What the loss is a mean over."""
 
+    searches: ClassVar[bool] = False
+    """Whether metrics with ``keep`` search for answers, which takes much longer than `answer`."""
     report_needs_validation: ClassVar[bool] = False
     """Whether the finished model keeps something that is chosen by the validation split."""
 

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import refuse_given
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.text.dataset import PairDataset
@@ -38,6 +37,7 @@ class Translation(Task):
 
     name = "translate"
     unit: ClassVar[str] = "tokens"
+    searches: ClassVar[bool] = True
     model: TextModel
 
     def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
@@ -47,9 +47,6 @@ class Translation(Task):
     @classmethod
     def create(cls, model: TextModel, preparation: Tokens, data: PairData, options: Options) -> Self:
         assert isinstance(options.task, TranslationSettings)
-        others = {"--balance": options.balance != "none", "--tune": options.tune != "all"}
-        given = {"--teacher": options.teacher is not None, **others}
-        refuse_given("translation has no classes, no teacher and no head", given)
         return cls(model, preparation, options.task, label_smoothing=options.label_smoothing)
 
     def dataset(

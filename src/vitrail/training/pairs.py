@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from vitrail.checks import refuse_given
-from vitrail.data.augment import Augmentation
 from vitrail.data.order import some_items
 from vitrail.data.text.pairs import PairData, open_pairs
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
@@ -22,6 +21,7 @@ from vitrail.tasks.settings import TranslationSettings
 from vitrail.training.run_files import is_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
+from vitrail.training.texts import require_languages, require_of_texts, require_text_model
 from vitrail.weights.locate import absolute
 from vitrail.weights.translator import TrainedTranslator, load_translator, open_translator
 
@@ -39,9 +39,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     task = _task(settings)
     if start and not (task.source or task.target):
         task = task.changed(source=start.languages[0], target=start.languages[1])
-    if not (task.source and task.target):
-        hint = "name two columns of the data, or suffixes of files: --source en --target de"
-        raise ConfigError("the languages are not given", where="--source, --target", hint=hint)
+    require_languages(task)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
     source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
@@ -76,22 +74,11 @@ def open_pairs_for(
 
 def complete(settings: RunSettings, source: PairData, start: TrainedTranslator | None) -> RunSettings:
     """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
-    model = settings.model.config
-    if not isinstance(model, TextConfig):
-        hint = "take a model of texts: vitrail models lists them"
-        raise ConfigError(f"{settings.model.name} is a model of images", where="--model", hint=hint)
+    require_of_texts(settings)
+    model = require_text_model(settings)
     own = (PAD, START, END) if start is None else (start.config.pad, start.config.start, start.config.end)
-    refused = {
-        "augmentation": settings.augmentation != Augmentation(),
-        "preparation": settings.preparation is not None,
-        "schedule.first_image_size": settings.schedule.first_image_size is not None,
-        "data.crop_ratio": settings.data.crop_ratio is not None,
-        "transform": bool(settings.transform),
-        "training.batch_size": settings.training.batch_size == "auto",
-        "training.compile": settings.training.compile,
-        "model.pad, model.start, model.end": (model.pad, model.start, model.end) != own,
-    }
-    refuse_given("it does not go with sentences", refused)
+    given = {"model.pad, model.start, model.end": (model.pad, model.start, model.end) != own}
+    refuse_given("it does not go with sentences", given)
     if start is not None and start.languages != source.languages:
         what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(source.languages)}"
         raise ConfigError(what, where="--from", hint="give its languages, or train anew")

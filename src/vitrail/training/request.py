@@ -8,12 +8,14 @@ from typing import Self
 
 from vitrail.data import sources
 from vitrail.data.text import pairs
+from vitrail.data.text.tokenizer import require_vocabulary
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
 from vitrail.tasks.settings import TaskSettings, TranslationSettings
+from vitrail.training import texts
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_files import CONFIG
@@ -70,7 +72,16 @@ class Request:
         for reference in (self.start, settings.distillation.teacher):
             if reference is not None:
                 _require_model(reference)
+        if isinstance(settings.task, TranslationSettings):
+            self._require_possible_texts(settings, settings.task)
         _require_data(settings)
+
+    def _require_possible_texts(self, settings: RunSettings, task: TranslationSettings) -> None:
+        texts.require_of_texts(settings)
+        if self.start is None:
+            texts.require_text_model(settings)
+            texts.require_languages(task)
+            require_vocabulary(task.vocabulary)
 
     def _with_any_model(self) -> RunSettings:
         """The settings with some model in place of the one to start from, which only opening it tells."""

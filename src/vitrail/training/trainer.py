@@ -28,6 +28,7 @@ from vitrail.training.clock import Clock
 from vitrail.training.features import remove_features
 from vitrail.training.learner import Learner
 from vitrail.training.probe import Probed, is_probed
+from vitrail.training.reserve import Reserve
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
@@ -81,6 +82,8 @@ class Trainer(RunState):
         super().__init__(settings, data, folder, learner, group)
         self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
         self.share = float(probed is not None and probed.is_over)
+        times = 2 if t.average else 1
+        self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), times * len(self.validation))
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -147,13 +150,8 @@ class Trainer(RunState):
         self.folder.write_status("finished", **self._progress(), **found)
 
     def _share(self) -> float:
-        """Of the time limit. Evaluating an image takes about a third of learning from it."""
-        if self.clock.limit is None:
-            return 0.0
-        times = 2 if self.settings.training.average else 1
-        items = times * len(self.validation) + len(self.data.split(self.data.evaluation_split))
-        rate = self.sums.rate / self.units_per_item
-        return self.clock.share(items / (3 * rate) if rate else 0.0)
+        """Of the time limit."""
+        return self.clock.share(self.reserve.seconds(self.sums.rate / self.units_per_item))
 
     def _keep_probe(self, row: Row) -> None:
         """The head that the probe has fitted is the first model of the run."""
@@ -166,6 +164,8 @@ class Trainer(RunState):
         self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
+        if self.clock.limit is not None:
+            self.reserve.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group)
         start_training(self.learner.model, self.settings)
         start = time.perf_counter()
         for batch in self._batches(epoch):

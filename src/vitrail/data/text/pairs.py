@@ -81,9 +81,6 @@ def open_pairs(
     path = path_of(data)
     if path.is_dir():
         splits = {split: list(_read(stem, languages)) for split, stem in _stems(path, languages).items()}
-        if "train" not in splits:
-            hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
-            raise DataError("the folder has no training sentences", where=path, hint=hint)
         found = PairData(str(path.resolve()), {split: splits.get(split, []) for split in SPLITS}, languages)
         if found.splits["val"]:
             return found
@@ -94,17 +91,17 @@ def open_pairs(
 
 
 def require_there(data: str | Path, languages: tuple[str, str]) -> None:
-    """Refuse sentences that are not where they are said to be; what is in them is for `open_pairs` to say."""
+    """Refuse sentences that are not where they are said to be, or not of these languages; all else is for `open_pairs` to say."""
     path = path_of(data)
-    if path.exists():
-        return
-    if path.suffix.lower() in SEPARATORS:
-        next(_lines(path))  # which tells why
-    _files(path, languages)
+    for stem in _stems(path, languages).values() if path.is_dir() else [path]:
+        if stem.suffix.lower() in SEPARATORS:
+            next(_read_table(stem, languages), None)
+        else:
+            _files(stem, languages)
 
 
 def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
-    """The tables or pairs of files of a folder that are named as splits, as `_read` takes them."""
+    """The tables or pairs of files of a folder that are named as splits, as `_read` takes them; raises `DataError`."""
     tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in SEPARATORS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
@@ -115,6 +112,9 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
             found[split] = file
+    if "train" not in found:
+        hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
+        raise DataError("the folder has no training sentences", where=folder, hint=hint)
     return found
 
 

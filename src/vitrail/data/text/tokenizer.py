@@ -37,10 +37,7 @@ class Tokenizer:
                 is not installed.
         """
         library = _library()
-        least = 256 + len(SPECIAL)
-        if vocabulary < least:
-            hint = f"give {least} or more"
-            raise ConfigError(f"{vocabulary} tokens are less than all bytes", where="task.vocabulary", hint=hint)
+        require_vocabulary(vocabulary)
         inner = _empty(library)
         bytes_alone = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(
@@ -139,6 +136,14 @@ class Tokenizer:
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token as people read it: a space where a word begins, ``·`` for part of a letter."""
         return [SPECIAL[t] if t < len(SPECIAL) else self.inner.decode([t]).replace("\ufffd", "·") for t in tokens]
+
+
+def require_vocabulary(count: int) -> None:
+    """Refuse fewer tokens than there are bytes and marks; raises `ConfigError`."""
+    least = 256 + len(SPECIAL)
+    if count < least:
+        hint = f"give {least} or more"
+        raise ConfigError(f"{count} tokens are less than all bytes", where="task.vocabulary", hint=hint)
 
 
 def _empty(library: Any) -> Any:
