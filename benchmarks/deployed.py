@@ -37,7 +37,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.samples import BATCH
 from vitrail.runtime.device import quickest_precision
-from vitrail.training.run_folder import open_for
+from vitrail.training.data_of_model import open_for
 
 CROPS = (7 / 8, 3 / 4)
 """Sides of the crops, as shares of the photograph's sides."""

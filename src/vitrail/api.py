@@ -27,11 +27,12 @@ from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
 from vitrail.training.configuration import nested
+from vitrail.training.data_of_model import open_any, open_for, unlabelled_run
 from vitrail.training.pairs import open_pairs_for
 from vitrail.training.progress import watching
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
-from vitrail.training.run_folder import RunFolder, open_any, open_for, unlabelled_run
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.sweep import Sweep, dotted_name
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model

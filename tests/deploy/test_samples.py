@@ -11,7 +11,7 @@ from vitrail.deploy.predictor import in_python
 from vitrail.deploy.samples import samples_of
 from vitrail.errors import DataError
 from vitrail.runtime.observer import Observer
-from vitrail.training.run_folder import open_for
+from vitrail.training.data_of_model import open_for
 
 pytestmark = pytest.mark.usefixtures("unreported")
 

@@ -1,11 +1,13 @@
 """What goes wrong around a run: workers that die, images that cannot be read, two processes in one folder, a full disk."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,6 +48,27 @@ class Deadly:
 
     def open(self):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Silent:
+    """An image that is never read, as on a disk that has gone."""
+
+    name = "silent.png"
+
+    def open(self):
+        while True:
+            time.sleep(60)
+
+
+def test_workers_that_give_nothing_are_given_up_and_the_image_is_named(monkeypatch):
+    monkeypatch.setattr("vitrail.data.loader.WAIT", 1)
+    items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
+    begin = time.monotonic()
+    with pytest.raises(DataError, match="nothing was read for 1 seconds") as caught:
+        list(loader.epoch())
+    assert "silent.png" in caught.value.where and not multiprocessing.active_children()
+    assert time.monotonic() - begin < 8
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from vitrail import api
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
-from vitrail.runtime.signals import InterruptedRunError, remembered_signals
+from vitrail.runtime.signals import HEARD, InterruptedRunError, remembered_signals
 from vitrail.training import state as states
 from vitrail.training import trainer as loop
 from vitrail.training.checkpoint import checkpoints
@@ -144,13 +144,67 @@ def test_a_run_killed_between_checkpoints_goes_on_from_the_last_of_them(make_tra
     assert outcome(resumed) == outcome(unbroken)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGXCPU, 152), (signal.SIGUSR1, 138)],
+)
 def test_a_signal_is_answered_with_its_exit_code_and_the_command_to_resume(make_trainer, number, code):
     trainer = make_trainer()
     with pytest.raises(InterruptedRunError) as caught:
         trainer.run(Stopping(trainer, 2, number))
     assert caught.value.exit_code == code
     assert caught.value.hint == status(trainer)["resume"] == f"vitrail resume {trainer.folder.path}"
+
+
+@pytest.mark.parametrize("number", HEARD)
+def test_every_signal_that_asks_a_run_to_stop_is_heard(number):
+    before = [signal.getsignal(n) for n in HEARD]
+    with remembered_signals() as signals:
+        signal.raise_signal(number)
+        assert signals.received == number
+    assert [signal.getsignal(n) for n in HEARD] == before
+
+
+def test_the_kernel_may_repeat_that_the_cpu_time_is_over_and_what_is_ignored_stays_so(monkeypatch):
+    monkeypatch.setattr("vitrail.runtime.signals.ECHO", 0.0)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with remembered_signals() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert not signals.received
+            for _ in range(3):
+                signal.raise_signal(signal.SIGXCPU)
+                time.sleep(0.01)
+            assert signals.received == signal.SIGXCPU
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("given", "number", "asked"),
+    [
+        ({"SLURM_JOB_ID": "42"}, signal.SIGUSR1, "requeue 42"),
+        ({"SLURM_JOB_ID": "45", "SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3"}, signal.SIGUSR1, "requeue 42_3"),
+        ({"SLURM_JOB_ID": "42"}, signal.SIGTERM, None),
+        ({}, signal.SIGUSR1, None),
+    ],
+)
+def test_under_slurm_a_run_that_is_warned_of_its_end_goes_back_into_the_queue(
+    pictures, tiny, tmp_path, monkeypatch, given, number, asked
+):
+    command = tmp_path / "bin" / "scontrol"
+    command.parent.mkdir()
+    command.write_text(
+        '#!/bin/sh\n[ -e "$RUN/status.json" ] && grep -q interrupted "$RUN/status.json" && echo "$*" > "$RUN/asked"\n'
+    )
+    command.chmod(0o755)
+    for name, value in {"PATH": f"{command.parent}:{os.environ['PATH']}", "RUN": str(tmp_path / "run"), **given}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InterruptedRunError):
+        api.train(pictures, tmp_path / "run", observer=Interrupting(number), **tiny)
+    found = tmp_path / "run" / "asked"
+    assert (found.read_text().strip() if found.exists() else None) == asked
+    assert ("requeued" in (tmp_path / "run" / "train.log").read_text()) == bool(asked)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -414,8 +468,11 @@ def test_a_checkpoint_holds_no_pickle(make_trainer):
 class Interrupting(Observer):
     """A signal comes during the first step."""
 
+    def __init__(self, number=signal.SIGTERM):
+        self.number = number
+
     def step(self, epoch, sums):
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(self.number)
 
 
 def test_a_run_goes_on_where_its_data_was_moved_to_and_looks_there_from_then_on(pictures, tiny, tmp_path, monkeypatch):

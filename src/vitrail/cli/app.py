@@ -76,7 +76,7 @@ app.command(data)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """SIGTERM as an exception, so that whoever has made something half takes it back."""
+    """SIGTERM or SIGHUP as an exception, so that whoever has made something half takes it back."""
     problem("terminated")
     sys.exit(128 + number)
 
@@ -99,7 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: the name of a file may be in no encoding
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminated)
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, _terminated)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:

@@ -15,8 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitrail.data.batches import Batch, Key, Samples, Wanted
 from vitrail.errors import DataError, VitrailError
+from vitrail.runtime.signals import HEARD
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+WAIT = 600
+"""Seconds after which workers that give nothing are given up: a disk that has gone keeps them waiting for ever."""
 
 
 class EpochLoader:
@@ -59,6 +61,7 @@ class EpochLoader:
             collate_fn=_as_it_is,
             persistent_workers=workers > 0,
             worker_init_fn=_patient,
+            timeout=WAIT if workers else 0,
         )
 
     def __len__(self) -> int:
@@ -116,6 +119,7 @@ class EpochLoader:
             yield from self._iterator()
         except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
             time.sleep(0.1)  # until the system knows of it
+            self._require_answer(error)
             self._require_alive(error)
             raise
 
@@ -124,12 +128,27 @@ class EpochLoader:
         heard = self._loader.num_workers and hasattr(signal, "SIGCHLD")
         if not heard or threading.current_thread() is not threading.main_thread():
             return iter(self._loader)
-        before, open_to = signal.getsignal(signal.SIGCHLD), signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        before, open_to = signal.getsignal(signal.SIGCHLD), signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         try:
             return iter(self._loader)  # workers begin deaf, as this thread is here, until they are `_patient`
         finally:
             signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
+
+    def _require_answer(self, error: Exception) -> None:
+        """Give up workers that have given nothing for `WAIT` seconds, and say which images they are at."""
+        if "timed out" not in str(error):
+            return
+        workers: list[Any] = getattr(self._loader._iterator, "_workers", [])
+        for process in workers:
+            process.kill()
+        self.close()
+        numbers = list(self.dataset.reading or ())[1::2]
+        raise DataError(
+            f"nothing was read for {WAIT} seconds",
+            where=", ".join(dict.fromkeys(self.dataset.name(number) for number in numbers)),
+            hint="is the disk, or the server of its files, still there?",
+        ) from None
 
     def _require_alive(self, error: Exception) -> None:
         """Say of workers that are no more which images they were at, which is all that is known of it."""
@@ -163,7 +182,7 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _patient(worker: int) -> None:
-    """A terminal's Ctrl-C and a cluster's SIGTERM reach every process; when a worker ends is for the one it works for."""
+    """A terminal's Ctrl-C and a cluster's signals reach every process; when a worker ends is for the one it works for."""
 
     first: list[float] = []
 
@@ -173,7 +192,7 @@ def _patient(worker: int) -> None:
             os.kill(os.getpid(), number)
         first.append(time.monotonic())
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, once)
+    for number in HEARD:
+        signal.signal(number, once if number == signal.SIGTERM else signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)

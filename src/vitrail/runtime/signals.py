@@ -1,7 +1,9 @@
-"""Ctrl-C and SIGTERM, heard between two steps."""
+"""Ctrl-C, SIGTERM and their like, heard between two steps."""
 
 import contextlib
+import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +14,15 @@ from types import FrameType
 from vitrail.errors import VitrailError
 
 ECHO = 1.0
+ALWAYS = (signal.SIGINT, signal.SIGTERM)
+HEARD = (*ALWAYS, *(getattr(signal, name) for name in ("SIGHUP", "SIGXCPU", "SIGUSR1") if hasattr(signal, name)))
+"""Ctrl-C; a request to end; the terminal has gone; the CPU time that is allowed is used up; Slurm's, before the time is over."""
+REQUEUED = getattr(signal, "SIGUSR1", None)
+"""Under Slurm a run that is stopped by it asks to be put back into the queue."""
 
 
 class InterruptedRunError(VitrailError):
-    """A run that was asked to stop. Exit code 130 (Ctrl-C) or 143 (SIGTERM)."""
+    """A run that was asked to stop. Its exit code is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM."""
 
     def __init__(self, number: int, folder: Path, resume: str, *, what: str = "interrupted; everything is saved"):
         super().__init__(what, where=folder, hint=resume)
@@ -26,7 +33,7 @@ class Signals:
     """Remembers the first signal; the second one stops at once.
 
     Who stops a whole group of processes, and one that passes signals on to them, may both send the same: what comes within
-    `ECHO` seconds is still the first.
+    `ECHO` seconds is still the first; and the kernel repeats SIGXCPU every second.
     """
 
     received: int = 0
@@ -41,20 +48,38 @@ class Signals:
             if self.on_first is not None:
                 with contextlib.suppress(RuntimeError, OSError):  # where the signal came in the middle of a line
                     self.on_first()
-        elif time.monotonic() - self.heard > ECHO:
+        elif number in ALWAYS and time.monotonic() - self.heard > ECHO:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[Signals]:
-    """Hear SIGINT and SIGTERM without stopping; only the main thread can. ``on_first`` is called at once by the first."""
+    """Hear `HEARD` without stopping; only the main thread can. ``on_first`` is called at once by the first.
+
+    What the process was told to ignore, as nohup does with SIGHUP, stays ignored.
+    """
     signals = Signals(on_first)
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    old = {number: signal.signal(number, signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [number for number in HEARD if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
+    old = {number: signal.signal(number, signals) for number in heard}
     try:
         yield signals
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def requeue() -> str | None:
+    """Have Slurm put this job back into its queue; gives what came of it, None where there is no Slurm."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return None
+    if (array := os.environ.get("SLURM_ARRAY_JOB_ID")) is not None:
+        job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    try:
+        done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"job {job} could not be requeued: {error}"
+    return f"job {job} could not be requeued: {done.stderr.strip()}" if done.returncode else f"job {job} is requeued"

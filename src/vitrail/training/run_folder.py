@@ -13,20 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
-from vitrail.data.unlabelled import open_unlabelled
-from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
-from vitrail.files import locked, path_of, recover_folder, whole_folder, write_bytes, write_json, write_text
+from vitrail.errors import ConfigError, ModelFileError, VitrailError
+from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
-from vitrail.runtime.observer import Note
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import InterruptedRunError, Signals
-from vitrail.tasks.registry import task_row
+from vitrail.runtime.signals import REQUEUED, InterruptedRunError, Signals, requeue
 from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
-from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, is_run, require_run, standing
+from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, require_run, standing
 from vitrail.training.settings import RunSettings
 from vitrail.weights.plain_files import read_json
 
@@ -101,6 +98,10 @@ class RunFolder:
         with self.locked():
             try:
                 yield
+            except InterruptedRunError:
+                if self.writes and signals.received == REQUEUED and (outcome := requeue()):
+                    self.log(outcome)
+                raise
             except BaseException as error:
                 # a second signal, or another process that left on the same one before this one could agree with it
                 ends = (KeyboardInterrupt, RuntimeError) if group.count > 1 else KeyboardInterrupt
@@ -114,7 +115,7 @@ class RunFolder:
 
     def _fail(self, error: BaseException, *, stopped: bool) -> None:
         """Leave nothing of a new run that failed before it kept anything; else say what became of it."""
-        if not self.writes or isinstance(error, InterruptedRunError):
+        if not self.writes:
             return
         if self.made is not None and not checkpoints(self.path) and not stopped:
             self.remove()
@@ -248,51 +249,3 @@ def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
         with suppress(OSError):  # something is in it, or another process has come first
             folder.rmdir()
-
-
-def open_for(
-    model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
-) -> tuple[sources.ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do.
-
-    What one should know of how the data was read goes to ``note``.
-    """
-    run = _run_of(model)
-    if data is None:
-        if run is None:
-            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
-        data = run.settings.data.source
-    open_images = sources.open_data if labelled else open_unlabelled
-    source = open_images(data)
-    own = run is not None and _same(source.source, run.settings.data.source)
-    if run is not None and own:
-        source = open_images(data, assignment=run.assignment).without(run.bad_images)
-        if run.bad_images:
-            note(f"images that the run could not read and leaves out: {len(run.bad_images):,}; {BAD_IMAGES} lists them")
-    source.tell(note)
-    return source, own or source.has_splits
-
-
-def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:
-    """As `open_for`, with labels where there are some, for a model that can do without."""
-    try:
-        return open_for(model, data, note=note)
-    except DataError:
-        if unlabelled_run(model) is None:
-            raise
-        return open_for(model, data, labelled=False, note=note)
-
-
-def unlabelled_run(model: object) -> RunFolder | None:
-    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
-    run = _run_of(model)
-    return None if run is None or task_row(run.settings.task.name).labelled else run
-
-
-def _run_of(model: object) -> RunFolder | None:
-    return RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
-
-
-def _same(a: str, b: str) -> bool:
-    """Whether two sources that data was opened from are one, also through a link."""
-    return a == b or Path(a).resolve() == Path(b).resolve()

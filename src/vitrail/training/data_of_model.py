@@ -1,0 +1,60 @@
+"""The data that a model is tried on: what is named, or what a run learned from, without what it leaves out."""
+
+from pathlib import Path
+
+from vitrail.data import sources
+from vitrail.data.unlabelled import open_unlabelled
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+from vitrail.runtime.observer import Note
+from vitrail.tasks.registry import task_row
+from vitrail.training.run_files import BAD_IMAGES, is_run
+from vitrail.training.run_folder import RunFolder
+
+
+def open_for(
+    model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
+) -> tuple[sources.ImageData, bool]:
+    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do.
+
+    What one should know of how the data was read goes to ``note``.
+    """
+    run = _run_of(model)
+    if data is None:
+        if run is None:
+            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
+        data = run.settings.data.source
+    open_images = sources.open_data if labelled else open_unlabelled
+    source = open_images(data)
+    own = run is not None and _same(source.source, run.settings.data.source)
+    if run is not None and own:
+        source = open_images(data, assignment=run.assignment).without(run.bad_images)
+        if run.bad_images:
+            note(f"images that the run could not read and leaves out: {len(run.bad_images):,}; {BAD_IMAGES} lists them")
+    source.tell(note)
+    return source, own or source.has_splits
+
+
+def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:
+    """As `open_for`, with labels where there are some, for a model that can do without."""
+    try:
+        return open_for(model, data, note=note)
+    except DataError:
+        if unlabelled_run(model) is None:
+            raise
+        return open_for(model, data, labelled=False, note=note)
+
+
+def unlabelled_run(model: object) -> RunFolder | None:
+    """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
+    run = _run_of(model)
+    return None if run is None or task_row(run.settings.task.name).labelled else run
+
+
+def _run_of(model: object) -> RunFolder | None:
+    return RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
+
+
+def _same(a: str, b: str) -> bool:
+    """Whether two sources that data was opened from are one, also through a link."""
+    return a == b or Path(a).resolve() == Path(b).resolve()
