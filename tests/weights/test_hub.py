@@ -13,11 +13,16 @@ from huggingface_hub.utils import validate_repo_id
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import vitrail
+from marian_folder import random_marian, write_folder
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
+from vitrail.weights.convert import convert_translator
 from vitrail.weights.folder import save_model
 from vitrail.weights.hub import fetch, is_hub_id, push
+from vitrail.weights.locate import is_of_texts, translates
 from vitrail.weights.reference import load_model
+from vitrail.weights.translator import open_translator
 from weights.hub_server import READER, WRITER, Answer, Hub, Refusal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content:DeprecationWarning")  # how huggingface_hub calls its own library
@@ -330,6 +335,36 @@ def test_a_model_that_went_through_the_hub_answers_as_before(hub, trained, tmp_p
     with torch.inference_mode():
         assert torch.equal(after(images), before(images))
     assert (after.labels, after.preparation, after.card) == (before.labels, before.preparation, "# A card\n")
+
+
+@pytest.mark.parametrize("layout", [None, "marian"])
+def test_a_translator_that_went_through_the_hub_is_found_to_be_one_and_translates_as_before(
+    hub, translator, tmp_path, logged_in, monkeypatch, layout
+):
+    trained = translator
+    if layout:  # whose tokens are in other files
+        write_folder(tmp_path / "marian", random_marian())
+        trained = open_translator(tmp_path / "marian")
+    trained.push_to_hub("ann/en-de")
+    assert translates("ann/en-de") and is_of_texts("ann/en-de@main")
+    switched_off(hub, monkeypatch)
+    assert translates("ann/en-de")
+    texts = ["one red cat", "dog"]
+    expected = vitrail.translate(trained, texts, beams=1)
+    assert vitrail.translate("ann/en-de", texts, beams=1) == expected
+    convert_translator(open_translator("ann/en-de"), tmp_path / "out")
+    assert vitrail.translate(tmp_path / "out", texts, beams=1) == expected
+
+
+def test_whether_a_model_of_the_hub_translates_is_asked_of_the_hub_and_of_nothing_else(hub, folder, logged_in, tmp_path):
+    push(folder, "ann/flowers")
+    assert not translates("ann/flowers")
+    with pytest.raises(ModelFileError):
+        translates("ann/nothing")
+    asked = len(hub.asked_for)
+    for reference in ("runs/nosuch", "ViT-B/16", "ViT-Ti/16", str(tmp_path / "none"), 7, None):
+        assert not translates(reference)
+    assert len(hub.asked_for) == asked
 
 
 def test_only_the_model_files_are_uploaded_in_one_commit(hub, folder, logged_in):

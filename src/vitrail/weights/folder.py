@@ -7,7 +7,6 @@ folder reads JSON and tensors and nothing else; no file in it can run code.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from vitrail.models.registry import architecture_of
 from vitrail.runtime.notebook import table
 from vitrail.weights.card import model_card
 from vitrail.weights.description import describe
-from vitrail.weights.hub import push
+from vitrail.weights.hub import push_saved
 from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
@@ -86,10 +85,7 @@ class TrainedModel(Labelled, nn.Module):
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
-        with TemporaryDirectory() as draft:
-            folder = Path(draft, "model")
-            self.save_pretrained(folder)
-            return push(folder, repo_id, private=private, revision=revision)
+        return push_saved(self.save_pretrained, repo_id, private=private, revision=revision)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -7,18 +7,25 @@ Only `fetch` and `push` make connections. Address, cache, token and offline mode
 import glob
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from vitrail.data.text.pieces import FILES
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.plain_files import CARD, CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
+from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
 from vitrail.weights.published import PUBLISHED
 
 USUAL = "model.safetensors"
-MODEL_FILES = (CONFIG, PREPROCESSOR, PROCESSOR, CARD, "*.safetensors", "adapter/adapter_config.json", "adapter/*.safetensors")
+TOKENS = (TOKENIZER, *FILES)
+"""What the tokens of a model of texts are in: the first, or the others together."""
+MODEL_FILES = (
+    *(CONFIG, GENERATION, PREPROCESSOR, PROCESSOR, *TOKENS, CARD, "*.safetensors"),
+    *("adapter/adapter_config.json", "adapter/*.safetensors"),
+)
 """What is uploaded of a model folder."""
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
@@ -78,7 +85,7 @@ def cached(repository: str, revision: str | None = None) -> Path | None:
         ConfigError: the extra is not installed.
     """
     hub = _library()
-    complete = [CONFIG, PREPROCESSOR, PROCESSOR, USUAL]  # of those that the repository has
+    complete = [CONFIG, PREPROCESSOR, PROCESSOR, *TOKENS, USUAL]  # of those that the repository has
     try:
         folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True))
     except hub.errors.LocalEntryNotFoundError:
@@ -134,6 +141,13 @@ def push(
         return str(api.create_commit(repo_id, additions, commit_message=message, revision=revision).commit_url)
 
 
+def push_saved(save: Callable[[Path], None], repo_id: str, **options: Any) -> str:
+    """Upload what ``save`` writes into a folder; see `push`."""
+    with TemporaryDirectory() as draft:
+        save(Path(draft, "model"))
+        return push(Path(draft, "model"), repo_id, **options)
+
+
 def _library() -> Any:
     """huggingface_hub, with its own progress display on a terminal and none elsewhere."""
     try:
@@ -160,7 +174,8 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
     """The files to download of all that a repository has; raises `ModelFileError` where they make no model."""
     weights = _weights(names)
     if len(weights) == 1:
-        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, TOKENIZER, CARD) if name in names), *weights]
+        tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
+        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD) if name in names), *weights]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
     shards = sorted(name for name in names if _SHARD.fullmatch(name))
     download = f"hf download {repository}"

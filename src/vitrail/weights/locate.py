@@ -72,17 +72,33 @@ def _is_graph(path: Path) -> bool:
 
 
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL on this machine translates texts, and does not see images."""
-    if not isinstance(reference, str | Path) or not os.path.isdir(path_of(reference)):
+    """Whether a MODEL translates texts, and does not see images; one of the hub is fetched.
+
+    Raises:
+        ModelFileError: it cannot be fetched.
+        ConfigError: it is on the hub, and the extra is not installed.
+    """
+    if not isinstance(reference, str | Path):
         return False
-    description = _best(path_of(reference)) / CONFIG
+    folder = path_of(reference)
+    if not os.path.exists(folder) and _is_of_hub(reference):
+        folder = fetch(str(reference))
+    if not os.path.isdir(folder):
+        return False
+    description = _best(folder) / CONFIG
     values = read_json(description) if description.is_file() else {}
     row = architecture_in(values.get("architectures"))
     return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))
 
 
+def _is_of_hub(reference: str | Path) -> bool:
+    """Whether only the hub can tell what a MODEL is that is not on this machine."""
+    text = str(reference)
+    return is_hub_id(text) and not published(text) and not _is_meant_here(text)
+
+
 def translates(reference: object) -> TypeGuard[str | Path]:
-    """Whether a MODEL on this machine translates texts, in Python or in an engine."""
+    """Whether a MODEL translates texts, in Python or in an engine."""
     return is_of_texts(reference) or is_exported(reference)
 
 

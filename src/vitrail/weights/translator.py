@@ -21,6 +21,7 @@ from vitrail.weights.card import model_card
 from vitrail.weights.checkpoint import Checkpoint, section
 from vitrail.weights.description import describe, read_description
 from vitrail.weights.folder import FORMAT, fill, read_config
+from vitrail.weights.hub import push_saved
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
@@ -106,6 +107,10 @@ class TrainedTranslator(nn.Module):
                 self.fill(draft, self.card)
             else:
                 self._fill_foreign(draft, *foreign)
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
+        return push_saved(self.save_pretrained, repo_id, private=private, revision=revision)
 
     def fill(self, folder: Path, card: str) -> None:
         """Write the files of a model folder: ``config.json``, tokens, ``model.safetensors`` and the card."""
