@@ -1,14 +1,16 @@
 """Asking a translator: a text for each text, whatever it is."""
 
 import copy
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitrail
-from vitrail.deploy.translate import LONGEST, Translator
+from vitrail.deploy.translate import LONGEST, Translator, translate
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.weights.locate import translates
 
 
 def test_texts_are_answered_in_order_whoever_else_is_asked_and_empty_ones_stay_empty(translator):
@@ -86,3 +88,15 @@ def test_weights_that_give_no_numbers_are_said_to_be_damaged(translator):
     for beams in (1, 2):
         with pytest.raises(ModelFileError, match="no numbers"):
             vitrail.translate(broken, "one cat", beams=beams)
+
+
+def test_a_file_of_weights_in_the_folder_of_a_translator_stands_for_it_and_alone_for_nothing(translator, tmp_path, vitrail):
+    translator.save_pretrained(tmp_path / "whole")
+    file = tmp_path / "whole" / "model.safetensors"
+    assert translates(file) and translate(file, ["dog"]) == translate(translator, ["dog"])
+    alone = shutil.copy(file, tmp_path / "model.safetensors")
+    assert not translates(alone) and not translates(tmp_path / "whole" / "nothing.safetensors")
+    with pytest.raises(ModelFileError, match=r"config\.json is missing"):
+        translate(alone, ["dog"])
+    answer = vitrail("evaluate", alone, "--data", tmp_path)
+    assert answer.code == 4 and "of a translator the whole folder" in answer.err

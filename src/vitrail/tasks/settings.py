@@ -42,7 +42,7 @@ class TranslationSettings(TaskSettings):
     vocabulary: Positive = 6000
     """Number of tokens that both languages are cut into, at most."""
     max_length: Positive = 256
-    """Tokens of a sentence; longer ones are not learned from, and are translated in pieces."""
+    """Tokens of a sentence; longer ones are not learned from."""
     beams: Positive = 5
     """Translations that are followed side by side when the model is evaluated."""
 

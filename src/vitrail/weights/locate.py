@@ -83,9 +83,9 @@ def is_of_texts(reference: object) -> TypeGuard[str | Path]:
     folder = path_of(reference)
     if not os.path.exists(folder) and _is_of_hub(reference):
         folder = fetch(str(reference))
-    if not os.path.isdir(folder):
+    if not os.path.exists(folder):
         return False
-    description = _best(folder) / CONFIG
+    description = (_best(folder) if os.path.isdir(folder) else folder.parent) / CONFIG
     values = read_json(description) if description.is_file() else {}
     row = architecture_in(values.get("architectures"))
     return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))

@@ -163,7 +163,9 @@ def _misfit(match: Match, problems: str, hint: str, where: object) -> ModelFileE
     if not match.found:
         what = f"no layout that is known: {some(match.unexpected)}"
         return ModelFileError(
-            what, where=where, hint="give the weights of a Vision Transformer; docs/weights.md lists the layouts"
+            what,
+            where=where,
+            hint="give the weights of a model of images (docs/weights.md lists the layouts), or of a translator the whole folder",
         )
     return ModelFileError(
         f"the weights do not fit. They are nearest to {match.layout.about}, of which they have {match.keys} keys; {problems}",

@@ -182,6 +182,9 @@ def _own(checkpoint: Checkpoint) -> Understood:
     values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
     kind, languages = values.pop("architectures", None), values.pop(LANGUAGES, None)
     row = architecture_in(kind)
+    if not where.is_file():
+        hint = "give the folder of the translator, with its configuration and its tokens"
+        raise ModelFileError(f"{CONFIG} is missing", where=where.parent, hint=hint)
     if values.pop("model_type", None) != FORMAT or row is None or not issubclass(row.config, TextConfig):
         what = f"architectures is {brief(kind)}, which is no model of texts"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
