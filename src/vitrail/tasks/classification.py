@@ -139,7 +139,7 @@ class LabelMetrics(Means):
     @property
     def probabilities(self) -> Tensor:
         """(N, classes), of the logits that were kept: a softmax, whose rows sum to 1."""
-        return self.logits.softmax(dim=1)
+        return torch.cat([logits.softmax(dim=1) for logits, _ in self.kept or ()])
 
     @property
     def certainty(self) -> float:

@@ -1,5 +1,7 @@
 """The report on classification, of one class an image or of several."""
 
+import torch
+
 from vitrail.study.predictions import Predictions
 from vitrail.study.reports.multi_label import MultiLabel
 from vitrail.study.reports.part import Part, Reported
@@ -24,7 +26,7 @@ def classification(run: Reported) -> Part:
         data=count_table(data.classes, counts, counted="labels" if predictions.multi_label else "images"),
         caption=curves_caption(run),
         texts={"classification_report.txt": shown.text},
-        tables={"predictions.csv": evaluated_rows(trained, run.items, metrics.probabilities)},
+        tables={"predictions.csv": evaluated_rows(trained, run.items, torch.from_numpy(predictions.probabilities))},
     )
 
 
