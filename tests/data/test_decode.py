@@ -371,6 +371,7 @@ def test_a_look_at_the_head_tells_how_many_pixels_will_be_decoded(format, least,
     image = decode_reduced(content, least=least).image
     assert image.width * image.height == expected
     assert check_head(Image.open(io.BytesIO(content)), least=least) == 1000 * 800
+    assert check_head(encoded(solid("RGB", (1000, 800)), "JPEG", progressive=True), least=least) == 1000 * 800
 
 
 def test_the_limit_of_pixels_is_exact():

@@ -82,6 +82,24 @@ def arriving(url: str, requests: Sequence[bytes], rate: float, seconds: float) -
     return asyncio.run(run())
 
 
+def besieged(url: str, worst: Sequence[bytes], good: Sequence[bytes], attackers: int, seconds: float) -> tuple[Outcome, Outcome]:
+    """What became of requests of so many clients who never wait, and of two others, who come again as they are told."""
+
+    async def one(outcome: Outcome, begin: float, own: Any, patience: float) -> None:
+        while time.monotonic() - begin < seconds:
+            if await _timed(url, next(own), outcome, begin) in (429, 503):
+                await asyncio.sleep(patience)
+
+    async def run() -> tuple[Outcome, Outcome]:
+        bad, others, begin = Outcome(), Outcome(), time.monotonic()
+        wrong, right = itertools.cycle(worst), itertools.cycle(good)
+        attack = [one(bad, begin, wrong, 0.02) for _ in range(attackers)]
+        await asyncio.gather(*attack, *(one(others, begin, right, 1.0) for _ in range(2)))
+        return bad, others
+
+    return asyncio.run(run())
+
+
 def saturating(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Outcome:
     """So many clients, of whom each asks again as soon as it is answered, or a second after it is refused."""
 

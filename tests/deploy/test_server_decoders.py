@@ -1,12 +1,14 @@
 """Pictures are decoded by a few threads, of which neither a request nor large pictures can hold all."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
 from vitrail.deploy.server import decoders
-from vitrail.deploy.server.decoders import LARGE, MOST_LARGE, Decoders
+from vitrail.deploy.server.decoders import LARGE, MOST_LARGE, MOST_PIXELS, Decoders
+from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import FullError
 from vitrail.errors import DataError
 
@@ -35,6 +37,10 @@ class Work:
                 await asyncio.sleep(0.001)
 
 
+async def decode(decoders, contents, work):
+    return await decoders.decode(contents, await decoders.sizes(contents), work)
+
+
 def decoding(test):
     """Run a test with decoders, and let everything go at its end."""
 
@@ -52,10 +58,10 @@ def decoding(test):
 
 def test_large_pictures_wait_for_each_other_alone():
     async def test(found, work):
-        large = [asyncio.ensure_future(found.decode([BIG], work)) for _ in range(3)]
+        large = [asyncio.ensure_future(decode(found, [BIG], work)) for _ in range(3)]
         await work.until(BIG, 1)
         work.go[SMALL].set()
-        assert await found.decode([SMALL] * 5, work) == ["small"] * 5
+        assert await decode(found, [SMALL] * 5, work) == ["small"] * 5
         work.go[BIG].set()
         assert await asyncio.gather(*large) == [["big"]] * 3
         assert work.most[BIG] == 1
@@ -65,9 +71,9 @@ def test_large_pictures_wait_for_each_other_alone():
 
 def test_a_request_of_many_pictures_leaves_a_thread_to_others():
     async def test(found, work):
-        many = asyncio.ensure_future(found.decode([SMALL] * 20, work))
+        many = asyncio.ensure_future(decode(found, [SMALL] * 20, work))
         await work.until(SMALL, 1)
-        one = asyncio.ensure_future(found.decode([SMALL], work))
+        one = asyncio.ensure_future(decode(found, [SMALL], work))
         await work.until(SMALL, 2)
         work.go[SMALL].set()
         assert await one == ["small"] and await many == ["small"] * 20
@@ -76,17 +82,25 @@ def test_a_request_of_many_pictures_leaves_a_thread_to_others():
     decoding(test)
 
 
-def test_large_pictures_that_would_wait_too_long_are_refused_and_leave_no_trace():
+def test_so_many_requests_with_large_pictures_wait_and_more_are_refused():
     async def test(found, work):
-        waiting = [asyncio.ensure_future(found.decode([BIG], work)) for _ in range(MOST_LARGE)]
-        await work.until(BIG, 1)
-        with pytest.raises(FullError):
-            await found.decode([BIG], work)
-        waiting.pop().cancel()
-        await asyncio.sleep(0)
-        work.go[BIG].set()
-        assert await found.decode([BIG], work) == ["big"]
-        assert await asyncio.gather(*waiting) == [["big"]] * (MOST_LARGE - 1)
+        with contextlib.ExitStack() as waiting:
+            for _ in range(MOST_LARGE):
+                waiting.enter_context(found.turn())
+            with pytest.raises(FullError), found.turn():
+                pass
+        with found.turn():
+            pass
+
+    decoding(test)
+
+
+def test_a_request_of_many_large_pictures_is_refused_before_one_is_decoded():
+    async def test(found, work):
+        most = MOST_PIXELS // (LARGE + 1)
+        assert await found.sizes([SMALL] * 1000 + [BIG] * most) == [LARGE] * 1000 + [LARGE + 1] * most
+        with pytest.raises(ProblemError, match="pixels together"):
+            await found.sizes([BIG] * (most + 1))
 
     decoding(test)
 
@@ -98,7 +112,7 @@ def test_what_cannot_be_decoded_stands_in_its_place():
         return "fine"
 
     async def test(found, work):
-        first, second, third = await found.decode([SMALL, BIG, SMALL], fail)
+        first, second, third = await found.decode([SMALL, BIG, SMALL], [1, 2, 1], fail)
         assert (first, third) == ("fine", "fine") and second.what == "damaged"
 
     decoding(test)

@@ -139,11 +139,12 @@ def check_head(
     """Refuse what `decode` would refuse without decoding a pixel: another format, a damaged head, too large.
 
     Of files, ``formats`` are the only ones to be opened, by Pillow's names; None is for all that `decode` knows. Gives how many
-    pixels `decode_reduced` would decode with this ``least``.
+    pixels `decode_reduced` would go through with this ``least``; of a progressive JPEG all, at whatever size it comes.
     """
     with _explained(source, formats), _opened(source, formats) as image:
         _check_size(image, max_pixels)
-        _reduce(source, image, least)
+        if "progressive" not in image.info:
+            _reduce(source, image, least)
         return image.width * image.height
 
 

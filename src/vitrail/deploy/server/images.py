@@ -18,7 +18,7 @@ from vitrail.data.decode import SERVED
 from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
-from vitrail.deploy.server.decoders import Decoders
+from vitrail.deploy.server.decoders import LARGE, Decoders
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.pictures import Picture, pictures, require_picture
 from vitrail.deploy.server.problems import ProblemError
@@ -149,32 +149,30 @@ class ImageService(Service[Asked, Answer]):
         with contextlib.ExitStack() as held:
             found = await self._received(request, held, queue, most)
             names = [picture.name for picture in found]
-            with queue.places(len(found)):
-                expires = time.monotonic() + self.limits.deadline
+            expires = time.monotonic() + self.limits.deadline
+            contents = [picture.content for picture in found]
+            sizes = _all_good(found, await self._decoders.sizes(contents))
+            large = max(sizes) > LARGE
 
-                async def work() -> tuple[list[D], list[R]]:
-                    decoded = await self._decoded(found, decode)
+            async def work() -> tuple[list[D], list[R]]:
+                with contextlib.ExitStack() as places:
+                    if not large:  # else it would hold places for as long as its pictures wait
+                        places.enter_context(queue.places(len(names)))
+                    with self._decoders.turn() if large else contextlib.nullcontext():
+                        decoded = _all_good(found, await self._decoders.decode(contents, sizes, decode))
                     found.clear()
+                    contents.clear()
                     held.close()  # from here on there are only pixels
+                    if large:
+                        places.enter_context(queue.places(len(names)))
                     return decoded, await queue.answers([value(each) for each in decoded], expires)
 
-                return names, *await while_connected(request, work(), expires)
+            return names, *await while_connected(request, work(), expires)
 
     async def _received(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any], most: int) -> list[Picture]:
         """The pictures of a request."""
         require_picture(request.headers)
         return pictures(await self._body(request, held, queue), request.headers, most)
-
-    async def _decoded(self, found: list[Picture], decode: Callable[[bytes], D]) -> list[D]:
-        """The results of ``decode`` for pictures; one error names all pictures that cannot be read."""
-        made = await self._decoders.decode([picture.content for picture in found], decode)
-        failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
-        if failed:
-            names = ", ".join(name for name, _ in failed)
-            what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
-            errors = [{"image": name, "reason": error.what} for name, error in failed]
-            raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
-        return cast(list[D], made)
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
@@ -194,6 +192,17 @@ class ImageService(Service[Asked, Answer]):
     def _seen(self, pixels: Tensor, look: Look) -> dict[str, Any]:
         relevance = None if self._relevance is None else encoded(self._relevance(pixels)[None, None])["maps"]
         return {**encoded(look(pixels)), "relevance": relevance}
+
+
+def _all_good(found: list[Picture], made: list[D | DataError]) -> list[D]:
+    """What was made of pictures; one `ProblemError` names all of which nothing could be."""
+    failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
+    if not failed:
+        return cast(list[D], made)
+    names = ", ".join(name for name, _ in failed)
+    what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
+    errors = [{"image": name, "reason": error.what} for name, error in failed]
+    raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
 
 
 def encoded(maps: Tensor) -> dict[str, Any]:
