@@ -11,7 +11,7 @@ from PIL import Image
 from server_running import Shades, client, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
-from vitrail.deploy.server import edge, reading, running
+from vitrail.deploy.server import connections, edge, reading
 from vitrail.deploy.server.limits import Limits
 
 BODY = 100_000
@@ -168,7 +168,7 @@ def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
 
 
 def test_a_head_that_does_not_come_is_given_up(server, monkeypatch):
-    monkeypatch.setattr(running, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
     assert raw(server, b"POST /predict HT") == b""
     assert raw(server) == b""
     answer = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /health", pause=0.1)

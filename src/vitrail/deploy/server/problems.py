@@ -55,6 +55,11 @@ def shutting_down() -> ProblemError:
     return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
 
 
+def crowded() -> ProblemError:
+    """No place for a connection."""
+    return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})
+
+
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
     """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
 
