@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.edge import Access, Edge
-from vitrail.deploy.server.problems import shutting_down, tell_problems
+from vitrail.deploy.server.problems import stuck, tell_problems
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
@@ -54,16 +54,17 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
         """The model, how it takes what it is asked about, and the limits of a request."""
         return JSONResponse(service.described())
 
-    @app.get("/health", response_model=schema.Status, responses=refusals(), summary="Whether the server lives")
+    @app.get("/health", response_model=schema.Status, responses=refusals(503), summary="Whether the server lives")
     async def health() -> Response:
-        """It answers, so it does."""
+        """It answers, so it does, unless only a start can mend it."""
+        if service.watch.lost:
+            raise stuck(str(service.watch.trouble))
         return JSONResponse({"status": "alive"})
 
     @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
     async def ready() -> Response:
-        """Not any more once it is shutting down."""
-        if service.draining:
-            raise shutting_down()
+        """Not while the model is at one batch for too long, nor once it is shutting down."""
+        service.require_ready()
         return JSONResponse({"status": "ready"})
 
     text: dict[int | str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import json
 import os
-import resource
+import sys
 from collections import Counter
 from typing import Any
 
@@ -35,6 +35,10 @@ BACKLOG = 2048
 
 def most_connections() -> int:
     """As many as there are descriptors for."""
+    if sys.platform == "win32":
+        return MOST
+    import resource  # Windows has none
+
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = MOST + SPARE_FILES if files == resource.RLIM_INFINITY else max(2, files - len(os.listdir("/dev/fd")))
     return min(MOST, free - min(SPARE_FILES, free // 2))

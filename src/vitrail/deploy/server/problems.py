@@ -55,6 +55,11 @@ def shutting_down() -> ProblemError:
     return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
 
 
+def stuck(why: str) -> ProblemError:
+    """Nothing is computed."""
+    return ProblemError(503, why, hint="ask another server, or this one later", headers={"Retry-After": "5"})
+
+
 def crowded() -> ProblemError:
     """No place for a connection."""
     return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})

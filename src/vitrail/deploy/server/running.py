@@ -30,7 +30,7 @@ SPARE = 5.0
 LAST = 1.0
 """Seconds that the last batch, whose answers nobody waits for, has to be done."""
 LOOK = 1.0
-"""Seconds between two looks at who does not take his answers."""
+"""Seconds between two looks at who does not take his answers, and at the thread that computes."""
 SELDOM = 60.0
 """Seconds between two lines about what cannot be accepted."""
 
@@ -73,10 +73,10 @@ def address(bound: socket.socket) -> str:
 
 def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: Callable[[], None]) -> int:
     """Serve until a signal comes, then answer what was let in. Gives the signal's number, or ends the process where a batch
-    that nobody waits for is still being computed.
+    that nobody waits for is still being computed; with exit code 1 where one never ends.
 
     Raises:
-        VitrailError: something could not be answered in time.
+        VitrailError: something could not be answered in time, or the thread that computes has died.
     """
     server = Server(app, service, on_start)
     service.start()
@@ -87,6 +87,12 @@ def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: C
     finally:
         gc.unfreeze()
         service.close()
+    if server.lost:
+        error = VitrailError(server.lost, where="the thread that computes", hint="start the server again; systemd can do it")
+        if service.ended(0):
+            raise error
+        log.error("%s", error)
+        _leave(1)
     if service.active:
         raise VitrailError(f"{service.active} requests were given up", where="shutting down", hint="the model hangs")
     if not service.ended(LAST):
@@ -130,6 +136,8 @@ class Server(uvicorn.Server):
         self._looking: asyncio.Task[None] | None = None
         self._unaccepted = Seldom(log, "%d times a connection could not be accepted: the system is short of descriptors", SELDOM)
         self.signal = 0
+        self.lost: str | None = None
+        """Why it has ended by itself, if it has."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -146,6 +154,11 @@ class Server(uvicorn.Server):
             await asyncio.sleep(LOOK)
             self._crowd.sweep(LOOK)
             self._unaccepted.tell()
+            watch = self._service.watch
+            watch.look(LOOK)
+            if watch.lost:
+                self.lost = watch.trouble
+                self.should_exit = self.force_exit = True
 
     def _unforeseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Asyncio tells of every attempt to accept a connection without a descriptor, of which there are many."""
