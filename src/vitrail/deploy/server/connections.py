@@ -11,6 +11,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vitrail.deploy.server.edge import LEFT
 from vitrail.deploy.server.limits import MEBIBYTE
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import MEDIA_TYPE, ProblemError, crowded
@@ -113,9 +114,9 @@ class Crowd:
 class Protocol(H11Protocol):
     """Uvicorn's HTTP/1.1 with a place in the crowd, a limit on how long a head may take, and problems instead of plain text."""
 
-    def __init__(self, crowd: Crowd, **of_uvicorn: Any):
-        super().__init__(**of_uvicorn)
-        self._crowd = crowd
+    def __init__(self, crowd: Crowd, *, app_state: dict[str, Any], **of_uvicorn: Any):
+        self._crowd, self._left = crowd, asyncio.Event()
+        super().__init__(app_state={**app_state, LEFT: self._left}, **of_uvicorn)
         self._late: asyncio.TimerHandle | None = None
         self.network, self.moved, self.behind = "", 0.0, 0.0
         """Who it is, when it has last sent something, and for how many seconds it has had something to take."""
@@ -148,6 +149,7 @@ class Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has gone."""
+        self._left.set()
         super().connection_lost(exc)
         self._crowd.leave(self)
         if self._late is not None:

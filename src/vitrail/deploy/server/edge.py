@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitrail.deploy.server.problems import ProblemError, shutting_down
+from vitrail.deploy.server.problems import GONE, ProblemError, shutting_down
 
 LINGER = 3.0
 """Seconds that are spent on the rest of a body which nobody wants."""
+LEFT = "left"
+"""What the state of a request calls the event that its client has gone."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 SAFE = ("GET", "HEAD", "OPTIONS")
 HEADERS = {
@@ -116,7 +118,8 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, exchange = time.monotonic(), _Exchange(receive, send, _has_body(Headers(scope=scope)), self._leaving)
+        left = scope["state"][LEFT]
+        begin, exchange = time.monotonic(), _Exchange(receive, send, left, _has_body(Headers(scope=scope)), self._leaving)
         try:
             self._access.require(scope, self._unguarded)
             await self._app(scope, exchange.receive, exchange.send)
@@ -132,13 +135,14 @@ class Edge:
 
 @dataclass
 class _Exchange:
-    """A request and its answer, as they go by; the status of one that is never answered is 499."""
+    """A request and its answer, as they go by."""
 
     receive_next: Receive
     send_next: Send
+    left: asyncio.Event
     unread: bool
     leaving: Callable[[], bool]
-    status: int = 499
+    status: int = GONE
     ended: float = 0.0
 
     async def receive(self) -> Message:
@@ -149,7 +153,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status = GONE if self.left.is_set() else message["status"]
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
