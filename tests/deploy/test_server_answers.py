@@ -165,6 +165,17 @@ def test_it_is_alive_and_ready(server):
     assert server.client.get("/ready").json() == {"status": "ready"}
 
 
+def test_head_is_answered_as_get_without_the_body(server):
+    paths = ["/", "/page.js", "/page.css", "/icon.svg", "/images.js", "/model", "/openapi.json", "/health", "/ready", "/metrics"]
+    for path in [*paths, "/nothing", "/predict"]:
+        got, head = server.client.get(path), server.client.head(path)
+        assert head.status_code == got.status_code and head.content == b""
+        assert got.status_code == {"/nothing": 404, "/predict": 405}.get(path, 200)
+        varying = ("date", "content-length") if path == "/metrics" else ("date",)
+        assert all(head.headers.get(name) == got.headers[name] for name in got.headers if name not in varying), path
+        assert "content-length" in head.headers
+
+
 def test_prometheus_is_told_of_requests_batches_and_what_waits(server):
     server.post(PICTURES[0])
     server.client.get("/nothing/here")

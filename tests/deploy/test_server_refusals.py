@@ -188,6 +188,14 @@ def test_bodies_that_are_held_take_only_so_much_memory_together():
         assert server.post(shade(7)).status_code == 200
 
 
+def test_a_request_with_two_accounts_of_its_length_is_refused_and_the_connection_closed(server):
+    for path, method in (("/predict", b"POST"), ("/model", b"GET")):
+        both = b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n" % (method, path.encode())
+        answer = raw(server, both + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 400") == 1
+        assert b"connection: close" in answer and b"Content-Length and Transfer-Encoding" in answer
+
+
 # not for this server
 
 

@@ -118,11 +118,13 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        left = scope["state"][LEFT]
-        begin, exchange = time.monotonic(), _Exchange(receive, send, left, _has_body(Headers(scope=scope)), self._leaving)
+        headers, left = Headers(scope=scope), scope["state"][LEFT]
+        begin, exchange = time.monotonic(), _Exchange(receive, send, left, _has_body(headers), self._leaving)
         try:
+            _require_one_length(headers)
             self._access.require(scope, self._unguarded)
-            await self._app(scope, exchange.receive, exchange.send)
+            # where there is something to get, HEAD asks for all of it but the body, which uvicorn leaves out
+            await self._app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, exchange.receive, exchange.send)
         except ProblemError as problem:
             await problem.response(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:  # an end at once, which still answers the clients that wait
@@ -171,6 +173,12 @@ class _Exchange:
             async with asyncio.timeout(LINGER):
                 while self.unread:
                     await self.receive()
+
+
+def _require_one_length(headers: Headers) -> None:
+    """Refuse a request with two accounts of where it ends: a proxy may believe the other one, and take the rest for a request."""
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise ProblemError(400, "the request has both Content-Length and Transfer-Encoding", hint="send one of them")
 
 
 def _has_body(headers: Headers) -> bool:
