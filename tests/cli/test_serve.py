@@ -52,7 +52,7 @@ def test_on_this_machine_any_token_will_do(vitrail, trained, monkeypatch):
 @pytest.mark.parametrize("source", ["file", "environment"])
 def test_the_token_comes_from_a_file_or_from_the_environment(vitrail, trained, tmp_path, monkeypatch, source):
     seen = []
-    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(access.token))
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access, on_answer: seen.append(access.token))
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     (tmp_path / "token").write_text("from-file-secret\n")
     monkeypatch.setenv("VITRAIL_TOKEN", "from-environment-secret")
@@ -122,7 +122,7 @@ def test_a_model_of_images_takes_no_texts(vitrail, trained):
 
 def test_a_translator_is_served_within_its_own_limits(vitrail, translated_run, monkeypatch):
     seen = []
-    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(service))
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access, on_answer: seen.append(service))
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     for words in ("", "--max-texts 3 --max-characters 9 --max-mebibytes 2 --queue 8"):
         assert vitrail("serve", translated_run.folder, "--port", 0, *words.split()).code == 0
@@ -141,6 +141,19 @@ def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained
     answer = vitrail("serve", trained, "--port", 0)
     assert answer.code == 2
     assert "pip install 'vitrail[serve]'" in answer.err
+
+
+def test_requests_are_told_of_on_stderr_by_choice_alone(vitrail, trained, monkeypatch):
+    given = []
+    monkeypatch.setattr(api, "serve", lambda *arguments, **options: given.append(options["on_answer"]) or 15)
+    assert vitrail("serve", trained).code == 0 and given == [None]
+    vitrail("serve", trained, "--access-log")
+
+    def closed(line):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("vitrail.cli.serve.note", closed)
+    given[1]("a line that nobody reads")  # and no error
 
 
 def test_ctrl_c_ends_it_without_a_word_and_is_told_apart_by_the_exit_code(vitrail, trained, monkeypatch):

@@ -1,5 +1,6 @@
 """The application: what is at which path."""
 
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
-def application(service: Service[Any, Any], access: Access) -> Edge:
-    """The server as an ASGI application; `Service.start` comes before the first request."""
+def application(service: Service[Any, Any], access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
+    """The server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for an access log."""
     app = FastAPI(
         title="Vitrail",
         version=version("vitrail"),
@@ -45,6 +46,7 @@ def application(service: Service[Any, Any], access: Access) -> Edge:
         unguarded=frozenset((*page, *NEED_NO_TOKEN)),
         answered=service.metrics.answered,
         leaving=lambda: service.draining,
+        on_answer=on_answer,
     )
 
 

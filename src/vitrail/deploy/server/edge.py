@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitrail.deploy.server.access_log import line
 from vitrail.deploy.server.problems import GONE, ProblemError, shutting_down
 
 LINGER = 3.0
@@ -99,6 +100,7 @@ class Edge:
         unguarded: those that need no token.
         answered: called with path, status and seconds of every request.
         leaving: whether connections are to be closed.
+        on_answer: called with a line about every request; see `access_log.line`.
     """
 
     def __init__(
@@ -110,9 +112,10 @@ class Edge:
         unguarded: frozenset[str],
         answered: Callable[[str, int, float], None],
         leaving: Callable[[], bool],
+        on_answer: Callable[[str], None] | None = None,
     ):
         self._app, self._access, self._paths, self._unguarded = app, access, paths, unguarded
-        self._answered, self._leaving = answered, leaving
+        self._answered, self._leaving, self._on_answer = answered, leaving, on_answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -132,7 +135,10 @@ class Edge:
                 await shutting_down().response(scope, receive, send)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
-            self._answered(path, exchange.status, (exchange.ended or time.monotonic()) - begin)
+            seconds = (exchange.ended or time.monotonic()) - begin
+            self._answered(path, exchange.status, seconds)
+            if self._on_answer is not None:
+                self._on_answer(line(scope, exchange.status, exchange.sent, seconds))
 
 
 @dataclass
@@ -146,6 +152,7 @@ class _Exchange:
     leaving: Callable[[], bool]
     status: int = GONE
     ended: float = 0.0
+    sent: int = 0
 
     async def receive(self) -> Message:
         message = await self.receive_next()
@@ -162,7 +169,9 @@ class _Exchange:
             if self.unread or self.leaving():
                 headers["Connection"] = "close"
             self.ended = time.monotonic()
-        elif self.unread and not message.get("more_body", False):
+        else:
+            self.sent += len(message.get("body", b""))
+        if message["type"] == "http.response.body" and self.unread and not message.get("more_body", False):
             await self.send_next({**message, "more_body": True})
             await self._linger()
             message = {"type": "http.response.body"}

@@ -42,6 +42,7 @@ def serve(
     engine: str = "auto",
     limits: Limits | None = None,
     on_start: Callable[[str], None] = lambda address: None,
+    on_answer: Callable[[str], None] | None = None,
 ) -> int:
     """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
 
@@ -55,6 +56,7 @@ def serve(
         precision, engine: as in `open_predictor`; a translator has but one of each.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         on_start: called with the address, once it listens.
+        on_answer: called with a line for an access log after every request.
 
     Raises:
         ConfigError: the extra is not installed, or a token is missing or can be guessed.
@@ -80,7 +82,7 @@ def serve(
         else:
             service = _of_images(model, limits or IMAGES, [look_of, relevance_of], precision, engine)
         address = running.address(bound)
-        return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
+        return running.run(application(service, Access(token), on_answer), service, bound, lambda: on_start(address))
 
 
 def _token(file: str | Path | None) -> str | None:
