@@ -24,8 +24,8 @@ from PIL import Image
 import vitrail
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server import running
+from vitrail.deploy.server.access import Access
 from vitrail.deploy.server.app import application
-from vitrail.deploy.server.edge import Access
 from vitrail.deploy.server.images import ImageService, Look
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.service import Service

@@ -10,7 +10,8 @@ import pytest
 from server_running import Shades, received, serving, shade
 
 from vitrail.deploy.server import connections, edge, running
-from vitrail.deploy.server.connections import Crowd, most_connections, network
+from vitrail.deploy.server.clients import network
+from vitrail.deploy.server.connections import Crowd, most_connections
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
 

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 from PIL import Image
-from server_running import Shades, client, noise, received, serving, shade, tiny
+from server_running import Shades, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.server import connections, edge, reading
@@ -241,33 +241,3 @@ def test_pages_of_other_sites_may_not_ask(server, origin):
 
 def test_the_page_itself_may_ask(server):
     assert server.post(noise(0), headers={**PNG, "Origin": server.url}).status_code == 200
-
-
-# a token
-
-
-@pytest.fixture(scope="module")
-def guarded():
-    with serving(Shades().predictor, token="secret") as found:
-        yield found
-
-
-@pytest.mark.parametrize(
-    "given", [None, "", "Bearer", "Bearer wrong", "Basic c2VjcmV0", "secret", "Bearer secret2", "Bearer \xfc"]
-)
-def test_without_the_token_nothing_is_told_of_the_model(guarded, given):
-    headers = {} if given is None else {"Authorization": given.encode("latin-1")}
-    with client(guarded.url, headers=headers) as stranger:
-        for path in ("/model", "/metrics", "/nothing", "/predict"):
-            answer = stranger.get(path)
-            problem(answer, 401)
-            assert answer.headers["www-authenticate"] == "Bearer"
-        problem(stranger.post("/predict", content=shade(1)), 401)
-        for path in ("/health", "/ready", "/", "/page.js", "/page.css", "/openapi.json"):
-            assert stranger.get(path).status_code == 200
-
-
-def test_with_the_token_the_server_may_have_any_name(guarded):
-    headers = {**PNG, "Host": "my.example", "Origin": "https://other.example"}
-    assert guarded.post(shade(3), headers=headers).status_code == 200
-    assert guarded.client.get("/openapi.json").json()["security"] == [{"token": []}]

@@ -4,8 +4,8 @@ import pytest
 from server_running import Shades, client, serving, shade
 
 from vitrail.deploy.server import running, watch
+from vitrail.deploy.server.access import Access
 from vitrail.deploy.server.app import application
-from vitrail.deploy.server.edge import Access
 from vitrail.deploy.server.images import ImageService
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.queue import Worker

@@ -10,7 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server import schema
-from vitrail.deploy.server.edge import Access, Edge
+from vitrail.deploy.server.access import Access, Guesses
+from vitrail.deploy.server.edge import Edge
 from vitrail.deploy.server.problems import stuck, tell_problems
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
@@ -42,6 +43,7 @@ def application(service: Service[Any, Any], access: Access, on_answer: Callable[
     return Edge(
         app,
         access=access,
+        guesses=Guesses(service.metrics.counter("wrong_tokens", "Requests with a wrong token.")),
         paths=paths,
         unguarded=frozenset((*page, *NEED_NO_TOKEN)),
         answered=service.metrics.answered,

@@ -1,7 +1,6 @@
 """The connections of a server: how long each may keep it waiting, how many there may be, and which one goes for a new one."""
 
 import asyncio
-import ipaddress
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vitrail.deploy.server.edge import LEFT
+from vitrail.deploy.server.clients import LEFT, network
 from vitrail.deploy.server.limits import MEBIBYTE
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import MEDIA_TYPE, ProblemError, crowded
@@ -43,19 +42,6 @@ def most_connections() -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = MOST + SPARE_FILES if files == resource.RLIM_INFINITY else max(2, files - len(os.listdir("/dev/fd")))
     return min(MOST, free - min(SPARE_FILES, free // 2))
-
-
-def network(host: str) -> str:
-    """What counts as one client: an IPv4 address, or the /64 of an IPv6 one, as whoever has one has all of it."""
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(found, ipaddress.IPv4Address):
-        return host
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((found, 64), strict=False))
 
 
 class Crowd:

@@ -153,7 +153,6 @@ class Server(uvicorn.Server):
         while True:
             await asyncio.sleep(LOOK)
             self._crowd.sweep(LOOK)
-            self._unaccepted.tell()
             watch = self._service.watch
             watch.look(LOOK)
             if watch.lost:

@@ -1,7 +1,10 @@
 """Lines in the log about what a stranger can cause thousands of times."""
 
+import asyncio
 import logging
-import time
+
+GATHER = 1.0
+"""Seconds after the first time in which it is only counted."""
 
 
 class Seldom:
@@ -9,20 +12,22 @@ class Seldom:
 
     Args:
         log: gets a warning.
-        text: of the line, with a ``%d`` for how often it was.
+        text: of the line, with a ``%d`` for how often it was, and with places for what else is told of the last time.
         seconds: between two lines.
     """
 
     def __init__(self, log: logging.Logger, text: str, seconds: float):
         self._log, self._text, self._seconds = log, text, seconds
         self._count, self._next = 0, 0.0
+        self._last: tuple[object, ...] = ()
 
-    def happened(self) -> None:
-        """It has happened once more."""
-        self._count += 1
+    def happened(self, *last: object) -> None:
+        """It has happened once more; for the thread of the event loop."""
+        self._count, self._last = self._count + 1, last
+        if self._count == 1:
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(loop.time() + GATHER, self._next), self._tell, loop)
 
-    def tell(self) -> None:
-        """Write the line, if there is something to tell and it is time; to be called now and then."""
-        if self._count and time.monotonic() >= self._next:
-            self._log.warning(self._text, self._count)
-            self._count, self._next = 0, time.monotonic() + self._seconds
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._log.warning(self._text, self._count, *self._last)
+        self._count, self._next = 0, loop.time() + self._seconds

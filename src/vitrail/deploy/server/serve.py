@@ -69,8 +69,8 @@ def serve(
         refuse_given("a translator answers as it is, in Python or exported", given)
     try:
         from vitrail.deploy.server import running
+        from vitrail.deploy.server.access import Access
         from vitrail.deploy.server.app import application
-        from vitrail.deploy.server.edge import Access
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
