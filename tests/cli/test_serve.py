@@ -33,16 +33,32 @@ def test_a_token_that_no_header_can_hold_is_refused(vitrail, trained, tmp_path, 
     assert vitrail("serve", trained, "--port", 0, "--token-file", tmp_path / "token").code == 2
 
 
+@pytest.mark.parametrize("token", ["0", "fifteen-letters", 32 * "a", "ababababababababab"])
+def test_a_token_that_can_be_guessed_is_refused_where_others_can_try(vitrail, trained, monkeypatch, token):
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
+    monkeypatch.setenv("VITRAIL_TOKEN", token)
+    answer = vitrail("serve", trained, "--port", 0, "--host", "0.0.0.0")
+    assert answer.code == 2
+    assert "can be guessed" in answer.err and "at least 16 characters" in answer.err and "secrets.token_urlsafe" in answer.err
+    assert token == "0" or token not in answer.err
+
+
+def test_on_this_machine_any_token_will_do(vitrail, trained, monkeypatch):
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
+    monkeypatch.setenv("VITRAIL_TOKEN", "0")
+    assert vitrail("serve", trained, "--port", 0).code == 0
+
+
 @pytest.mark.parametrize("source", ["file", "environment"])
 def test_the_token_comes_from_a_file_or_from_the_environment(vitrail, trained, tmp_path, monkeypatch, source):
     seen = []
-    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(access.token))
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access, on_answer: seen.append(access.token))
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
-    (tmp_path / "token").write_text("from-file\n")
-    monkeypatch.setenv("VITRAIL_TOKEN", "from-environment")
+    (tmp_path / "token").write_text("from-file-secret\n")
+    monkeypatch.setenv("VITRAIL_TOKEN", "from-environment-secret")
     words = ["--token-file", tmp_path / "token"] if source == "file" else []
     assert vitrail("serve", trained, "--port", 0, "--host", "0.0.0.0", *words).code == 0
-    assert seen == [f"from-{source}"]
+    assert seen == [f"from-{source}-secret"]
 
 
 def test_a_port_that_is_taken_fails_with_a_hint(vitrail, trained):
@@ -106,7 +122,7 @@ def test_a_model_of_images_takes_no_texts(vitrail, trained):
 
 def test_a_translator_is_served_within_its_own_limits(vitrail, translated_run, monkeypatch):
     seen = []
-    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access: seen.append(service))
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access, on_answer: seen.append(service))
     monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
     for words in ("", "--max-texts 3 --max-characters 9 --max-mebibytes 2 --queue 8"):
         assert vitrail("serve", translated_run.folder, "--port", 0, *words.split()).code == 0
@@ -125,6 +141,19 @@ def test_without_the_extra_the_command_that_installs_it_is_told(vitrail, trained
     answer = vitrail("serve", trained, "--port", 0)
     assert answer.code == 2
     assert "pip install 'vitrail[serve]'" in answer.err
+
+
+def test_requests_are_told_of_on_stderr_by_choice_alone(vitrail, trained, monkeypatch):
+    given = []
+    monkeypatch.setattr(api, "serve", lambda *arguments, **options: given.append(options["on_answer"]) or 15)
+    assert vitrail("serve", trained).code == 0 and given == [None]
+    vitrail("serve", trained, "--access-log")
+
+    def closed(line):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("vitrail.cli.serve.note", closed)
+    given[1]("a line that nobody reads")  # and no error
 
 
 def test_ctrl_c_ends_it_without_a_word_and_is_told_apart_by_the_exit_code(vitrail, trained, monkeypatch):

@@ -24,8 +24,8 @@ from PIL import Image
 import vitrail
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.server import running
+from vitrail.deploy.server.access import Access
 from vitrail.deploy.server.app import application
-from vitrail.deploy.server.edge import Access
 from vitrail.deploy.server.images import ImageService, Look
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.service import Service
@@ -174,18 +174,21 @@ def serving(
     look: Look | None = None,
     relevance: Look | None = None,
     token: str | None = None,
+    on_answer: Callable[[str], None] | None = None,
 ) -> Iterator[Running]:
     """A server of images in a thread, until the end of the block."""
     service = ImageService(predictor or in_python(tiny()), "tiny", limits or Limits(), look, "it is a test", relevance)
-    with serving_by(service, token=token) as running_now:
+    with serving_by(service, token=token, on_answer=on_answer) as running_now:
         yield running_now
 
 
 @contextmanager
-def serving_by(service: Service[Any, Any], *, token: str | None = None) -> Iterator[Running]:
+def serving_by(
+    service: Service[Any, Any], *, token: str | None = None, on_answer: Callable[[str], None] | None = None
+) -> Iterator[Running]:
     """A server in a thread, until the end of the block."""
     started, bound = threading.Event(), running.listen("127.0.0.1", 0)
-    server = running.Server(application(service, Access(token)), service, started.set)
+    server = running.Server(application(service, Access(token), on_answer), service, started.set)
     service.start()
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True).start()
     assert started.wait(10)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -165,6 +166,17 @@ def test_it_is_alive_and_ready(server):
     assert server.client.get("/ready").json() == {"status": "ready"}
 
 
+def test_head_is_answered_as_get_without_the_body(server):
+    paths = ["/", "/page.js", "/page.css", "/icon.svg", "/images.js", "/model", "/openapi.json", "/health", "/ready", "/metrics"]
+    for path in [*paths, "/nothing", "/predict"]:
+        got, head = server.client.get(path), server.client.head(path)
+        assert head.status_code == got.status_code and head.content == b""
+        assert got.status_code == {"/nothing": 404, "/predict": 405}.get(path, 200)
+        varying = ("date", "content-length") if path == "/metrics" else ("date",)
+        assert all(head.headers.get(name) == got.headers[name] for name in got.headers if name not in varying), path
+        assert "content-length" in head.headers
+
+
 def test_prometheus_is_told_of_requests_batches_and_what_waits(server):
     server.post(PICTURES[0])
     server.client.get("/nothing/here")
@@ -180,6 +192,21 @@ def test_prometheus_is_told_of_requests_batches_and_what_waits(server):
         "process_resident_memory_bytes",
     ):
         assert line in answer.text
+
+
+def test_an_access_log_has_a_line_for_every_request_and_strangers_write_none():
+    lines = []
+    with serving(Shades().predictor, on_answer=lines.append) as server:
+        answers = [server.client.get("/model"), server.client.head("/model"), server.post(shade(3)), server.post(b"")]
+        answers.extend(server.client.get(path) for path in ("/a%0A%1B[31m%22b", "/" + 300 * "%C3%BC"))
+        server.until(lambda: len(lines) == len(answers))
+    found = [line.split(" ") for line in lines]
+    assert all(len(words) == 7 and words[1] == "127.0.0.1" for words in found)
+    assert [int(words[4]) for words in found] == [answer.status_code for answer in answers] == [200, 200, 200, 422, 404, 404]
+    assert [int(words[5]) for words in found] == [len(answer.content) for answer in answers]
+    assert [words[2] for words in found] == ["GET", "HEAD", "POST", "POST", "GET", "GET"]
+    assert found[2][3] == "/predict" and found[4][3] == "/a%0A%1B%5B31m%22b" and len(found[5][3]) == 203
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", words[0]) and float(words[6]) >= 0 for words in found)
 
 
 def test_the_description_names_every_path_and_needs_nothing_from_elsewhere(server):

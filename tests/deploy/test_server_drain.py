@@ -11,8 +11,8 @@ import pytest
 from server_running import Process, Shades, client, noise, of_shades, received, serving, shade, tiny
 
 from vitrail.deploy.server import running
+from vitrail.deploy.server.access import Access
 from vitrail.deploy.server.app import application
-from vitrail.deploy.server.edge import Access
 from vitrail.deploy.server.images import ImageService
 from vitrail.deploy.server.limits import Limits
 

@@ -8,10 +8,10 @@ import zlib
 
 import pytest
 from PIL import Image
-from server_running import Shades, client, noise, received, serving, shade, tiny
+from server_running import Shades, noise, received, serving, shade, tiny
 
 from vitrail.deploy.predictor import in_python
-from vitrail.deploy.server import edge, reading, running
+from vitrail.deploy.server import connections, edge, reading
 from vitrail.deploy.server.limits import Limits
 
 BODY = 100_000
@@ -168,7 +168,7 @@ def test_a_body_that_does_not_come_is_given_up(server, monkeypatch):
 
 
 def test_a_head_that_does_not_come_is_given_up(server, monkeypatch):
-    monkeypatch.setattr(running, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
     assert raw(server, b"POST /predict HT") == b""
     assert raw(server) == b""
     answer = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /health", pause=0.1)
@@ -186,6 +186,14 @@ def test_bodies_that_are_held_take_only_so_much_memory_together():
             server.until(lambda: server.service._memory.held == 900)
         server.until(lambda: server.service._memory.held == 0)
         assert server.post(shade(7)).status_code == 200
+
+
+def test_a_request_with_two_accounts_of_its_length_is_refused_and_the_connection_closed(server):
+    for path, method in (("/predict", b"POST"), ("/model", b"GET")):
+        both = b"%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n" % (method, path.encode())
+        answer = raw(server, both + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer.count(b"HTTP/1.1 ") == answer.count(b"HTTP/1.1 400") == 1
+        assert b"connection: close" in answer and b"Content-Length and Transfer-Encoding" in answer
 
 
 # not for this server
@@ -233,33 +241,3 @@ def test_pages_of_other_sites_may_not_ask(server, origin):
 
 def test_the_page_itself_may_ask(server):
     assert server.post(noise(0), headers={**PNG, "Origin": server.url}).status_code == 200
-
-
-# a token
-
-
-@pytest.fixture(scope="module")
-def guarded():
-    with serving(Shades().predictor, token="secret") as found:
-        yield found
-
-
-@pytest.mark.parametrize(
-    "given", [None, "", "Bearer", "Bearer wrong", "Basic c2VjcmV0", "secret", "Bearer secret2", "Bearer \xfc"]
-)
-def test_without_the_token_nothing_is_told_of_the_model(guarded, given):
-    headers = {} if given is None else {"Authorization": given.encode("latin-1")}
-    with client(guarded.url, headers=headers) as stranger:
-        for path in ("/model", "/metrics", "/nothing", "/predict"):
-            answer = stranger.get(path)
-            problem(answer, 401)
-            assert answer.headers["www-authenticate"] == "Bearer"
-        problem(stranger.post("/predict", content=shade(1)), 401)
-        for path in ("/health", "/ready", "/", "/page.js", "/page.css", "/openapi.json"):
-            assert stranger.get(path).status_code == 200
-
-
-def test_with_the_token_the_server_may_have_any_name(guarded):
-    headers = {**PNG, "Host": "my.example", "Origin": "https://other.example"}
-    assert guarded.post(shade(3), headers=headers).status_code == 200
-    assert guarded.client.get("/openapi.json").json()["security"] == [{"token": []}]

@@ -1,9 +1,12 @@
 """``vitrail serve``."""
 
+import contextlib
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note
 from vitrail.errors import ConfigError
@@ -30,6 +33,7 @@ def serve(
     max_texts: Whole | None = None,
     max_characters: Whole | None = None,
     max_mebibytes: Whole | None = None,
+    access_log: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Answer over HTTP: labels of images or translations of texts, where the model looked, and a page to try it on.
 
@@ -67,6 +71,8 @@ def serve(
         Characters of each. Default: 5000.
     max_mebibytes
         The size of a request. Default: 20, of a translator 1.
+    access_log
+        Write a line for each request to stderr: time, address, method, path, status, bytes, milliseconds.
     """
     from vitrail.weights.locate import require_possible, translates
 
@@ -98,9 +104,16 @@ def serve(
         precision=precision,
         limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
         on_start=lambda address: note(f"listening at {address}"),
+        on_answer=_noted if access_log else None,
     )
     if received == signal.SIGINT:
         sys.exit(128 + received)
+
+
+def _noted(line: str) -> None:
+    """A line on stderr, which keeps no request from its answer where nobody reads it any more."""
+    with contextlib.suppress(OSError, ValueError):
+        note(line)
 
 
 def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":

@@ -1,5 +1,6 @@
 """The application: what is at which path."""
 
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server import schema
-from vitrail.deploy.server.edge import Access, Edge
-from vitrail.deploy.server.problems import shutting_down, tell_problems
+from vitrail.deploy.server.access import Access, Guesses
+from vitrail.deploy.server.edge import Edge
+from vitrail.deploy.server.problems import stuck, tell_problems
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
@@ -22,8 +24,8 @@ NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
 
 
-def application(service: Service[Any, Any], access: Access) -> Edge:
-    """The server as an ASGI application; `Service.start` comes before the first request."""
+def application(service: Service[Any, Any], access: Access, on_answer: Callable[[str], None] | None = None) -> Edge:
+    """The server as an ASGI application; `Service.start` comes before the first request. ``on_answer`` is for an access log."""
     app = FastAPI(
         title="Vitrail",
         version=version("vitrail"),
@@ -41,10 +43,12 @@ def application(service: Service[Any, Any], access: Access) -> Edge:
     return Edge(
         app,
         access=access,
+        guesses=Guesses(service.metrics.counter("wrong_tokens", "Requests with a wrong token.")),
         paths=paths,
         unguarded=frozenset((*page, *NEED_NO_TOKEN)),
         answered=service.metrics.answered,
         leaving=lambda: service.draining,
+        on_answer=on_answer,
     )
 
 
@@ -54,16 +58,17 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
         """The model, how it takes what it is asked about, and the limits of a request."""
         return JSONResponse(service.described())
 
-    @app.get("/health", response_model=schema.Status, responses=refusals(), summary="Whether the server lives")
+    @app.get("/health", response_model=schema.Status, responses=refusals(503), summary="Whether the server lives")
     async def health() -> Response:
-        """It answers, so it does."""
+        """It answers, so it does, unless only a start can mend it."""
+        if service.watch.lost:
+            raise stuck(str(service.watch.trouble))
         return JSONResponse({"status": "alive"})
 
     @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
     async def ready() -> Response:
-        """Not any more once it is shutting down."""
-        if service.draining:
-            raise shutting_down()
+        """Not while the model is at one batch for too long, nor once it is shutting down."""
+        service.require_ready()
         return JSONResponse({"status": "ready"})
 
     text: dict[int | str, dict[str, Any]] = {

@@ -33,6 +33,10 @@ class Metrics:
         """A number that is read at every scrape."""
         Gauge(f"vitrail_{name}", what, registry=self._registry).set_function(value)
 
+    def counter(self, name: str, what: str) -> Callable[[], None]:
+        """A number that only grows: by one whenever what it returns is called."""
+        return Counter(f"vitrail_{name}", what, registry=self._registry).inc
+
     def answered(self, path: str, status: int, seconds: float) -> None:
         """A request is done."""
         self._requests.labels(path, str(status)).inc()

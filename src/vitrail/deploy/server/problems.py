@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server.queue import FailedError, FullError
 from vitrail.errors import DataError
@@ -16,6 +17,8 @@ from vitrail.errors import DataError
 MEDIA_TYPE = "application/problem+json"
 TOLD = 20
 """Mistakes of one request that are told one by one."""
+GONE = 499
+"""What counts as the status of a request whose client has gone."""
 
 
 class ProblemError(Exception):
@@ -55,6 +58,16 @@ def shutting_down() -> ProblemError:
     return ProblemError(503, "the server is shutting down", hint="ask another one", headers={"Retry-After": "5"})
 
 
+def stuck(why: str) -> ProblemError:
+    """Nothing is computed."""
+    return ProblemError(503, why, hint="ask another server, or this one later", headers={"Retry-After": "5"})
+
+
+def crowded() -> ProblemError:
+    """No place for a connection."""
+    return ProblemError(503, "too many connections", hint="try again in a second", headers={"Retry-After": "1"})
+
+
 def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = (), hint: str | None = None) -> ProblemError:
     """A request that is not as it should be, by pydantic's errors; ``within`` is where their places begin.
 
@@ -68,7 +81,7 @@ def mistaken(found: Sequence[Mapping[str, Any]], *, within: tuple[str, ...] = ()
 def tell_problems(app: FastAPI) -> None:
     """Have an application answer every error with a problem."""
 
-    async def of_problem(request: Request, error: Any) -> JSONResponse:
+    async def of_problem(request: Request, error: Any) -> Response:
         return error.response
 
     async def of_http(request: Request, error: Any) -> JSONResponse:
@@ -95,7 +108,11 @@ def tell_problems(app: FastAPI) -> None:
     async def of_failure(request: Request, error: Any) -> JSONResponse:
         return ProblemError(500, str(error) if isinstance(error, FailedError) else "an unforeseen error").response
 
+    async def of_nobody(request: Request, error: Any) -> Response:
+        return Response(status_code=GONE)
+
     handlers = {
+        ClientDisconnect: of_nobody,
         ProblemError: of_problem,
         HTTPException: of_http,
         RequestValidationError: of_parameters,

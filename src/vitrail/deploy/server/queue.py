@@ -190,6 +190,8 @@ class Worker:
         self._queues: list[Queue[Any, Any]] = []
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
+        self.turn, self.working = 0, False
+        """How often a queue has had its turn, and whether one has it now."""
 
     def queue(
         self,
@@ -214,6 +216,11 @@ class Worker:
             self._closed = True
             self._changed.notify()
 
+    @property
+    def dead(self) -> bool:
+        """Whether the thread has gone although nobody has closed it."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._closed
+
     def ended(self, seconds: float) -> bool:
         """Whether the thread has gone, so many seconds after `close` at most."""
         self._thread.join(seconds)
@@ -226,4 +233,6 @@ class Worker:
                 if self._closed:
                     return
             for queue in self._queues:
+                self.turn, self.working = self.turn + 1, True
                 queue.work()
+                self.working = False

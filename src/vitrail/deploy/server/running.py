@@ -4,34 +4,37 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
-import json
 import logging
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vitrail.deploy.server.connections import BACKLOG, BURST, SEND_BYTES, Crowd, Protocol
 from vitrail.deploy.server.edge import Edge
-from vitrail.deploy.server.problems import MEDIA_TYPE, ProblemError
 from vitrail.deploy.server.reading import BODY_SECONDS
+from vitrail.deploy.server.seldom import Seldom
 from vitrail.deploy.server.service import Service
 from vitrail.errors import VitrailError
 
-HEAD_SECONDS = 10.0
-"""The head of a request takes at most so long to come."""
 ON_THE_WAY = 0.1
 """Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
 SPARE = 5.0
 """Seconds, beyond what requests may take, in which the server must have ended."""
 LAST = 1.0
 """Seconds that the last batch, whose answers nobody waits for, has to be done."""
+LOOK = 1.0
+"""Seconds between two looks at who does not take his answers, and at the thread that computes."""
+SELDOM = 60.0
+"""Seconds between two lines about what cannot be accepted."""
+
+log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -45,6 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound = socket.socket(kind, socket.SOCK_STREAM, protocol)  # asyncio sends at once only on what is TCP by name
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # which its connections have from it
             bound.bind(address)
         except OSError:
             bound.close()
@@ -69,10 +73,10 @@ def address(bound: socket.socket) -> str:
 
 def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: Callable[[], None]) -> int:
     """Serve until a signal comes, then answer what was let in. Gives the signal's number, or ends the process where a batch
-    that nobody waits for is still being computed.
+    that nobody waits for is still being computed; with exit code 1 where one never ends.
 
     Raises:
-        VitrailError: something could not be answered in time.
+        VitrailError: something could not be answered in time, or the thread that computes has died.
     """
     server = Server(app, service, on_start)
     service.start()
@@ -83,6 +87,12 @@ def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: C
     finally:
         gc.unfreeze()
         service.close()
+    if server.lost:
+        error = VitrailError(server.lost, where="the thread that computes", hint="start the server again; systemd can do it")
+        if service.ended(0):
+            raise error
+        log.error("%s", error)
+        _leave(1)
     if service.active:
         raise VitrailError(f"{service.active} requests were given up", where="shutting down", hint="the model hangs")
     if not service.ended(LAST):
@@ -103,9 +113,10 @@ class Server(uvicorn.Server):
     """Uvicorn, which at the first signal refuses what is new, finishes what it has, and only then stops to listen."""
 
     def __init__(self, app: Edge, service: Service[Any, Any], on_start: Callable[[], None]):
+        self._crowd = Crowd(service.metrics)
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=partial(Protocol, self._crowd),  # type: ignore[arg-type]
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -114,6 +125,7 @@ class Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            backlog=BURST,
             timeout_graceful_shutdown=int(SPARE),
         )
         super().__init__(config)
@@ -121,13 +133,38 @@ class Server(uvicorn.Server):
         self._patience = BODY_SECONDS + service.limits.deadline + SPARE
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._unaccepted = Seldom(log, "%d times a connection could not be accepted: the system is short of descriptors", SELDOM)
         self.signal = 0
+        self.lost: str | None = None
+        """Why it has ended by itself, if it has."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
+        for bound in sockets or ():
+            bound.listen(BACKLOG)
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._unforeseen)
+        self._looking = asyncio.ensure_future(self._look())
         self._on_start()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self._crowd.sweep(LOOK)
+            watch = self._service.watch
+            watch.look(LOOK)
+            if watch.lost:
+                self.lost = watch.trouble
+                self.should_exit = self.force_exit = True
+
+    def _unforeseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Asyncio tells of every attempt to accept a connection without a descriptor, of which there are many."""
+        if isinstance(context.get("exception"), OSError) and "socket.accept()" in context["message"]:
+            self._unaccepted.happened()
+        else:
+            loop.default_exception_handler(context)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal is for an orderly end, the next one for an end at once."""
@@ -149,43 +186,3 @@ class Server(uvicorn.Server):
                 while self._service.active:
                     await asyncio.sleep(0.02)
         self.should_exit = True
-
-
-class Protocol(H11Protocol):
-    """Uvicorn's HTTP/1.1 with a limit on how long a head may take, and with problems where it has plain text."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
-        super().connection_made(transport)
-        self._expect_head()
-
-    def data_received(self, data: bytes) -> None:
-        """It has sent something."""
-        super().data_received(data)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
-        super().connection_lost(exc)
-        if self._late is not None:
-            self._late.cancel()
-
-    def _expect_head(self) -> None:
-        """Begin to count when a head is to come, and stop when it is there."""
-        between = self.cycle is None or self.cycle.response_complete
-        if between and self._late is None:
-            self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-        elif not between and self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def send_400_response(self, msg: str) -> None:
-        """What is no HTTP."""
-        content = json.dumps(ProblemError(400, msg).content).encode()
-        headers = [("content-type", MEDIA_TYPE), ("content-length", str(len(content))), ("connection", "close")]
-        events: list[Any] = [h11.Response(status_code=400, headers=headers), h11.Data(data=content), h11.EndOfMessage()]
-        for event in events:
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()

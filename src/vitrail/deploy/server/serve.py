@@ -1,7 +1,6 @@
 """A model behind HTTP."""
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 TOKEN = "VITRAIL_TOKEN"
 """The environment's name for the token."""
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
+"""Characters of a token, and different ones among them, where others can reach the server."""
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
 """Gives the function that computes a model's attention maps; or why there is none."""
 
@@ -41,6 +42,7 @@ def serve(
     engine: str = "auto",
     limits: Limits | None = None,
     on_start: Callable[[str], None] = lambda address: None,
+    on_answer: Callable[[str], None] | None = None,
 ) -> int:
     """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
 
@@ -48,15 +50,16 @@ def serve(
         model: a run folder, a model folder, a file of weights, a hub id or an exported model; of images, or a translator.
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
-        host: an address or a name of this machine. One that others can reach needs a token.
+        host: an address or a name of this machine. One that others can reach needs a token, of at least 16 characters.
         port: 0 is for any that is free.
         token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
         precision, engine: as in `open_predictor`; a translator has but one of each.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
         on_start: called with the address, once it listens.
+        on_answer: called with a line for an access log after every request.
 
     Raises:
-        ConfigError: the extra is not installed, or a token is missing.
+        ConfigError: the extra is not installed, or a token is missing or can be guessed.
         ModelFileError: the model is missing, damaged, refused, or has no classes.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
@@ -66,20 +69,20 @@ def serve(
         refuse_given("a translator answers as it is, in Python or exported", given)
     try:
         from vitrail.deploy.server import running
+        from vitrail.deploy.server.access import Access
         from vitrail.deploy.server.app import application
-        from vitrail.deploy.server.edge import Access
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
     token = _token(token_file)
     with running.listen(host, port) as bound:
-        _require_token(bound, token, running.is_loopback(bound))
+        _require_token(token, running.is_loopback(bound))
         if texts:
             service = _of_texts(model, limits or TEXTS)
         else:
             service = _of_images(model, limits or IMAGES, [look_of, relevance_of], precision, engine)
         address = running.address(bound)
-        return running.run(application(service, Access(token)), service, bound, lambda: on_start(address))
+        return running.run(application(service, Access(token), on_answer), service, bound, lambda: on_start(address))
 
 
 def _token(file: str | Path | None) -> str | None:
@@ -94,8 +97,15 @@ def _token(file: str | Path | None) -> str | None:
     return token
 
 
-def _require_token(bound: socket.socket, token: str | None, loopback: bool) -> None:
-    if token is None and not loopback:
+def _require_token(token: str | None, loopback: bool) -> None:
+    """Refuse an address that others can reach without a token, or with one that can be guessed."""
+    if loopback:
+        return
+    if token is not None and (len(token) < TOKEN_LENGTH or len(set(token)) < TOKEN_VARIETY):
+        what = "others can reach this address, and the token can be guessed"
+        least = f"take at least {TOKEN_LENGTH} characters, {TOKEN_VARIETY} of them different"
+        raise ConfigError(what, where="--host", hint=f"{least}; {NEW_TOKEN}")
+    if token is None:
         hint = f"give --token-file FILE or ${TOKEN}, or leave --host at 127.0.0.1. {NEW_TOKEN.capitalize()}"
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 

@@ -11,10 +11,11 @@ from starlette.requests import Request
 
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
-from vitrail.deploy.server.problems import busy, shutting_down
+from vitrail.deploy.server.problems import busy, shutting_down, stuck
 from vitrail.deploy.server.queue import Queue, Worker, sizes
 from vitrail.deploy.server.reading import Body, Memory, require_size
 from vitrail.deploy.server.schema import Document
+from vitrail.deploy.server.watch import Watch
 
 BODIES = 8
 """Bodies of the largest size that may be held at a time."""
@@ -44,6 +45,7 @@ class Service(ABC, Generic[T, R]):
         self.name, self.limits = name, limits
         self.metrics, self._memory = Metrics(self.items), Memory(BODIES * limits.body)
         self._worker = Worker()
+        self.watch = Watch(self._worker)
         self._queue: Queue[T, R] = self._worker.queue(
             self._compute, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
         )
@@ -74,11 +76,13 @@ class Service(ABC, Generic[T, R]):
 
     def start(self) -> None:
         """Compute batches of nothing, of every size, so that memory is there and the pace is known, and begin to work."""
-        compute = self._rehearse()
+        compute, slowest = self._rehearse(), 0.0
         for size in (*sizes(self.limits.batch), self.limits.batch):
             begin = time.monotonic()
             compute(size)
-            self._queue.pace = (time.monotonic() - begin) / size
+            took = time.monotonic() - begin
+            slowest, self._queue.pace = max(slowest, took), took / size
+        self.watch.expect(self.limits.deadline, slowest)
         self._worker.start()
 
     def close(self) -> None:
@@ -89,11 +93,17 @@ class Service(ABC, Generic[T, R]):
         """Whether nothing is computed any more, so many seconds after `close` at most."""
         return self._worker.ended(seconds)
 
+    def require_ready(self) -> None:
+        """Refuse what could not be answered."""
+        if self.draining:
+            raise shutting_down()
+        if trouble := self.watch.trouble:
+            raise stuck(trouble)
+
     @contextlib.contextmanager
     def admitted(self) -> Iterator[None]:
         """Let a request in, whose answer then comes before the server goes."""
-        if self.draining:
-            raise shutting_down()
+        self.require_ready()
         self.active += 1
         try:
             yield

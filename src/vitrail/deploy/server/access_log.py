@@ -1,0 +1,22 @@
+"""A line for every request, for those who want one."""
+
+import time
+from urllib.parse import quote
+
+from starlette.types import Scope
+
+MOST_PATH, MOST_METHOD = 200, 16
+"""Characters of a path and of a method that are told."""
+
+
+def line(scope: Scope, status: int, sent: int, seconds: float) -> str:
+    """Time, address, method, path, status, bytes of the answer's body (none for HEAD), and milliseconds.
+
+    The path is escaped: whatever a stranger asks for stays one word of one line.
+    """
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    client = scope["client"][0] if scope["client"] else "-"
+    path = quote(scope["path"])
+    path = path if len(path) <= MOST_PATH else f"{path[:MOST_PATH]}..."
+    sent = 0 if scope["method"] == "HEAD" else sent
+    return f"{now} {client} {scope['method'][:MOST_METHOD]} {path} {status} {sent} {1000 * seconds:.1f}"
