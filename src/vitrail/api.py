@@ -283,7 +283,7 @@ def sweep(
         over: values by the short or dotted name of a setting; runs that differ only in the seed are averaged. Models may be of
             several architectures: each takes the settings of a model, given to all, that it has.
         recipe, config, settings: of all runs, as in `train`.
-        against: the setting, or ``operations`` of training, to draw scores against; by default the first of ``over`` with numbers.
+        against: the setting, or ``operations`` of training, to draw scores against; by default the first ``over`` with numbers.
         observer: gets the progress of each run.
 
     Raises:
