@@ -205,8 +205,8 @@ def serving_by(service: Service[Any, Any], *, token: str | None = None) -> Itera
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, *words: str):
-        self.process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    def __init__(self, *words: str, environment: dict[str, str] | None = None):
+        self.process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True, env=environment)
 
     @functools.cached_property
     def said(self) -> str:

@@ -1,5 +1,6 @@
 """What runs a graph: ONNX Runtime and OpenVINO, each imported when it is used."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,11 @@ from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.runtime.device import quickest_precision
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
+# Both before either library is imported, by us or by an exporter: ONNX Runtime would leave an identity in the user's cache and
+# report its sessions over the network, OpenVINO and NNCF that they were imported.
+
 PIECES = 4
 """Of a batch that are computed side by side, at most."""
 Session = Callable[[np.ndarray], np.ndarray]
@@ -35,12 +41,11 @@ def extra(library: str) -> Iterator[None]:
 
 
 def openvino() -> Any:
-    """The library, which would otherwise report over the network that it was imported.
+    """The library.
 
     Raises:
         ConfigError: it is not installed.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
     with extra("openvino"):
         import openvino
     return openvino

@@ -5,6 +5,7 @@ Only `fetch` and `push` make connections. Address, cache, token and offline mode
 """
 
 import glob
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -136,6 +137,7 @@ def push(
 
 def _library() -> Any:
     """huggingface_hub, with its own progress display on a terminal and none elsewhere."""
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # the library and what it transfers files with would report how they were used
     try:
         import huggingface_hub
         import huggingface_hub.errors
