@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
-from vitrail.deploy.engines import description_in, open_graph, quickest
+from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.export import export_graph
+from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.measure import Timing
 from vitrail.errors import ConfigError, ModelFileError
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vitrail.deploy.engines import extra, onnx, openvino
+from vitrail.deploy.libraries import extra, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.models.base import ImageModel
 
