@@ -15,7 +15,7 @@ from typing import Any
 from vitrail.data import sources
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError, ModelFileError, VitrailError
-from vitrail.files import locked, path_of, recover_folder, whole_folder, write_bytes, write_json, write_text
+from vitrail.files import LARGE, locked, path_of, read_text, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
@@ -173,7 +173,7 @@ class RunFolder:
         file = self.path / SPLITS
         if not file.exists():
             return None
-        assignment = read_json(file)
+        assignment = read_json(file, LARGE)
         if not set(assignment.values()) <= set(sources.SPLITS):
             raise ModelFileError(f"{SPLITS} names splits that do not exist", where=file, hint="bring the file back as it was")
         return assignment
@@ -182,13 +182,13 @@ class RunFolder:
     def bad_images(self) -> dict[str, str]:
         """The images that the run leaves out, by name, and why."""
         file = self.path / BAD_IMAGES
-        return read_json(file) if file.exists() else {}
+        return read_json(file, LARGE) if file.exists() else {}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The metrics of every epoch."""
         file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        return [json.loads(line) for line in read_text(file, LARGE).splitlines()] if file.exists() else []
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """All epochs' metrics, as JSON lines and as CSV."""
