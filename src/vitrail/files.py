@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from vitrail.errors import ConfigError, DiskFullError
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
 SMALL, LARGE = 12 * 2**20, 2**31
 """Bytes of a file that is read whole: of what describes a model, since JSON of more may take over 300 MB; of a line per image."""
@@ -172,7 +172,7 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
     """Do not begin to write ``size`` bytes that the disk has no room for, and say so where it fills up meanwhile.
 
     Raises:
-        DiskFullError: with the bytes that are needed and those that are free.
+        DiskFullError: with the bytes that are needed and those that are free, or where files may not be so large.
     """
     size += SLACK
 
@@ -185,12 +185,15 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _says_full(error):
+        if (number := _number(error)) in FULL:
             raise full(shutil.disk_usage(folder).free) from None
+        if number == errno.EFBIG:
+            what = f"a file would be larger than is allowed here, of {size:,} bytes in all"
+            raise DiskFullError(what, where=folder, hint=f"raise the limit (ulimit -f) or take another disk; {hint}") from None
         raise
 
 
-def _says_full(error: Exception) -> bool:
-    """Whether an error, the system's or one that a library made of it, comes of a full disk."""
+def _number(error: Exception) -> int | None:
+    """The system's number for an error, which may be one that a library made of it."""
     found = re.search(r"os error (\d+)", str(error))
-    return (error.errno if isinstance(error, OSError) else int(found[1]) if found else None) in FULL
+    return error.errno if isinstance(error, OSError) else int(found[1]) if found else None
