@@ -23,6 +23,7 @@ from vitrail.runtime.observer import Note
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.runtime.terminal import escaped
 from vitrail.tasks.registry import task_row
 from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
@@ -233,7 +234,7 @@ class RunFolder:
         """Append a line to train.log, if the disk has room for it: no run ends over a line."""
         if self.writes:
             with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
-                file.write(f"{now()}  {message}\n")
+                file.write(f"{now()}  {escaped(message)}\n")
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
