@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitrail.files import whole_folder, write_bytes, write_json, write_text
+from vitrail import errors
+from vitrail.files import room_for, whole_folder, write_bytes, write_json, write_text
 from vitrail.weights.tensor_files import write_tensors
 
 
@@ -175,3 +177,10 @@ def test_two_drafts_of_one_folder_do_not_meet(tmp_path):
         (first / "first").write_text("")
         (second / "second").write_text("")
     assert [f.name for f in folder.iterdir()] == ["first"] and list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EFBIG, "File too large"), RuntimeError("File too large (os error 27)")])
+def test_a_file_that_is_larger_than_allowed_is_no_full_disk(error, tmp_path):
+    with pytest.raises(errors.DiskFullError, match="larger than is allowed") as told, room_for(10, tmp_path, hint="go on"):
+        raise error
+    assert "ulimit -f" in told.value.hint and "full" not in told.value.what

@@ -413,7 +413,8 @@ except DiskFullError as error:
     sys.exit(7)
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        if done.returncode != 7 or "bytes are needed" not in done.stdout or "are free" not in done.stdout:
+        told = ("bytes are needed", "are free") if small else ("larger than is allowed",)
+        if done.returncode != 7 or not all(words in done.stdout for words in told):
             return f"exit {done.returncode}: {done.stdout[-200:]}{done.stderr[-300:]}"
         return _failure_of_first(run)
 

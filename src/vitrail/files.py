@@ -6,15 +6,19 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
 from vitrail.errors import ConfigError, DiskFullError
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
+SMALL, LARGE = 12 * 2**20, 2**31
+"""Bytes of a file that is read whole: of what describes a model, since JSON of more may take over 300 MB; of a line per image."""
 SLACK = 2**20
 """What a folder takes beside the tensors in it, in bytes."""
 
@@ -27,6 +31,33 @@ def path_of(text: str | Path) -> Path:
     if not str(text):
         return Path(os.devnull, "empty path")
     return Path(os.path.expanduser(text))
+
+
+@contextmanager
+def regular_file(file: Path) -> Iterator[BufferedReader]:
+    """A file to read that may be a stranger's; raises `OSError` for a pipe or a device, which may never end or never begin."""
+    with open(file, "rb", opener=_at_once) as content:
+        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(file))
+        yield content
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for whoever writes into a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_bytes(file: Path, most: int = SMALL) -> bytes:
+    """All of a file that may be a stranger's; raises `OSError` where it has more bytes than ``most``, or is no regular file."""
+    with regular_file(file) as content:
+        if (size := os.fstat(content.fileno()).st_size) > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than the {most:,} that are read", str(file))
+        return content.read(most)
+
+
+def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
+    """`read_bytes` as text; raises `UnicodeDecodeError`, a `ValueError`, where it is none."""
+    return read_bytes(file, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def write_text(file: Path, text: str) -> None:
@@ -141,7 +172,7 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
     """Do not begin to write ``size`` bytes that the disk has no room for, and say so where it fills up meanwhile.
 
     Raises:
-        DiskFullError: with the bytes that are needed and those that are free.
+        DiskFullError: with the bytes that are needed and those that are free, or where files may not be so large.
     """
     size += SLACK
 
@@ -154,12 +185,15 @@ def room_for(size: int, folder: Path, *, hint: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _says_full(error):
+        if (number := _number(error)) in FULL:
             raise full(shutil.disk_usage(folder).free) from None
+        if number == errno.EFBIG:
+            what = f"a file would be larger than is allowed here, of {size:,} bytes in all"
+            raise DiskFullError(what, where=folder, hint=f"raise the limit (ulimit -f) or take another disk; {hint}") from None
         raise
 
 
-def _says_full(error: Exception) -> bool:
-    """Whether an error, the system's or one that a library made of it, comes of a full disk."""
+def _number(error: Exception) -> int | None:
+    """The system's number for an error, which may be one that a library made of it."""
     found = re.search(r"os error (\d+)", str(error))
-    return (error.errno if isinstance(error, OSError) else int(found[1]) if found else None) in FULL
+    return error.errno if isinstance(error, OSError) else int(found[1]) if found else None

@@ -208,8 +208,8 @@ def serving_by(
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, *words: str):
-        self.process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    def __init__(self, *words: str, environment: dict[str, str] | None = None):
+        self.process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True, env=environment)
 
     @functools.cached_property
     def said(self) -> str:

@@ -2,15 +2,15 @@
 
 import ctypes
 import gc
-import subprocess
 import sys
 
 import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
-from vitrail.deploy.engines import description_in, open_graph, quickest
+from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.export import export_graph
+from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.measure import Timing
 from vitrail.errors import ConfigError, ModelFileError
 
@@ -111,26 +111,6 @@ def test_a_graph_cut_short_is_refused(graphs, tmp_path):
     (tmp_path / "model.onnx").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ModelFileError):
         quickest(tmp_path / "model.onnx")
-
-
-def test_engines_make_no_network_connection(graphs):
-    """OpenVINO's telemetry would tell of its import."""
-    program = f"""
-import sys
-def hook(event, args):
-    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto"):
-        print(event, args)
-sys.addaudithook(hook)
-from pathlib import Path
-from vitrail.deploy.engines import quickest
-from vitrail.deploy.quantise import _quantise
-quickest(Path({str(graphs["onnx"])!r}))
-import nncf
-print("openvino_telemetry" in sys.modules and sys.modules["openvino_telemetry"] is None)
-"""
-    environment = {"PATH": "", "HOME": str(graphs["onnx"].parent)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == "True"
 
 
 class _Stack(ctypes.Structure):

@@ -14,8 +14,9 @@ import torch
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy import export as exporting
 from vitrail.deploy.artefact import Description, graph_of
-from vitrail.deploy.engines import description_in, open_graph
+from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import export_graph, require_possible, session_of, verify
+from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.merging import merging
 from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError

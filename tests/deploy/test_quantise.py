@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
-from vitrail.deploy.engines import open_graph, openvino
+from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import Network, export_graph, to_openvino, trace
+from vitrail.deploy.libraries import openvino
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.quantise import _origin, _sums_of_convolutions, last_products, quantise_openvino
 

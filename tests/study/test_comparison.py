@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,6 +15,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, text
 from vitrail.study.comparison_page import best, curves
 from vitrail.study.paired import Paired, answers_in, paired
+from vitrail.training.run_folder import RunFolder
 
 ROW = {"epoch": 1, "val_loss": 0.5, "val_top1": 0.8, "seconds": 2.0, "images_per_second": 100.0}
 
@@ -147,3 +149,22 @@ def test_runs_are_paired_where_they_have_answers_to_the_same_images(run, second,
     assert paired([("1", right), ("2", wrong), ("3", {("c", "x"): True}), ("4", {})]) == [Paired("1", "2", 2, 1, 0)]
     (tmp_path / "predictions.csv").write_text("image,true_label,label,correct\na,x,x,yes\na,x,y,no\n")
     assert answers_in(tmp_path / "predictions.csv") == {}  # names that do not tell images apart
+
+
+@pytest.mark.parametrize("value", [None, [1], {"a": {}}, {"a": "b"}])
+@pytest.mark.parametrize("name", ["status.json", "state", "split", "scores", "metrics.jsonl", "epoch", "seconds", "splits.json"])
+def test_a_damaged_run_is_an_error_that_names_the_file(name, value, run, tmp_path):
+    for part in ("config.yaml", "status.json", "metrics.jsonl", "splits.json"):
+        shutil.copy(run.folder / part, tmp_path)
+    status, rows = (tmp_path / part for part in ("status.json", "metrics.jsonl"))
+    if name in ("state", "split", "scores"):
+        status.write_text(json.dumps({**json.loads(status.read_text()), name: value}))
+    elif name in ("epoch", "seconds"):
+        rows.write_text(json.dumps({**json.loads(rows.read_text().splitlines()[0]), name: value}))
+    else:
+        (tmp_path / name).write_text(json.dumps(value))
+    file = {"state": status, "split": status, "scores": status, "epoch": rows, "seconds": rows}.get(name, tmp_path / name)
+    with pytest.raises(ModelFileError) as error:
+        api.compare([tmp_path], tmp_path / "out")
+        assert RunFolder.open(tmp_path).assignment  # which nothing is compared by
+    assert file.name in str(error.value.where)

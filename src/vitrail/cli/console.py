@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from vitrail.errors import DataError
-from vitrail.runtime.terminal import interactive, is_first, note
+from vitrail.runtime.terminal import escaped, interactive, is_first, note
 
 __all__ = [
     "Whole",
@@ -42,7 +42,7 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 def result(text: str) -> None:
     """A result, for people."""
     if is_first():
-        print(text)
+        print(escaped(text))
 
 
 def result_json(values: Any) -> None:
@@ -64,7 +64,7 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
     if hint is not None:
         hint = f"{program()} {hint.removeprefix('vitrail ')}" if hint.startswith("vitrail ") else hint
         lines.append(f"what to do: {hint}")
-    print("\n".join(lines), file=sys.stderr)
+    print(escaped("\n".join(lines)), file=sys.stderr)
 
 
 def report_unreadable(failures: Sequence[DataError]) -> None:

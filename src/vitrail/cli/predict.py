@@ -128,12 +128,12 @@ def predict(
 
 def _labels(given: str) -> list[str]:
     """The lines of a file, or what stands between commas."""
-    from vitrail.files import path_of
+    from vitrail.files import path_of, read_text
 
     file = path_of(given)
     if not os.path.isfile(file):
         return given.split(",")
     try:
-        return [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        return [line for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError:
         raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

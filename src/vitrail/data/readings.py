@@ -11,6 +11,7 @@ from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key
 from vitrail.data.table import TABLE
 from vitrail.data.tree import shown
 from vitrail.errors import DataError
+from vitrail.files import read_text
 
 CLASSES = "classes.txt"
 """Names the classes, one a line, where folders can be read in two ways; it is read only then."""
@@ -79,7 +80,7 @@ def _inside(images: Images) -> Inside:
 def _named(root: Path) -> list[str] | None:
     """The names in the file of classes, sorted; None without one."""
     try:
-        lines = (root / CLASSES).read_text(encoding="utf-8-sig").splitlines()
+        lines = read_text(root / CLASSES, encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
     return _sorted({line.strip() for line in lines if line.strip()})

@@ -13,7 +13,7 @@ from vitrail.files import path_of
 from vitrail.settings import Settings
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.plain_files import GRAPHS
+from vitrail.weights.plain_files import GRAPHS, parse_json
 
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -82,7 +82,7 @@ class Description(Settings):
         if text is None:
             raise ModelFileError("the graph has no labels and no preparation", where=where, hint=hint)
         try:
-            values: Any = json.loads(text)
+            values: Any = parse_json(text)
             return cls.read(values if isinstance(values, dict) else {})
         except (ValueError, RecursionError, ConfigError) as error:
             reason = error.what if isinstance(error, ConfigError) else str(error)

@@ -11,8 +11,9 @@ from typing import Any, cast
 import torch
 
 from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
-from vitrail.deploy.engines import description_in, open_graph
+from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import export_graph
+from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.measure import timed
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of

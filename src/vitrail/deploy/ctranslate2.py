@@ -12,7 +12,7 @@ from vitrail.data.text.tokens import open_tokens
 from vitrail.deploy.artefact import ExportPrecision
 from vitrail.deploy.problems import explained, first_line
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import path_of, write_bytes, write_json
+from vitrail.files import path_of, read_text, write_bytes, write_json
 from vitrail.models.search import Written, normalized
 from vitrail.settings import Settings
 from vitrail.weights.layouts.ctranslate2 import CTRANSLATE2, variables
@@ -176,7 +176,7 @@ class ExportedTranslator:
 def _require_tokens(file: Path, names: list[str]) -> None:
     """Refuse a folder whose tokens are not those that CTranslate2 numbers in the same way."""
     try:
-        same = json.loads(file.read_text(encoding="utf-8")) == names
+        same = json.loads(read_text(file)) == names
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{file.name} cannot be read: {error}", where=file, hint=HINT) from None
     if not same:

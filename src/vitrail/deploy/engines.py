@@ -1,9 +1,8 @@
-"""What runs a graph: ONNX Runtime and OpenVINO, each imported when it is used."""
+"""What runs a graph: ONNX Runtime and OpenVINO."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.deploy.artefact import KEY, RUNS, Description, ExportPrecision
+from vitrail.deploy.artefact import RUNS, Description, ExportPrecision
+from vitrail.deploy.graph_files import description_in
+from vitrail.deploy.libraries import onnxruntime, openvino
 from vitrail.deploy.measure import timed
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
@@ -23,49 +24,6 @@ PIECES = 4
 """Of a batch that are computed side by side, at most."""
 Session = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W), as the graph takes them, to logits (B, classes); for one thread at a time."""
-
-
-@contextmanager
-def extra(library: str) -> Iterator[None]:
-    """Where a library is imported that is not there, the error names the extra it comes with."""
-    try:
-        yield
-    except ImportError:
-        raise ConfigError(f"{library} is not installed", where="export", hint="pip install 'vitrail[export]'") from None
-
-
-def openvino() -> Any:
-    """The library, which would otherwise report over the network that it was imported.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if that part were not installed
-    with extra("openvino"):
-        import openvino
-    return openvino
-
-
-def onnxruntime() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with extra("onnxruntime"):
-        import onnxruntime
-    return onnxruntime
-
-
-def onnx() -> Any:
-    """The library.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with extra("onnx"):
-        import onnx
-    return onnx
 
 
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
@@ -122,34 +80,6 @@ TRIED = 8
 """Images at a time that engines are compared with."""
 
 
-def description_in(graph: Path) -> Description:
-    """The description that is stored in a graph.
-
-    Raises:
-        ModelFileError: it is no graph, damaged, or of somebody else.
-        ConfigError: the library that reads it is not installed.
-    """
-    read = _metadata_of_onnx if graph.suffix.lower() == ".onnx" else _metadata_of_openvino
-    try:
-        text = read(graph)
-    except ConfigError:
-        raise
-    except Exception as error:  # the libraries raise many kinds
-        what = f"{graph.name} cannot be read: {first_line(error)}"
-        raise ModelFileError(what, where=graph, hint="export the model again") from error
-    return Description.of(text, where=graph)
-
-
-def _metadata_of_onnx(graph: Path) -> str | None:
-    model = onnx().load(graph, load_external_data=False)
-    return {entry.key: entry.value for entry in model.metadata_props}.get(KEY)
-
-
-def _metadata_of_openvino(graph: Path) -> str | None:
-    model = openvino().Core().read_model(graph)
-    return str(model.get_rt_info(KEY).value) if model.has_rt_info(KEY) else None
-
-
 def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
     """An exported graph as what answers.
 
@@ -190,7 +120,11 @@ def as_predictor(session: Session, about: Description, name: str) -> Predictor:
     """A session with what is known of its graph."""
 
     def logits(pixels: Tensor) -> Tensor:
-        return torch.from_numpy(session(about.given(pixels).numpy())).float()
+        found = torch.from_numpy(session(about.given(pixels).numpy())).float()
+        if found.shape != (expected := (len(pixels), len(about.labels))):
+            what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
+            raise ModelFileError(what, where=about.name, hint="export the model again")
+        return found
 
     return Predictor(name, list(about.labels), about.multi_label, about.preparation, logits, about.thresholds)
 
@@ -210,7 +144,7 @@ def quickest(graph: Path, *, measure: bool = True) -> Predictor:
     for engine in RUNS[graph.suffix.lower()]:
         try:
             found.append(_opened(graph, engine, about))
-        except (ConfigError, ModelFileError) as error:
+        except ConfigError as error:  # it is not installed; a graph that one engine refuses is given to no other
             why = why or error
         if found and not measure:
             break

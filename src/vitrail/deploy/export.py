@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import ENGINE, KEY, Description, Target
-from vitrail.deploy.engines import ENGINES, Session, as_predictor, onnx, openvino, openvino_session
+from vitrail.deploy.engines import ENGINES, Session, as_predictor, openvino_session
+from vitrail.deploy.libraries import onnx, openvino
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.projections import apart

@@ -15,9 +15,9 @@ class ExportError(VitrailError):
 
 
 def first_line(error: Exception) -> str:
-    """An error message of a library."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+    """What matters of a library's error: its first line; of OpenVINO's, which begin with places in its source, the last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1 if lines[0].startswith("Exception from ") else 0][:300]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from vitrail.deploy.engines import extra, onnx, openvino
+from vitrail.deploy.libraries import extra, onnx, openvino
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.models.base import ImageModel
 
@@ -78,7 +78,6 @@ def last_products(program: torch.export.ExportedProgram, model: ImageModel) -> s
 
 
 def _quantise(graph: Any, images: list[Any], floats: list[str], kinds: list[str]) -> Any:
-    openvino()  # before NNCF, which would import its part that reports over the network
     with extra("nncf"):
         import nncf
         from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, AdvancedSmoothQuantParameters

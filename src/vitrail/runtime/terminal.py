@@ -1,7 +1,10 @@
 """Who is looking: a person at a terminal, or nobody; of several processes the first speaks."""
 
 import os
+import re
 import sys
+
+_OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
 
 def is_first() -> bool:
@@ -14,8 +17,16 @@ def interactive() -> bool:
     return is_first() and sys.stderr.isatty()
 
 
+def escaped(text: str) -> str:
+    """A text with the characters that terminals obey, and those that turn its direction, as their numbers.
+
+    Names of files and of classes may be anybody's, and would clear a screen or write other lines into it.
+    """
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def note(text: str) -> None:
     """A line on stderr: anything that is not the result."""
     if is_first():
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{escaped(text)}\n")
         sys.stderr.flush()

@@ -11,6 +11,7 @@ from vitrail.models.configs.base import ModelConfig
 from vitrail.models.cost import Cost
 from vitrail.models.registry import listed_name
 from vitrail.runtime.output import name_of
+from vitrail.runtime.terminal import escaped
 from vitrail.study import figures, page
 from vitrail.study.reports import part_of
 from vitrail.study.reports.part import Reported
@@ -44,7 +45,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     settings, rows, plots = run.settings, run.rows, run.plots
     part = part_of(run)
     for name, text in part.texts.items():
-        write_text(folder / name, text)
+        write_text(folder / name, escaped(text))
     for name, table in part.tables.items():
         write_table(folder / name, table)
     seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]

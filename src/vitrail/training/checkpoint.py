@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.files import recover_folder, room_for, whole_folder, write_json, write_text
+from vitrail.files import LARGE, read_text, recover_folder, regular_file, room_for, whole_folder, write_json, write_text
 from vitrail.weights.plain_files import read_json
 from vitrail.weights.tensor_files import read_tensors, write_tensors
 
@@ -43,14 +43,14 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
     require_complete(folder)
-    state = read_json(folder / "state.json")
+    state = read_json(folder / "state.json", LARGE)
     return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, state
 
 
 def require_complete(folder: Path) -> None:
     """Refuse a checkpoint whose files are not all there, byte for byte, or that has files of somebody else's."""
     try:
-        complete = (folder / SUMS).read_text(encoding="utf-8") == checksums(folder)
+        complete = read_text(folder / SUMS) == checksums(folder)
     except FileNotFoundError:
         raise ModelFileError("the checkpoint is not complete", where=folder, hint="take the one before it") from None
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def checksums(folder: Path) -> str:
 
 
 def _digest(file: Path) -> str:
-    with file.open("rb") as content:
+    with regular_file(file) as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from vitrail.errors import ConfigError, nearest, unknown
+from vitrail.files import read_text
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.settings import Settings, brief
@@ -170,12 +171,38 @@ def nested(named: Mapping[str, Any]) -> Values:
     return result
 
 
+MOST_BYTES, MOST_VALUES = 2**18, 100_000
+"""Of a configuration; all settings of a run are a few thousand bytes."""
+
+
+def _loaded(text: str) -> Any:
+    """What a YAML text holds; raises `ValueError` where aliases make more of it than anybody writes."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        rest, count = [node], 0
+        while rest and count <= MOST_VALUES:
+            inner = rest.pop()
+            count += 1
+            if isinstance(inner, yaml.SequenceNode):
+                rest.extend(inner.value)
+            elif isinstance(inner, yaml.MappingNode):
+                rest.extend(part for pair in inner.value for part in pair)
+        if rest:
+            raise ConfigError(f"the configuration holds more than {MOST_VALUES:,} values", hint="write each once")
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
 def read_yaml(file: Path) -> Values:
     """A configuration file; raises `ConfigError` where it is missing or no mapping."""
     try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        values = _loaded(read_text(file, MOST_BYTES))
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {error.strerror}", where=file, hint="check the path") from None
+    except ConfigError as error:
+        raise ConfigError(error.what, where=file, hint=error.hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{file}, line {line + 1}" if line is not None else file

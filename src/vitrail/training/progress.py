@@ -12,7 +12,7 @@ from rich.table import Column
 
 from vitrail.runtime.notebook import in_notebook, table
 from vitrail.runtime.observer import Observer, Row, Sums
-from vitrail.runtime.terminal import interactive, note
+from vitrail.runtime.terminal import escaped, interactive, note
 from vitrail.tasks.metrics import described
 
 SHORT = {"images": "img", "tokens": "tok"}
@@ -76,7 +76,7 @@ class TrainingProgress(Observer):
 
     def note(self, text: str) -> None:
         if interactive():
-            self.bar.console.print(text, highlight=False, markup=False)
+            self.bar.console.print(escaped(text), highlight=False, markup=False)
         else:
             note(text)
 

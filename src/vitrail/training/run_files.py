@@ -1,13 +1,18 @@
 """The files of a run folder, by name, and whether a folder is one. Imports no torch."""
 
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ModelFileError
-from vitrail.weights.plain_files import read_json
+from vitrail.files import LARGE, read_text
+from vitrail.weights.plain_files import parse_json, read_json
 
-CONFIG, STATUS, SPLITS, BAD_IMAGES = "config.yaml", "status.json", "splits.json", "bad_images.json"
+CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
+STANDING = {"state": str, "split": str, "scores": dict, "epoch": int, "step": int}
+"""What `STATUS` may hold of these."""
+HINT = "bring the file back as it was"
 
 
 def is_run(path: Path) -> bool:
@@ -22,8 +27,46 @@ def require_run(path: Path) -> None:
 
 
 def standing(run: Path) -> dict[str, Any]:
-    """What became of a run: what stands in its status.json."""
-    return read_json(run / STATUS)
+    """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours."""
+    values = read_json(run / STATUS)
+    wrong = [name for name, kind in STANDING.items() if not isinstance(values.get(name, kind()), kind)]
+    if wrong or not values.get("state") or not _are_scores(values.get("scores", {})):
+        raise ModelFileError(f"{STATUS} is damaged: {', '.join(wrong) or 'state or scores'}", where=run / STATUS, hint=HINT)
+    return values
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    """The metrics of every epoch of a run; raises `ModelFileError` where they are damaged."""
+    file = run / METRICS
+    try:
+        rows = [parse_json(line) for line in read_text(file, LARGE).splitlines()]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{METRICS} is damaged: {error}", where=file, hint=HINT) from None
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, dict) and {"epoch", "seconds"} <= row.keys() and _are_numbers(row)):
+            raise ModelFileError(f"{METRICS} is damaged: no metrics of an epoch", where=f"{file}:{number}", hint=HINT)
+    return rows
+
+
+def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
+    """What a run keeps of its images by name, one of ``known`` texts each; raises `ModelFileError`."""
+    values = read_json(file, LARGE)
+    if any(not isinstance(value, str) or (known is not None and value not in known) for value in values.values()):
+        what = f"{file.name} names splits that do not exist" if known else f"{file.name} is damaged"
+        raise ModelFileError(what, where=file, hint=HINT)
+    return values
+
+
+def _are_scores(values: dict[str, Any]) -> bool:
+    """Whether there are none, or numbers, beside which there may be words on how they were made."""
+    numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
+    return not values or (bool(numbers) and _are_numbers(numbers))
+
+
+def _are_numbers(values: dict[str, Any]) -> bool:
+    return all(isinstance(value, int | float) for value in values.values())
 
 
 def is_finished(run: Path) -> bool:

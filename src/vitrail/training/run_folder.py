@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
-from vitrail.errors import ConfigError, ModelFileError, VitrailError
+from vitrail.errors import ConfigError, VitrailError
 from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
@@ -21,11 +21,11 @@ from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import REQUEUED, InterruptedRunError, Signals, requeue
+from vitrail.runtime.terminal import escaped
 from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
-from vitrail.training.run_files import BAD_IMAGES, CONFIG, SPLITS, STATUS, require_run, standing
+from vitrail.training.run_files import BAD_IMAGES, CONFIG, METRICS, SPLITS, STATUS, require_run, rows_of, standing, texts
 from vitrail.training.settings import RunSettings
-from vitrail.weights.plain_files import read_json
 
 
 class RunFolder:
@@ -172,30 +172,24 @@ class RunFolder:
     def assignment(self) -> dict[str, str] | None:
         """Which split the run assigned each image to, where its data had none."""
         file = self.path / SPLITS
-        if not file.exists():
-            return None
-        assignment = read_json(file)
-        if not set(assignment.values()) <= set(sources.SPLITS):
-            raise ModelFileError(f"{SPLITS} names splits that do not exist", where=file, hint="bring the file back as it was")
-        return assignment
+        return texts(file, sources.SPLITS) if file.exists() else None
 
     @property
     def bad_images(self) -> dict[str, str]:
         """The images that the run leaves out, by name, and why."""
         file = self.path / BAD_IMAGES
-        return read_json(file) if file.exists() else {}
+        return texts(file) if file.exists() else {}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The metrics of every epoch."""
-        file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        return rows_of(self.path)
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """All epochs' metrics, as JSON lines and as CSV."""
         if not self.writes:
             return
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
         table = io.StringIO()
         columns = dict.fromkeys(name for row in rows for name in row)  # an earlier version began the run with others
         writer = csv.DictWriter(table, columns, lineterminator="\n")
@@ -241,7 +235,7 @@ class RunFolder:
         """Append a line to train.log, if the disk has room for it: no run ends over a line."""
         if self.writes:
             with suppress(OSError), (self.path / "train.log").open("a", encoding="utf-8") as file:
-                file.write(f"{now()}  {message}\n")
+                file.write(f"{now()}  {escaped(message)}\n")
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:

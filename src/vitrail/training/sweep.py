@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ConfigError, DivergedError
-from vitrail.files import path_of, write_json
+from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
@@ -17,6 +17,7 @@ from vitrail.training.configuration import check_names, deep_merge, fields_of, n
 from vitrail.training.preparing import resolve_run
 from vitrail.training.run_files import is_run
 from vitrail.training.run_folder import RunFolder
+from vitrail.weights.plain_files import read_json
 
 PLAN, DIVERGED = "sweep.json", "diverged.json"
 MOST = 1000
@@ -75,7 +76,7 @@ class Sweep:
         """Every run: its values, its name, and its record."""
         for values in self.combinations:
             resolve_run(self.recipe, self.config, self._settings(values))  # every mistake before the first run
-        config = self.config and self.config.read_text(encoding="utf-8")
+        config = self.config and read_text(self.config)
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
         for model in self._models:
             if foreign := sorted(self._foreign(model)):
@@ -114,7 +115,7 @@ class Sweep:
     ) -> dict[str, Any]:
         """The record of a run that is trained, gone on with, or left as it is done or has diverged."""
         folder, verdicts = out / name, out / DIVERGED
-        diverged = json.loads(verdicts.read_text(encoding="utf-8")) if verdicts.is_file() else {}
+        diverged = read_json(verdicts) if verdicts.is_file() else {}
         try:
             if name in diverged:
                 raise DivergedError(diverged[name])
@@ -174,7 +175,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
         require_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(file, plan)
-    elif json.loads(file.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
+    elif read_json(file) != json.loads(json.dumps(plan)):
         hint = "give another folder, or the settings that it was begun with"
         raise ConfigError(f"{str(folder)!r} holds a sweep of other settings", where=file, hint=hint)
 

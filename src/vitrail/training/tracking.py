@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitrail.errors import ConfigError
-from vitrail.files import write_text
+from vitrail.files import read_text, write_text
 
 Kind = Literal["none", "tensorboard", "wandb", "mlflow"]
 PROJECT = "vitrail"
@@ -143,4 +143,4 @@ def _remembered(file: Path, begin: Callable[[], str]) -> str:
         number = begin()
         file.parent.mkdir(exist_ok=True)
         write_text(file, number)
-    return file.read_text(encoding="utf-8")
+    return read_text(file)

@@ -1,6 +1,5 @@
 """A checkpoint: what lies in a folder or file of weights, and what it was understood to be."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +8,22 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
+from vitrail.files import read_bytes
 from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.plain_files import CARD, CONFIG, OPEN_CLIP_CONFIG, PICKLES, PREPROCESSOR, PROCESSOR, WEIGHTS, read_json
+from vitrail.weights.plain_files import (
+    CARD,
+    CONFIG,
+    OPEN_CLIP_CONFIG,
+    PICKLES,
+    PREPROCESSOR,
+    PROCESSOR,
+    WEIGHTS,
+    parse_json,
+    read_json,
+)
 from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors
 
 OWN, PREPARED = "vitrail", "preprocessor_config"
@@ -55,7 +65,7 @@ class Checkpoint:
         preprocessor = section(labels, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
-        card = (folder / CARD).read_text(encoding="utf-8", errors="replace") if config and (folder / CARD).is_file() else ""
+        card = _card(folder / CARD) if config else ""
         pickled = trust_pickle and file.suffix.lower() in PICKLES
         return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card, labels)
 
@@ -77,13 +87,21 @@ class Source:
     """What was recognised, for people; nothing where the folder is our own."""
 
 
+def _card(file: Path) -> str:
+    """What people are told of a model; nothing where there is no such file, or one that cannot be read."""
+    try:
+        return read_bytes(file).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def _told(file: Path) -> dict[str, Any]:
     """What stands of labels and preparation in a file's own metadata, or in the JSON file that is called like it."""
     beside = beside_file(file)
     if (text := read_metadata(file).get(OWN)) is None:
         return section(read_json(beside), OWN) if beside.is_file() else {}
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"what the file says of its labels is damaged: {error}", where=file, hint="write it again") from None
     return values if isinstance(values, dict) else {}

@@ -5,6 +5,7 @@ Only `fetch` and `push` make connections. Address, cache, token and offline mode
 """
 
 import glob
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -150,6 +151,7 @@ def push_saved(save: Callable[[Path], None], repo_id: str, **options: Any) -> st
 
 def _library() -> Any:
     """huggingface_hub, with its own progress display on a terminal and none elsewhere."""
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # the library and what it transfers files with would report how they were used
     try:
         import huggingface_hub
         import huggingface_hub.errors

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.errors import ModelFileError
+from vitrail.files import SMALL, read_text
 
 CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json", "processor_config.json", "README.md"
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
@@ -27,13 +28,26 @@ def refuse_pickle(file: Path) -> None:
         )
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in a file of a model folder."""
+def parse_json(text: str) -> Any:
+    """What a text of JSON holds, whose own texts are all text; raises `ValueError` or `RecursionError`."""
+    values = json.loads(text)
+    if "\\ud" in text.lower():  # half a letter of UTF-16 can be written in JSON, and in nothing that is written of it later
+        json.dumps(values, ensure_ascii=False).encode()
+    return values
+
+
+def read_json(file: Path, most: int = SMALL) -> dict[str, Any]:
+    """The JSON object in a file of a model folder; raises `ModelFileError`."""
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = parse_json(read_text(file, most))
     except FileNotFoundError:
         raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        what = f"{file.name} is not in UTF-8: {error.reason}"
+        raise ModelFileError(what, where=file, hint="write its names anew, in UTF-8") from None
+    except OSError as error:
+        raise ModelFileError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="write the folder again") from None
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file.name} is damaged: {error}", where=file, hint="write the folder again") from None
     if not isinstance(values, dict):
         raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")

@@ -7,6 +7,7 @@ from typing import Any
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
+from vitrail.runtime.terminal import escaped
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.locate import is_name, is_of_texts, locate
@@ -56,7 +57,7 @@ def from_pretrained(
     checkpoint = Checkpoint.read(locate(reference, trust_pickle), trust_pickle=trust_pickle)
     trained, about = build(checkpoint, changes, layout=layout, fields=fields)
     if about:
-        sys.stderr.write(f"{about}\n")
+        sys.stderr.write(f"{escaped(about)}\n")
     return trained
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import read_bytes
 from vitrail.settings import brief
 
 SOURCE, TARGET, VOCABULARY, SETTINGS = FILES = ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json")
@@ -49,7 +50,7 @@ class SentencePieces:
         contents = {}
         for name in FILES:
             try:
-                contents[name] = (folder / name).read_bytes()
+                contents[name] = read_bytes(folder / name, 2**27)
             except FileNotFoundError:
                 if name != SETTINGS:
                     raise ModelFileError(f"{name} is missing", where=folder, hint=HINT) from None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import read_text
 
 FILE = "tokenizer.json"
 """In a model folder, ..."""
@@ -69,7 +70,7 @@ class Tokenizer:
     def from_file(cls, file: Path) -> Self:
         """From a file of `to_json`; raises `ModelFileError`."""
         try:
-            text = file.read_text(encoding="utf-8")
+            text = read_text(file, 2**27)
         except OSError as error:
             what = f"{file.name} is missing: {error.strerror}"
             raise ModelFileError(what, where=file.parent, hint="give a complete folder") from None

@@ -11,7 +11,7 @@ from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
 from vitrail.deploy.translate import is_translator, writer_of
 from vitrail.errors import ConfigError
-from vitrail.files import path_of
+from vitrail.files import path_of, read_text
 from vitrail.runtime.device import Precision
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
@@ -89,7 +89,7 @@ def _token(file: str | Path | None) -> str | None:
     """The token, which must be what a header can hold."""
     where = f"${TOKEN}" if file is None else str(file)
     try:
-        token = os.environ.get(TOKEN) if file is None else path_of(file).read_text(encoding="utf-8").strip()
+        token = os.environ.get(TOKEN) if file is None else read_text(path_of(file)).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the token cannot be read: {error}", where=where, hint="name a file that holds it") from None
     if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
