@@ -15,6 +15,7 @@ from vitrail.cli.train import dotted_settings
 from vitrail.training import preparing
 from vitrail.training.configuration import SHORT_NAMES, deep_merge, nested
 from vitrail.training.settings import RunSettings
+from words import write_pairs
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -30,9 +31,9 @@ def settings_of(vitrail, monkeypatch, pictures, tmp_path):
         seen["settings"], seen["start"] = preparing.resolve_run(recipe, config, nested(settings))
         return SimpleNamespace(folder=tmp_path, split="test", trained=model, scores={"top1": 0.0, "loss": 0.0, "images": 0})
 
-    def settings_of(*words) -> RunSettings:
+    def settings_of(*words, data=pictures) -> RunSettings:
         seen.clear()
-        answer = vitrail("train", "--data", pictures, *words)
+        answer = vitrail("train", "--data", data, *words)
         assert answer.code == 0, answer.err
         return seen["settings"]
 
@@ -149,8 +150,9 @@ def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     assert SHORT.keys() | {"data", "fast_dev_run", *LANGUAGES} == SHORT_NAMES.keys()
 
 
-def test_languages_are_settings_of_translation(settings_of):
-    settings = settings_of("--task", "translate", "--source", "en", "--target", "de")
+def test_languages_are_settings_of_translation(settings_of, tmp_path):
+    data = write_pairs(tmp_path / "pairs.tsv")
+    settings = settings_of("--task", "translate", "--source", "en", "--target", "de", data=data)
     assert [at(settings, SHORT_NAMES[name]) for name in LANGUAGES] == ["en", "de"]
 
 
