@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -126,7 +127,7 @@ def test_a_batch_that_nobody_waits_for_keeps_no_server_from_a_clean_end(monkeypa
     monkeypatch.setattr(running.Server, "run", serve)
     monkeypatch.setattr(running, "LAST", 0.1)
     monkeypatch.setattr(running.logging, "shutdown", lambda: None)
-    monkeypatch.setattr(running.os, "_exit", sys.exit)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with running.listen("127.0.0.1", 0) as bound, pytest.raises(SystemExit) as ended:
         running.run(application(service, Access()), service, bound, lambda: None)
     go.set()

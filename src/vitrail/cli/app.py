@@ -1,6 +1,5 @@
 """The command line: one thin module per command; each imports what computes only when it is called."""
 
-import contextlib
 import io
 import os
 import shlex
@@ -37,6 +36,7 @@ from vitrail.cli.sweep import sweep
 from vitrail.cli.train import train
 from vitrail.cli.translate import translate
 from vitrail.errors import VitrailError
+from vitrail.runtime.terminal import exit_at_once
 
 app = App(
     name="vitrail",
@@ -85,10 +85,7 @@ def _leave(code: int) -> NoReturn:
     """Exit; at once where other processes were given up: threads that wait for them would turn the usual way into an abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
-                stream.flush()
-        os._exit(code)
+        exit_at_once(code)
     sys.exit(code)
 
 

@@ -1,8 +1,10 @@
 """Who is looking: a person at a terminal, or nobody; of several processes the first speaks."""
 
+import contextlib
 import os
 import re
 import sys
+from typing import NoReturn
 
 _OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
 
@@ -30,3 +32,11 @@ def note(text: str) -> None:
     if is_first():
         sys.stderr.write(f"{escaped(text)}\n")
         sys.stderr.flush()
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End the process without Python's usual way, which threads inside torch would turn into an abort; what is said is said."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
+            stream.flush()
+    os._exit(code)

@@ -19,20 +19,20 @@ def open_for(
 
     What one should know of how the data was read goes to ``note``.
     """
-    run = _run_of(model)
-    if data is None:
-        if run is None:
-            raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
-        data = run.settings.data.source
-    open_images = sources.open_data if labelled else open_unlabelled
-    source = open_images(data)
-    own = run is not None and _same(source.source, run.settings.data.source)
-    if run is not None and own:
-        source = open_images(data, assignment=run.assignment).without(run.bad_images)
-        if run.bad_images:
-            note(f"images that the run could not read and leaves out: {len(run.bad_images):,}; {BAD_IMAGES} lists them")
+    run, open_images = _run_of(model), sources.open_data if labelled else open_unlabelled
+    if data is not None:
+        source = open_images(data)
+        if run is None or not _same(source.source, run.settings.data.source):
+            source.tell(note)
+            return source, source.has_splits
+    if run is None:
+        raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
+    bad, place = run.bad_images, run.settings.data.source if data is None else data
+    source = open_images(place, assignment=run.assignment).without(bad)
+    if bad:
+        note(f"images that the run could not read and leaves out: {len(bad):,}; {BAD_IMAGES} lists them")
     source.tell(note)
-    return source, own or source.has_splits
+    return source, True
 
 
 def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sources.ImageData, bool]:

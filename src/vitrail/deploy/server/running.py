@@ -5,10 +5,8 @@ import contextlib
 import gc
 import ipaddress
 import logging
-import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
@@ -22,6 +20,7 @@ from vitrail.deploy.server.reading import BODY_SECONDS
 from vitrail.deploy.server.seldom import Seldom
 from vitrail.deploy.server.service import Service
 from vitrail.errors import VitrailError
+from vitrail.runtime.terminal import exit_at_once
 
 ON_THE_WAY = 0.1
 """Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
@@ -101,12 +100,9 @@ def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: C
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit at once, as `vitrail serve` would: Python's usual way aborts where a thread is inside torch."""
+    """Exit at once, as `vitrail serve` would."""
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that is closed
-            stream.flush()
-    os._exit(code)
+    exit_at_once(code)
 
 
 class Server(uvicorn.Server):
