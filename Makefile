@@ -47,6 +47,7 @@ docs-serve: .venv/.dev
 soak: .venv/.dev
 	@$(BIN)/python benchmarks/soak/soak_runs.py
 	@$(BIN)/python benchmarks/soak/soak_server.py
+	@$(BIN)/python benchmarks/soak/soak_attacks.py
 
 bench: .venv/.bench
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)

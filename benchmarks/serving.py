@@ -17,7 +17,8 @@ import torch
 sys.path += [str(Path(__file__).with_name("soak")), str(Path(__file__).parents[1] / "tests/deploy")]
 from server_load import arriving, request, saturating
 from server_running import Process
-from soak_server import FACTOR, ms, photographs, save_model
+from soak_server import FACTOR
+from soak_shared import ms, photographs, save_model
 
 from vitrail.deploy.predict import open_predictor
 

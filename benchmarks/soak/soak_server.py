@@ -5,7 +5,6 @@ python benchmarks/soak/soak_server.py [--seconds 3600] [--quick]
 
 import argparse
 import asyncio
-import io
 import random
 import sys
 import tempfile
@@ -13,45 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import psutil
-from PIL import Image
-from sklearn.datasets import load_sample_images
-
-import vitrail
-from vitrail.weights.folder import TrainedModel
-
 sys.path.append(str(Path(__file__).parents[2] / "tests/deploy"))
-from server_load import Outcome, arriving, ask, besieged, request, saturating
+from server_load import Outcome, arriving, ask, request, saturating
 from server_running import Process, of_shades, shade
+from soak_attacks import GROWTH, memory
+from soak_shared import marked, ms, photographs, save_model
 from test_server_fuzz import fuzz
 
 FACTOR = 3
-REFUSED_WITHIN, GROWTH, RECOVERED_WITHIN = 0.05, 0.10, 5.0
-
-
-def save_model(folder: Path, name: str) -> Path:
-    """A model that has learned nothing, but takes its time."""
-    model = vitrail.create_model(name, num_classes=1000).eval()
-    TrainedModel(model, [f"label {number}" for number in range(1000)], vitrail.Preparation.standard((224, 224))).save_pretrained(
-        folder
-    )
-    return folder
-
-
-def photographs() -> list[bytes]:
-    """Two photographs, as JPEG."""
-    found = []
-    for pixels in load_sample_images().images:
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "JPEG", quality=85)
-        found.append(file.getvalue())
-    return found
-
-
-def memory(server: Process) -> int:
-    """Bytes of it that are in memory."""
-    return psutil.Process(server.process.pid).memory_info().rss
+REFUSED_WITHIN, RECOVERED_WITHIN = 0.05, 5.0
 
 
 def overload(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
@@ -80,16 +49,6 @@ def recovery(server: Process, sent: bytes, usual: float) -> float:
         status, _ = asyncio.run(ask(server.url, sent))
         good = good + 1 if status == 200 and time.monotonic() - at < 2 * usual else 0
     return time.monotonic() - begin
-
-
-def marked(good: bool, text: str) -> str:
-    """With a mark where a promise is not kept."""
-    return text if good else f"{text} **not kept**"
-
-
-def ms(seconds: float) -> str:
-    """Milliseconds."""
-    return f"{1000 * seconds:.0f} ms"
 
 
 def terminated(rounds: int, *, flight: int = 100) -> str:
@@ -166,53 +125,6 @@ def soaked(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
     yield "memory, growth", marked(growth <= GROWTH, f"{first / 2**20:.0f} MiB, {100 * growth:+.1f} %")
 
 
-def worst_pictures() -> list[bytes]:
-    """Requests of few bytes for the largest pictures that are accepted, one that is not, and forms of many."""
-    wide = Image.fromarray(np.zeros((5000, 5000), np.uint16))
-    pictures = [
-        *(encoded(Image.new(mode, (5000, 5000)), format) for mode in ("RGB", "RGBA") for format in ("PNG", "WEBP")),
-        encoded(wide, "PNG"),
-        encoded(Image.new("L", (1, 25_000_000)), "PNG"),
-        encoded(Image.new("RGB", (9000, 9000)), "WEBP"),
-        many_scans(encoded(Image.new("RGB", (5000, 5000)), "JPEG"), 64),
-    ]
-    return [*map(request, pictures), *(form([picture] * 32) for picture in pictures)]
-
-
-def encoded(image: Image.Image, format: str) -> bytes:
-    file = io.BytesIO()
-    image.save(file, format, lossless=True, progressive=True)
-    return file.getvalue()
-
-
-def many_scans(jpeg: bytes, count: int) -> bytes:
-    """A progressive JPEG whose last scan, of a few bytes, comes again and again."""
-    last = jpeg.rindex(b"\xff\xda")
-    tables = jpeg[:last].rindex(b"\xff\xc4")
-    return jpeg[:-2] + jpeg[tables:-2] * (count - jpeg.count(b"\xff\xda")) + jpeg[-2:]
-
-
-def form(pictures: list[bytes]) -> bytes:
-    """A request with several pictures."""
-    head = b'--edge\r\nContent-Disposition: form-data; name="images"; filename="a"\r\n\r\n'
-    body = b"".join(head + picture + b"\r\n" for picture in pictures) + b"--edge--\r\n"
-    words = f"Content-Type: multipart/form-data; boundary=edge\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    return b"POST /predict HTTP/1.1\r\nHost: localhost\r\n" + words.encode() + body
-
-
-def hostile(server: Process, seconds: float) -> Iterator[tuple[str, str]]:
-    """Twenty clients who send the worst pictures without a pause, beside two who send photographs."""
-    good, worst = [request(content) for content in photographs()], worst_pictures()
-    besieged(server.url, worst, good, 20, max(5.0, seconds / 10))
-    before = memory(server)
-    bad, others = besieged(server.url, worst, good, 20, seconds)
-    growth, counts, slowest = memory(server) / before - 1, dict(others.counts), others.share(200, 0.99)
-    yield f"{seconds:.0f} s of 20 clients with the worst pictures", f"{dict(bad.counts)}"
-    yield "two good clients beside them", marked(set(counts) <= {200, 429, 503}, f"{counts}")
-    yield "their answers, median and 99 %", marked(slowest <= 1, f"{ms(others.share(200, 0.5))}, {ms(slowest)}")
-    yield "memory, growth", marked(growth <= GROWTH, f"{before / 2**20:.0f} MiB, {100 * growth:+.1f} %")
-
-
 def _table(folder: Path, seconds: float, *, quick: bool) -> Iterator[tuple[str, str]]:
     model = save_model(folder / "model", "ViT-Ti/16" if quick else "ViT-S/16")
 
@@ -223,7 +135,6 @@ def _table(folder: Path, seconds: float, *, quick: bool) -> Iterator[tuple[str, 
             yield "exit code at SIGTERM", marked((code := server.ended()[0]) == 0, str(code))
 
     yield from with_server(lambda server: overload(server, 5 if quick else 60))
-    yield from with_server(lambda server: hostile(server, 10 if quick else 600))
     yield "correct answers of 100 in flight at SIGTERM", terminated(1 if quick else 20)
     yield "answers that reach the client that asked, 50 clients at once", crossed(50, 4 if quick else 200)
     yield "requests made from the description, no error of the server", f"{fuzz(200 if quick else 10_000):,}"

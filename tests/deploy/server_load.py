@@ -1,15 +1,19 @@
 """Many clients at once, as cheap as can be: they share the processor with the server that they measure."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+Attacker = Callable[[str, int], Coroutine[Any, Any, None]]
+"""What a client does to a host and a port."""
 
 
 @dataclass
@@ -34,9 +38,10 @@ class Outcome:
         return Counter(status for status, _, _ in self.answers)
 
 
-def request(content: bytes, path: str = "/predict", *, close: bool = True) -> bytes:
-    """The bytes of a request for an image."""
+def request(content: bytes, path: str = "/predict", *, close: bool = True, headers: str = "") -> bytes:
+    """The bytes of a request for an image; further headers end in CR and LF."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\nContent-Length: {len(content)}\r\n"
+    head += headers
     return (head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + content
 
 
@@ -82,8 +87,19 @@ def arriving(url: str, requests: Sequence[bytes], rate: float, seconds: float) -
     return asyncio.run(run())
 
 
-def besieged(url: str, worst: Sequence[bytes], good: Sequence[bytes], attackers: int, seconds: float) -> tuple[Outcome, Outcome]:
-    """What became of requests of so many clients who never wait, and of two others, who come again as they are told."""
+def besieged(
+    url: str, worst: Sequence[bytes], good: Sequence[bytes], attackers: int, seconds: float, others: Sequence[Attacker] = ()
+) -> tuple[Outcome, Outcome]:
+    """What became of requests of so many clients who never wait, and of two others, who come again as they are told.
+
+    Further attackers do what they do, to a host and a port, again and again.
+    """
+
+    async def again(attacker: Attacker, begin: float) -> None:
+        while (left := begin + seconds - time.monotonic()) > 0:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(left):
+                    await attacker(str(urlsplit(url).hostname), urlsplit(url).port or 80)
 
     async def one(outcome: Outcome, begin: float, own: Any, patience: float) -> None:
         while time.monotonic() - begin < seconds:
@@ -91,11 +107,12 @@ def besieged(url: str, worst: Sequence[bytes], good: Sequence[bytes], attackers:
                 await asyncio.sleep(patience)
 
     async def run() -> tuple[Outcome, Outcome]:
-        bad, others, begin = Outcome(), Outcome(), time.monotonic()
+        bad, kept, begin = Outcome(), Outcome(), time.monotonic()
         wrong, right = itertools.cycle(worst), itertools.cycle(good)
         attack = [one(bad, begin, wrong, 0.02) for _ in range(attackers)]
-        await asyncio.gather(*attack, *(one(others, begin, right, 1.0) for _ in range(2)))
-        return bad, others
+        attack += [again(attacker, begin) for attacker in others]
+        await asyncio.gather(*attack, *(one(kept, begin, right, 1.0) for _ in range(2)))
+        return bad, kept
 
     return asyncio.run(run())
 

@@ -10,6 +10,7 @@ import pytest
 from server_running import Shades, received, serving, shade
 
 from vitrail.deploy.server import connections, edge, running
+from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.clients import network
 from vitrail.deploy.server.connections import Crowd, most_connections
 from vitrail.deploy.server.limits import Limits
@@ -85,7 +86,7 @@ class Fake(SimpleNamespace):
 )
 def test_a_new_connection_takes_the_place_of_one_of_who_has_most(monkeypatch, there, newcomer, goes):
     monkeypatch.setattr(connections, "MOST", 3)
-    crowd = Crowd(Metrics("images"))
+    crowd = Crowd(Metrics("images"), Place.alone())
     assert all(crowd.let_in(one) for one in there)
     assert crowd.let_in(Fake(newcomer)) == (goes is not None)
     assert [number for number, one in enumerate(there) if one.gone] == ([] if goes is None else [goes])
@@ -93,7 +94,7 @@ def test_a_new_connection_takes_the_place_of_one_of_who_has_most(monkeypatch, th
 
 def test_answers_that_nobody_takes_are_bounded_over_all_clients(monkeypatch):
     monkeypatch.setattr(connections, "UNTAKEN", 100)
-    crowd, there = Crowd(Metrics("images")), [Fake("a", untaken=size) for size in (30, 60, 40)]
+    crowd, there = Crowd(Metrics("images"), Place.alone()), [Fake("a", untaken=size) for size in (30, 60, 40)]
     for one in there:
         crowd.let_in(one)
     crowd.sweep(1.0)

@@ -28,6 +28,7 @@ def serve(
     batch_size: Whole = 16,
     queue: Whole = 256,
     deadline: float = 10.0,
+    workers: Whole = 1,
     max_images: Whole | None = None,
     max_megapixels: Whole | None = None,
     max_texts: Whole | None = None,
@@ -61,6 +62,8 @@ def serve(
         Images, or pieces of texts, that are in the server at most; further ones are refused.
     deadline
         Seconds to an answer.
+    workers
+        Processes that answer and share the cores. From two on, one that dies is replaced while the others go on.
     max_images
         Images of a request. Default: 32.
     max_megapixels
@@ -83,7 +86,7 @@ def serve(
     require_at_most("--port", port, 65_535)
     if not 0 < deadline <= HOUR:
         raise ConfigError(f"--deadline is {deadline}", where="--deadline", hint="give it a number of seconds, up to an hour")
-    require_positive(**{"--batch-size": batch_size, "--queue": queue})
+    require_positive(**{"--batch-size": batch_size, "--queue": queue, "--workers": workers})
     sizes = {
         "--max-images": max_images,
         "--max-megapixels": max_megapixels,
@@ -103,6 +106,7 @@ def serve(
         engine=engine,
         precision=precision,
         limits=replace(limits, waiting=queue, batch=batch_size, deadline=deadline),
+        workers=workers,
         on_start=lambda address: note(f"listening at {address}"),
         on_answer=_noted if access_log else None,
     )

@@ -37,7 +37,12 @@ def openvino_session(graph: Any, precision: str, threads: int) -> Session:
     core, pieces = openvino().Core(), min(threads, PIECES)
 
     def compiled(streams: int) -> Any:
-        options = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": streams}
+        options = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": streams,
+            "ENABLE_CPU_PINNING": False,
+        }
         with ThreadPoolExecutor(1) as elsewhere:
             # Compiling moves the stack on which its thread handles signals into memory that goes with the model; and of two
             # models that go in the order they came, the second moves it back to the first's: Ctrl-C would then end in a crash.

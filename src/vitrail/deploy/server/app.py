@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.access import Access, Guesses
 from vitrail.deploy.server.edge import Edge
+from vitrail.deploy.server.metrics import merged
 from vitrail.deploy.server.problems import stuck, tell_problems
 from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
@@ -53,6 +54,10 @@ def application(service: Service[Any, Any], access: Access, on_answer: Callable[
 
 
 def _state(app: FastAPI, service: Service[Any, Any]) -> None:
+    def status(word: str) -> Response:
+        place = service.place
+        return JSONResponse({"status": word, "workers": place.answering, "workers_wanted": len(place.board.slots)})
+
     @app.get("/model", response_model=service.document, responses=refusals(), summary="What answers")
     async def model() -> Response:
         """The model, how it takes what it is asked about, and the limits of a request."""
@@ -63,13 +68,13 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
         """It answers, so it does, unless only a start can mend it."""
         if service.watch.lost:
             raise stuck(str(service.watch.trouble))
-        return JSONResponse({"status": "alive"})
+        return status("alive")
 
     @app.get("/ready", response_model=schema.Status, responses=refusals(503), summary="Whether it takes requests")
     async def ready() -> Response:
         """Not while the model is at one batch for too long, nor once it is shutting down."""
         service.require_ready()
-        return JSONResponse({"status": "ready"})
+        return status("ready")
 
     text: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The text format of Prometheus."}
@@ -79,7 +84,9 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
     @app.get("/metrics", response_class=Response, responses=responses, summary="Counters for Prometheus")
     async def metrics() -> Response:
         """Requests, batches, what waits, and what the process takes."""
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        own, place = service.metrics.text(), service.place
+        found = merged({place.number: own.decode(), **place.heard()}) if place.several else own
+        return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 
 def _page(app: FastAPI, name: str) -> list[str]:

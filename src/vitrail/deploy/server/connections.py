@@ -3,13 +3,16 @@
 import asyncio
 import json
 import os
+import socket
 import sys
+import time
 from collections import Counter
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.clients import LEFT, network
 from vitrail.deploy.server.limits import MEBIBYTE
 from vitrail.deploy.server.metrics import Metrics
@@ -29,6 +32,8 @@ SPARE_FILES = 128
 """Descriptors that are left for files, and for connections that have come and are not let in yet."""
 BURST = 16
 """Connections that are accepted before others are let go: asyncio accepts all of a burst before it looks at one of them."""
+LEAVE = 0.005
+"""Seconds for which a worker leaves a connection to others, which have fewer; then it takes it all the same."""
 BACKLOG = 2048
 """Connections that may wait in the system."""
 
@@ -44,6 +49,28 @@ def most_connections() -> int:
     return min(MOST, free - min(SPARE_FILES, free // 2))
 
 
+class Door(socket.socket):
+    """A listening socket from which several workers accept connections, in ``place`` one of them."""
+
+    def __init__(self, bound: socket.socket, place: Place):
+        super().__init__(fileno=os.dup(bound.fileno()))
+        self._place, self._since = place, 0.0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection, unless it is better left to another worker: then there is none, as far as is told."""
+        if self._place.replaced or (self._place.yields and self._leaves()):
+            raise BlockingIOError
+        found = super().accept()
+        self._place.own.connections += 1  # the event loop will tell of it only when it has accepted all that wait
+        return found
+
+    def _leaves(self) -> bool:
+        now = time.monotonic()
+        if now - self._since > 2 * LEAVE:
+            self._since = now
+        return now - self._since < LEAVE
+
+
 class Crowd:
     """All connections.
 
@@ -52,7 +79,8 @@ class Crowd:
     So a client with a thousand connections is in its own way, and where all have one address, whoever stalls goes first.
     """
 
-    def __init__(self, metrics: Metrics):
+    def __init__(self, metrics: Metrics, place: Place):
+        self._place = place
         self._all: set[Protocol] = set()
         self._most = most_connections()
         self._stalled = metrics.counter("connections_stalled", "Connections cut off because an answer was not taken.")
@@ -67,11 +95,13 @@ class Crowd:
             if not self._make_room(one):
                 return False
         self._all.add(one)
+        self._place.own.connections = len(self._all)
         return True
 
     def leave(self, one: "Protocol") -> None:
         """It has gone."""
         self._all.discard(one)
+        self._place.own.connections = len(self._all)
 
     def sweep(self, seconds: float) -> None:
         """Cut off who does not take what it was sent; called every so many seconds."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from vitrail.deploy.server.problems import ProblemError
@@ -29,10 +29,11 @@ class Decoders:
 
     Args:
         check: a file's content to the pixels that will be decoded, by its head alone.
+        turn: held while a large picture is decoded, so that no other worker of the server decodes one.
     """
 
-    def __init__(self, check: Callable[[bytes], int]):
-        self._check, self._waiting = check, 0
+    def __init__(self, check: Callable[[bytes], int], turn: Callable[[], AbstractContextManager[object]] = nullcontext):
+        self._check, self._turn, self._waiting = check, turn, 0
         self._small, self._large = ThreadPoolExecutor(THREADS, "decode"), ThreadPoolExecutor(1, "decode-large")
 
     async def sizes(self, contents: list[bytes]) -> list[int | DataError]:
@@ -65,9 +66,15 @@ class Decoders:
         """The results of ``work``, or why there is none, for pictures of these `sizes`."""
         loop, found = asyncio.get_running_loop(), []
         for content, pixels in zip(contents, sizes, strict=True):
-            threads = self._large if pixels > LARGE else self._small
-            found.append(await loop.run_in_executor(threads, _result, work, content))
+            if pixels > LARGE:
+                found.append(await loop.run_in_executor(self._large, self._decode_large, work, content))
+            else:
+                found.append(await loop.run_in_executor(self._small, _result, work, content))
         return found
+
+    def _decode_large(self, work: Callable[[bytes], D], content: bytes) -> D | DataError:
+        with self._turn():
+            return _result(work, content)
 
     def close(self) -> None:
         """Begin nothing new."""

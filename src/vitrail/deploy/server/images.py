@@ -18,6 +18,7 @@ from vitrail.data.decode import SERVED
 from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
+from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.decoders import LARGE, Decoders
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.pictures import Picture, pictures, require_picture
@@ -54,6 +55,7 @@ class ImageService(Service[Asked, Answer]):
         look: computes attention, in the same thread; None where the model's cannot be seen.
         unseen: why not, then.
         relevance: computes what speaks for the best label, beside attention; None where that cannot be told.
+        place: among the workers of the server; alone by default.
     """
 
     summary, page, items = "Labels of images, and where the model looked.", "images", "images"
@@ -67,11 +69,13 @@ class ImageService(Service[Asked, Answer]):
         look: Look | None = None,
         unseen: str = "",
         relevance: Look | None = None,
+        place: Place | None = None,
     ):
-        super().__init__(name, limits)
+        super().__init__(name, limits, place)
         self.predictor, self.unseen = predictor, unseen
         self._look, self._relevance = look, relevance
-        self._decoders = Decoders(partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED))
+        check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
+        self._decoders = Decoders(check, self.place.board.turn)
         looked = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
         self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(self._see, capacity=LOOKS, most=1, observe=looked)
 

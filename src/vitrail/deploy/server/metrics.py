@@ -1,8 +1,11 @@
 """Metrics for Prometheus."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -55,3 +58,24 @@ class Metrics:
     def text(self) -> bytes:
         """All of them, in the text format of Prometheus."""
         return generate_latest(self._registry)
+
+
+class _Families(Collector):
+    def __init__(self, found: Iterable[Metric]):
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def merged(texts: Mapping[int, str]) -> bytes:
+    """The metrics of several workers, by their numbers, as one text in which each sample names its worker, counted from 1."""
+    found: dict[str, Metric] = {}
+    for number, text in texts.items():
+        for family in text_string_to_metric_families(text):
+            whole = found.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            labels = {"worker": str(number + 1)}
+            whole.samples += [sample._replace(labels={**labels, **sample.labels}) for sample in family.samples]
+    registry = CollectorRegistry()
+    registry.register(_Families(found.values()))
+    return generate_latest(registry)

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -14,8 +15,10 @@ from typing import Any, NoReturn
 
 import uvicorn
 
+from vitrail.deploy.server.board import AT_ONCE, DRAIN
 from vitrail.deploy.server.connections import BACKLOG, BURST, SEND_BYTES, Crowd, Protocol
 from vitrail.deploy.server.edge import Edge
+from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.reading import BODY_SECONDS
 from vitrail.deploy.server.seldom import Seldom
 from vitrail.deploy.server.service import Service
@@ -26,6 +29,10 @@ ON_THE_WAY = 0.1
 """Seconds after the signal to stop in which requests are still let in: they were sent before it, and wait in the system."""
 SPARE = 5.0
 """Seconds, beyond what requests may take, in which the server must have ended."""
+ALONE = 5.0
+"""Seconds after which a worker ends that nobody looks after, since supervisor and its second were killed at once."""
+HEAR = 0.05
+"""Seconds between two looks at what workers are told."""
 LAST = 1.0
 """Seconds that the last batch, whose answers nobody waits for, has to be done."""
 LOOK = 1.0
@@ -99,6 +106,16 @@ def run(app: Edge, service: Service[Any, Any], bound: socket.socket, on_start: C
     return server.signal
 
 
+def _longest(limits: Limits) -> float:
+    """Seconds in which all requests are answered that were let in."""
+    return BODY_SECONDS + limits.deadline + SPARE
+
+
+def patience(limits: Limits) -> float:
+    """Seconds in which a process has ended that was told to."""
+    return ON_THE_WAY + _longest(limits) + SPARE + LAST + 1.0
+
+
 def _leave(code: int) -> NoReturn:
     """Exit at once, as `vitrail serve` would."""
     logging.shutdown()
@@ -109,7 +126,7 @@ class Server(uvicorn.Server):
     """Uvicorn, which at the first signal refuses what is new, finishes what it has, and only then stops to listen."""
 
     def __init__(self, app: Edge, service: Service[Any, Any], on_start: Callable[[], None]):
-        self._crowd = Crowd(service.metrics)
+        self._crowd = Crowd(service.metrics, service.place)
         config = uvicorn.Config(
             app,
             http=partial(Protocol, self._crowd),  # type: ignore[arg-type]
@@ -121,15 +138,16 @@ class Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BURST,
+            backlog=1 if service.place.several else BURST,  # so that the others have their share
             timeout_graceful_shutdown=int(SPARE),
         )
         super().__init__(config)
         self._service, self._on_start = service, on_start
-        self._patience = BODY_SECONDS + service.limits.deadline + SPARE
+        self._patience = _longest(service.limits)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: list[asyncio.Task[None]] = []
+        self._parent, self._beats, self._alone = os.getppid(), 0, 0.0
         self._unaccepted = Seldom(log, "%d times a connection could not be accepted: the system is short of descriptors", SELDOM)
         self.signal = 0
         self.lost: str | None = None
@@ -142,7 +160,7 @@ class Server(uvicorn.Server):
             bound.listen(BACKLOG)
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._unforeseen)
-        self._looking = asyncio.ensure_future(self._look())
+        self._looking = [asyncio.ensure_future(self._look()), asyncio.ensure_future(self._obey())]
         self._on_start()
 
     async def _look(self) -> None:
@@ -151,9 +169,37 @@ class Server(uvicorn.Server):
             self._crowd.sweep(LOOK)
             watch = self._service.watch
             watch.look(LOOK)
+            self._say(bool(watch.trouble))
             if watch.lost:
                 self.lost = watch.trouble
                 self.should_exit = self.force_exit = True
+
+    def _say(self, troubled: bool) -> None:
+        """Have the other processes know how it is; and end where nobody looks after this one any more."""
+        place = self._service.place
+        place.own.beats += 1
+        place.own.troubled = troubled
+        if not place.several:
+            return
+        place.say(self._service.metrics.text())
+        self._alone = self._alone + LOOK if place.board.head.beats == self._beats and os.getppid() != self._parent else 0.0
+        self._beats = place.board.head.beats
+        if self._alone > ALONE:
+            log.error("nobody looks after process %d any more: it ends", os.getpid())
+            self.obey(DRAIN)
+
+    async def _obey(self) -> None:
+        """Do what the supervisor says."""
+        while True:
+            await asyncio.sleep(HEAR)
+            self.obey(self._service.place.board.head.order)
+
+    def obey(self, order: int) -> None:
+        """Follow an order of the board, or one that no process gives any more."""
+        if order == AT_ONCE:
+            self.should_exit = self.force_exit = True
+        elif order == DRAIN:
+            self.drain()
 
     def _unforeseen(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Asyncio tells of every attempt to accept a connection without a descriptor, of which there are many."""
@@ -172,7 +218,8 @@ class Server(uvicorn.Server):
 
     def drain(self) -> None:
         """Let nothing in any more, and end when all is answered."""
-        self._draining = asyncio.ensure_future(self._drain())
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
         await asyncio.sleep(ON_THE_WAY)

@@ -1,20 +1,27 @@
 """A model behind HTTP."""
 
+import gc
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitrail.checks import refuse_given
+import torch
+
+from vitrail.checks import refuse_given, require_at_most
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.predict import open_predictor
+from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
 from vitrail.deploy.translate import is_translator, writer_of
 from vitrail.errors import ConfigError
 from vitrail.files import path_of, read_text
-from vitrail.runtime.device import Precision
+from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import is_exported
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -26,6 +33,8 @@ TOKEN = "VITRAIL_TOKEN"
 NEW_TOKEN = "make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
 TOKEN_LENGTH, TOKEN_VARIETY = 16, 5
 """Characters of a token, and different ones among them, where others can reach the server."""
+Opened = Callable[[Place], "Service[Any, Any]"]
+"""Makes what answers in one process; what all can share has been opened before."""
 LookOf = Callable[[TrainedModel], "tuple[Look | None, str]"]
 """Gives the function that computes a model's attention maps; or why there is none."""
 
@@ -41,6 +50,7 @@ def serve(
     precision: Precision | None = None,
     engine: str = "auto",
     limits: Limits | None = None,
+    workers: int = 1,
     on_start: Callable[[str], None] = lambda address: None,
     on_answer: Callable[[str], None] | None = None,
 ) -> int:
@@ -55,6 +65,8 @@ def serve(
         token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
         precision, engine: as in `open_predictor`; a translator has but one of each.
         limits: what the server takes on; by default `IMAGES` or `TEXTS` of `vitrail.deploy.server.limits`.
+        workers: processes that answer, which share the processor's cores. From two on they are forks of this process, in which
+            torch must not have computed yet: one that dies is replaced, and the others go on.
         on_start: called with the address, once it listens.
         on_answer: called with a line for an access log after every request.
 
@@ -71,18 +83,35 @@ def serve(
         from vitrail.deploy.server import running
         from vitrail.deploy.server.access import Access
         from vitrail.deploy.server.app import application
+        from vitrail.deploy.server.connections import BACKLOG, Door
+        from vitrail.deploy.server.supervisor import Supervisor
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
         raise ConfigError(f"the server needs an extra: {error}", where="vitrail serve", hint=hint) from None
     token = _token(token_file)
     with running.listen(host, port) as bound:
         _require_token(token, running.is_loopback(bound))
-        if texts:
-            service = _of_texts(model, limits or TEXTS)
-        else:
-            service = _of_images(model, limits or IMAGES, [look_of, relevance_of], precision, engine)
-        address = running.address(bound)
-        return running.run(application(service, Access(token), on_answer), service, bound, lambda: on_start(address))
+        limits, address = limits or (TEXTS if texts else IMAGES), running.address(bound)
+
+        def answer(place: Place, door: socket.socket, ready: Callable[[], None]) -> int:
+            service = opened(place)
+            return running.run(application(service, Access(token), on_answer), service, door, ready)
+
+        if workers == 1:
+            opened = _of_texts(model, limits) if texts else _of_images(model, limits, [look_of, relevance_of], precision, engine)
+            return answer(Place.alone(), bound, lambda: on_start(address))
+        threads = _threads_of_each(workers)
+        opened = _of_texts(model, limits) if texts else _of_images(model, limits, [look_of, relevance_of], precision, engine)
+        bound.listen(BACKLOG)
+
+        def work(place: Place) -> None:
+            torch.set_num_threads(threads)
+            answer(place, Door(bound, place), place.begin)
+
+        supervisor = Supervisor(Board(workers), work, running.patience(limits))
+        gc.collect()
+        gc.freeze()  # what is here now is shared by all workers as long as nobody writes to it, which a collection would
+        return supervisor.run(lambda: on_start(address))
 
 
 def _token(file: str | Path | None) -> str | None:
@@ -110,22 +139,56 @@ def _require_token(token: str | None, loopback: bool) -> None:
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
 
-def _of_texts(model: str | Path, limits: Limits) -> "Service[Any, Any]":
+def _threads_of_each(workers: int) -> int:
+    """The threads of each worker; from here on this process has none, as only such a one can be forked.
+
+    Raises:
+        ConfigError: there can be no workers here.
+    """
+    require_at_most("--workers", workers, MOST_WORKERS)
+    if not hasattr(os, "fork"):
+        raise ConfigError(
+            "several workers need a system that forks", where="--workers", hint="leave it out, or use Linux or macOS"
+        )
+    if pick_device().type != "cpu":
+        hint = "leave it out: one process keeps a graphics card busy"
+        raise ConfigError("several workers share a processor, and here is a graphics card", where="--workers", hint=hint)
+    threads = max(1, torch.get_num_threads() // workers)
+    torch.set_num_threads(1)
+    return threads
+
+
+def _of_texts(model: str | Path, limits: Limits) -> Opened:
     from vitrail.deploy.server.texts import TextService
 
-    return TextService(writer_of(model), name_of(str(model)), limits)
+    name = name_of(str(model))
+    if is_exported(model):  # whose engine has threads: each worker opens its own
+        return lambda place: TextService(writer_of(model), name, limits, place)
+    writer = writer_of(model)
+    return lambda place: TextService(writer, name, limits, place)
 
 
-def _of_images(
-    model: str | Path, limits: Limits, of: "list[LookOf | None]", precision: Precision | None, engine: str
-) -> "Service[Any, Any]":
+def _of_images(model: str | Path, limits: Limits, of: "list[LookOf | None]", precision: Precision | None, engine: str) -> Opened:
     """With the functions that compute maps, or why there is none of attention."""
     from vitrail.deploy.server.images import ImageService
 
     name = name_of(str(model))
     if graph_of(model) is not None:
-        predictor = open_predictor(model, precision, engine=engine)
-        return ImageService(predictor, name, limits, unseen="an exported model keeps its attention to itself")
+        return lambda place: ImageService(
+            _predictor(model, precision, engine, place),
+            name,
+            limits,
+            unseen="an exported model keeps its attention to itself",
+            place=place,
+        )
     trained = open_model(model)
     (look, unseen), (relevance, _) = [(None, "") if each is None else each(trained) for each in of]
-    return ImageService(open_predictor(trained, precision, engine=engine), name, limits, look, unseen, relevance)
+    predictor = open_predictor(trained, precision, engine=engine)
+    return lambda place: ImageService(predictor, name, limits, look, unseen, relevance, place)
+
+
+def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> Predictor:
+    """Of an exported model; the first worker finds out which engine is the quickest, and the others believe it."""
+    found = open_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
+    place.board.head.engine = found.name.split()[0].encode()
+    return found

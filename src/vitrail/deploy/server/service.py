@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from fastapi import FastAPI
 from starlette.requests import Request
 
+from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.metrics import Metrics
 from vitrail.deploy.server.problems import busy, shutting_down, stuck
@@ -30,6 +31,7 @@ class Service(ABC, Generic[T, R]):
     Args:
         name: what the model is called.
         limits: what is taken on.
+        place: among the workers of the server; alone by default.
     """
 
     summary: ClassVar[str]
@@ -41,8 +43,8 @@ class Service(ABC, Generic[T, R]):
     items: ClassVar[str]
     """What each place in the queue is for, as metrics call it."""
 
-    def __init__(self, name: str, limits: Limits):
-        self.name, self.limits = name, limits
+    def __init__(self, name: str, limits: Limits, place: Place | None = None):
+        self.name, self.limits, self.place = name, limits, place or Place.alone()
         self.metrics, self._memory = Metrics(self.items), Memory(BODIES * limits.body)
         self._worker = Worker()
         self.watch = Watch(self._worker)

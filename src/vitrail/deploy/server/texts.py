@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from vitrail.deploy.server import schema
+from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.problems import ProblemError, mistaken
 from vitrail.deploy.server.reading import media_type, require_plain, while_connected
@@ -47,13 +48,14 @@ class TextService(Service[Asked, Piece]):
         writer: of the translations; used by one thread.
         name: what the model is called.
         limits: what is taken on.
+        place: among the workers of the server; alone by default.
     """
 
     summary, page, items = "Translations of texts, and where the model looked.", "texts", "pieces"
     document = schema.TextModel
 
-    def __init__(self, writer: Writer, name: str, limits: Limits):
-        super().__init__(name, limits)
+    def __init__(self, writer: Writer, name: str, limits: Limits, place: Place | None = None):
+        super().__init__(name, limits, place)
         self.writer, self.attends = writer, writer.attends  # asked here, before anything is computed in another thread
         self._readers = ThreadPoolExecutor(READERS, "read")
         self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
