@@ -82,9 +82,14 @@ def whole_file(file: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8; for the bytes of a file's name that cannot, Python has halves of letters."""
+    return not re.search("[\ud800-\udfff]", name)
+
+
 def write_json(file: Path, values: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    """Write JSON whole or not at all; what is no letter, in a file's name that is not in UTF-8, becomes ``\\udcff``."""
+    write_bytes(file, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 @contextmanager

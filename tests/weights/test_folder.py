@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights import folder as folder_module
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel, save_model
@@ -91,6 +91,14 @@ def test_the_order_of_labels_in_the_file_does_not_matter(folder):
     names = json.loads((folder / "config.json").read_text())["id2label"]
     edit_json(folder / "config.json", id2label=dict(reversed(names.items())))
     assert load_model(folder).labels == [names[str(i)] for i in range(3)]
+
+
+def test_a_label_that_is_no_text_is_not_written(tmp_path, trained):
+    odd = trained()
+    odd.labels[0] = "g\udcff"
+    with pytest.raises(ConfigError, match=r"label 'g\\udcff' is not in UTF-8"):
+        save_model(tmp_path / "model", odd, card="")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_folder_holds_what_hugging_face_expects(folder):

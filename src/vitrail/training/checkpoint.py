@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
     require_complete(folder)
-    state = read_json(folder / "state.json", LARGE)
+    state = read_json(folder / "state.json", LARGE, any_name=True)
     return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, state
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.files import is_text, path_of, whole_folder, write_json, write_text
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
@@ -113,8 +113,10 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     Without a ``layout`` it is the first of transformers' that can hold the model, else our own.
 
     Raises:
-        ConfigError: the layout cannot hold the model.
+        ConfigError: the layout cannot hold the model, or a label is no text.
     """
+    if strange := [label for label in trained.labels if not is_text(label)]:
+        raise ConfigError(f"the label {strange[0]!r} is not in UTF-8", where="labels", hint="name the class otherwise")
     chosen, tensors = _in_layout(trained.model, layout)
     if chosen is not None and not (chosen.describe or chosen.classes[0 if trained.config.num_classes else 1]):
         hint = f"give OUT a name that ends in {chosen.suffix}"

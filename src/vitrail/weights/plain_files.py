@@ -28,18 +28,18 @@ def refuse_pickle(file: Path) -> None:
         )
 
 
-def parse_json(text: str) -> Any:
-    """What a text of JSON holds, whose own texts are all text; raises `ValueError` or `RecursionError`."""
+def parse_json(text: str, *, any_name: bool = False) -> Any:
+    """What a text of JSON holds; raises `ValueError` or `RecursionError`, also for half a letter, unless it has `any_name`."""
     values = json.loads(text)
-    if "\\ud" in text.lower():  # half a letter of UTF-16 can be written in JSON, and in nothing that is written of it later
+    if not any_name and "\\ud" in text.lower():  # halves of letters can be written in JSON, and in nothing that names them later
         json.dumps(values, ensure_ascii=False).encode()
     return values
 
 
-def read_json(file: Path, most: int = SMALL) -> dict[str, Any]:
-    """The JSON object in a file of a model folder; raises `ModelFileError`."""
+def read_json(file: Path, most: int = SMALL, *, any_name: bool = False) -> dict[str, Any]:
+    """The JSON object in a file of a model folder, or of one with ``any_name`` that a file can have; raises `ModelFileError`."""
     try:
-        values = parse_json(read_text(file, most))
+        values = parse_json(read_text(file, most), any_name=any_name)
     except FileNotFoundError:
         raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
