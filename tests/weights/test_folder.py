@@ -102,7 +102,8 @@ def test_a_label_that_is_no_text_is_not_written(tmp_path, trained):
 
 
 def test_a_folder_holds_what_hugging_face_expects(folder):
-    assert {f.name for f in folder.iterdir()} == {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    names = {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    assert {f.name for f in folder.iterdir()} == names
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "vitrail" and config["architectures"] == ["ViT"]
     assert config["label2id"] == {label: int(i) for i, label in config["id2label"].items()}
@@ -410,5 +411,5 @@ def test_loading_a_folder_runs_nothing_and_opens_nothing_else(layout, tmp_path, 
     result = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, cwd=folder.parent)
     assert result.returncode == 0, result.stderr
     opened = {line.removeprefix(f"open {folder}") for line in result.stdout.splitlines()}
-    assert opened <= {"/config.json", "/preprocessor_config.json", "/model.safetensors", "/README.md"}
+    assert opened <= {"/config.json", "/preprocessor_config.json", "/model.safetensors", "/README.md", "/SHA256SUMS"}
     assert not mark.exists()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.text.pieces import FILES
 from vitrail.errors import ModelFileError
 from vitrail.files import SMALL, read_text
 
@@ -12,6 +13,8 @@ CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
+DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOKENIZER, *FILES)
+"""All of them that say what the model computes."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
