@@ -1,8 +1,9 @@
 # Two commands are all it takes: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+LOCKED := $(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types golden layouts mutants docs docs-serve soak bench install clean
+.PHONY: help demo test lint types golden layouts mutants docs docs-serve soak bench install lock sbom clean
 
 help:
 	@echo "make demo    train a Vision Transformer on handwritten digits and write a report"
@@ -14,6 +15,8 @@ help:
 	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
+	@echo "make lock    find the hashes of all that constraints.txt pins, into requirements/ (two minutes)"
+	@echo "make sbom    list all that is installed, as CycloneDX, into build/sbom.json; make sbom OF=serve: what a server needs"
 	@echo "make clean   remove the virtual environment and caches"
 
 demo: .venv/.core
@@ -49,10 +52,20 @@ soak: .venv/.dev
 	@$(BIN)/python benchmarks/soak/soak_server.py
 	@$(BIN)/python benchmarks/soak/soak_attacks.py
 
-bench: .venv/.bench
+bench: .venv/.dev
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)
 
 install: .venv/.core
+
+lock:
+	@$(PYTHON) -m venv build/uv
+	@build/uv/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/uv.txt
+	@PATH="build/uv/bin:$$PATH" $(PYTHON) requirements/lock.py
+
+sbom: .venv/.dev
+	@mkdir -p build
+	@$(BIN)/python requirements/sbom.py $(or $(OF),dev) > build/sbom.json
+	@echo build/sbom.json
 
 .venv/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,21 +73,21 @@ install: .venv/.core
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/.core: .venv/.python pyproject.toml constraints.txt
+.venv/.core: .venv/.python pyproject.toml requirements/core.txt requirements/cpu.txt requirements/cuda.txt
 	@echo "Installing into .venv (once)…"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@$(LOCKED) -r requirements/cpu.txt 2>/dev/null || true
+	@$(LOCKED) -r requirements/core.txt
+	@! grep -qE '^Requires-Dist: (nvidia|cuda)' .venv/lib/python*/site-packages/torch-*.dist-info/METADATA || \
+		$(LOCKED) -r requirements/cuda.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.dev: .venv/.core tests/peers.txt
+.venv/.dev: .venv/.core requirements/dev.txt tests/peers.txt
 	@echo "Installing what the tests need (once)…"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers.txt
-	@for version in 1.0.2 0.16.13 0.6.8 0.5.1; do $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
-		--target .venv/vit-pytorch/$$version vit-pytorch==$$version; done
-	@touch $@
-
-.venv/.bench: .venv/.dev
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(LOCKED) -r requirements/dev.txt
+	@$(LOCKED) -r tests/peers.txt
+	@for version in 1.0.2 0.16.13 0.6.8 0.5.1; do \
+		$(LOCKED) --target .venv/vit-pytorch/$$version -r tests/vit_pytorch/$$version.txt || exit 1; done
 	@touch $@
 
 clean:

@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,12 +34,25 @@ def path_of(text: str | Path) -> Path:
 
 
 @contextmanager
-def regular_file(file: Path) -> Iterator[BufferedReader]:
-    """A file to read that may be a stranger's; raises `OSError` for a pipe or a device, which may never end or never begin."""
+def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader]:
+    """A file to read that may be a stranger's.
+
+    Raises `OSError` for a pipe or a device, which may never end or never begin, and for a file of more than ``most`` bytes.
+    """
     with open(file, "rb", opener=_at_once) as content:
-        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+        about = os.fstat(content.fileno())
+        if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(file))
+        if most is not None and about.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {about.st_size:,} bytes, more than the {most:,} that are read", str(file))
         yield content
+
+
+@contextmanager
+def text_file(file: Path, most: int = LARGE) -> Iterator[TextIOWrapper]:
+    """A `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables."""
+    with regular_file(file, most) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
+        yield text
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -49,9 +62,7 @@ def _at_once(path: str, flags: int) -> int:
 
 def read_bytes(file: Path, most: int = SMALL) -> bytes:
     """All of a file that may be a stranger's; raises `OSError` where it has more bytes than ``most``, or is no regular file."""
-    with regular_file(file) as content:
-        if (size := os.fstat(content.fileno()).st_size) > most:
-            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than the {most:,} that are read", str(file))
+    with regular_file(file, most) as content:
         return content.read(most)
 
 
@@ -82,9 +93,14 @@ def whole_file(file: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def is_text(name: str) -> bool:
+    """Whether a name can be written in UTF-8; for the bytes of a file's name that cannot, Python has halves of letters."""
+    return not re.search("[\ud800-\udfff]", name)
+
+
 def write_json(file: Path, values: Any) -> None:
-    """Write JSON whole or not at all."""
-    write_text(file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    """Write JSON whole or not at all; what is no letter, in a file's name that is not in UTF-8, becomes ``\\udcff``."""
+    write_bytes(file, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 @contextmanager

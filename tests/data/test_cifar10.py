@@ -271,3 +271,9 @@ def test_a_path_that_is_not_there_is_refused(tmp_path):
             open_data(f"cifar10:{tmp_path / path / 'x'}")
     with pytest.raises(DataError, match=r"data_batch_1, .* not found"):
         open_data(f"cifar10:{tmp_path}")
+
+
+def test_an_archive_is_no_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tar.gz")
+    with pytest.raises(DataError, match="no regular file"):
+        read_cifar10(tmp_path / "pipe.tar.gz")

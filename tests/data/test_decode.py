@@ -1,12 +1,14 @@
 """Files of every kind become pictures of the right colours, or a DataError that names the file."""
 
 import io
+import os
 import struct
 import sys
 import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -596,3 +598,10 @@ def test_many_threads_read_in_silence_and_leave_warnings_as_they_were():
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(decode, [content] * 200))
         assert warnings.filters == before and not caught
+
+
+def test_no_pipe_and_no_device_is_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    for file in (tmp_path / "pipe.png", Path("/dev/zero")):
+        with pytest.raises(DataError, match="no regular file"):
+            decode(file)

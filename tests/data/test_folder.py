@@ -27,6 +27,16 @@ def test_unicode_and_spaces_in_names_are_kept(tmp_path):
     assert sorted(open_data(tmp_path).classes) == sorted(["고양이", "חתול שחור", "sad cat", "naïve [1]"])
 
 
+def test_a_class_whose_name_is_in_no_encoding_is_refused_and_images_may_be_called_so(tmp_path):
+    flat(tmp_path, cat=3, dog=3)
+    (tmp_path / "cat" / "0.png").rename(tmp_path / "cat" / "g\udcff.png")
+    assert "cat/g\udcff.png" in open_data(tmp_path).assignment
+    (tmp_path / "dog").rename(tmp_path / "d\udcff")
+    with pytest.raises(DataError, match=r"'d\\udcff' is not in UTF-8"):
+        open_data(tmp_path)
+    assert [issue.kind for issue in read_data(tmp_path).issues] == ["bad-name"]
+
+
 def test_hidden_files_hidden_folders_and_other_files_are_ignored(tmp_path):
     flat(tmp_path, cat=3, dog=3)
     fill(tmp_path / ".git", 2)

@@ -161,6 +161,7 @@ FAULTY = {
     "JSON that is a list": ({"k.png": png(0), "k.json": b"[1]"}, "no-label"),
     "JSON too deep": ({"k.png": png(0), "k.json": b"[" * 60_000}, "no-label"),
     "a label that is true": ({"k.png": png(0), "k.json": json.dumps({"label": True}).encode()}, "no-label"),
+    "a label with half a letter": ({"k.png": png(0), "k.json": b'{"label": "\\ud800"}'}, "no-label"),
     "a label that is a list": ({"k.png": png(0), "k.json": json.dumps({"label": [1]}).encode()}, "no-label"),
 }
 

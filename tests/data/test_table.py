@@ -1,5 +1,6 @@
 """Tables of images: paths, labels, splits, several labels, and every issue with its line."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 from vitrail.data.sources import open_data, read_data
 from vitrail.data.unlabelled import unlabelled_items
 from vitrail.errors import DataError
+from vitrail.files import LARGE
 
 
 @pytest.fixture
@@ -255,3 +257,14 @@ def test_what_is_no_table_is_refused(table, lines, words):
 def test_a_table_in_another_encoding_is_refused(table, encoding):
     with pytest.raises(DataError, match="UTF-8"):
         read_data(table("image,label", "a.png,naïve", encoding=encoding))
+
+
+def test_a_table_that_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    with (tmp_path / "large.csv").open("wb") as file:
+        file.truncate(LARGE + 1)  # takes no room
+    (tmp_path / "picture.csv").write_bytes(b"image,label\na.png,cat\n\xff,dog\n")
+    for name, reason in (("pipe", "no regular"), ("zero", "no regular"), ("large", "more than"), ("picture", r"picture\.csv:3")):
+        with pytest.raises(DataError, match=reason):
+            read_data(tmp_path / f"{name}.csv")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("_measured_for_a_moment")
 
 def test_an_exported_model_is_taken_like_any_other(saved, exported, labelled, tmp_path):
     folder, _ = exported
-    assert {path.name for path in folder.iterdir()} == {"model.xml", "model.bin", "export.json", "README.md"}
+    assert {path.name for path in folder.iterdir()} == {"model.xml", "model.bin", "export.json", "README.md", "SHA256SUMS"}
     scores, split = vitrail.evaluate(folder, labelled)
     assert (scores.scores()["images"], split) == (40, "all")
     images = sorted(labelled.rglob("*.png"))[:10]

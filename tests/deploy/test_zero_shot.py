@@ -40,6 +40,11 @@ def change(folder: Path, **text):
 TEXTS = [[8, 0, 3, 6, 9], [8, 5, 9], [8, 0, 1, 2, 0, 4, 6, 9]]
 
 
+def tower_of(path):
+    with Checkpoint.opened(path) as checkpoint:
+        return read_text_tower(checkpoint)
+
+
 def vectors(tower, texts=TEXTS):
     tokens = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.long)
     for row, text in zip(tokens, texts, strict=True):
@@ -48,7 +53,7 @@ def vectors(tower, texts=TEXTS):
 
 
 def test_the_model_of_texts_is_transformers(theirs, clip):
-    tower, scale = read_text_tower(Checkpoint.read(clip))
+    tower, scale = tower_of(clip)
     for text, found in zip(TEXTS, vectors(tower), strict=True):
         expected = theirs.get_text_features(input_ids=torch.tensor([text]))
         expected = expected if isinstance(expected, torch.Tensor) else expected.pooler_output
@@ -57,7 +62,7 @@ def test_the_model_of_texts_is_transformers(theirs, clip):
 
 
 def test_what_follows_the_end_of_a_text_and_other_texts_change_nothing(clip):
-    tower, _ = read_text_tower(Checkpoint.read(clip))
+    tower, _ = tower_of(clip)
     alone = torch.cat([vectors(tower, [text]) for text in TEXTS])
     torch.testing.assert_close(vectors(tower), alone, atol=1e-5, rtol=1e-5)
 
@@ -83,7 +88,7 @@ def test_the_layout_of_openai_and_openclip_is_the_same_model(clip, tmp_path):
     save_file(in_the_layout_of_openai(load_file(clip / "model.safetensors")), tmp_path / "open_clip_model.safetensors")
     told = {"text_cfg": {"width": 32, "heads": 4, "layers": 2, "vocab_size": 10, "context_length": 8}, "quick_gelu": False}
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": told}))
-    one, other = (read_text_tower(Checkpoint.read(path))[0] for path in (clip, tmp_path / "open_clip_model.safetensors"))
+    one, other = (tower_of(path)[0] for path in (clip, tmp_path / "open_clip_model.safetensors"))
     assert one.config == other.config
     torch.testing.assert_close(vectors(one), vectors(other))
 
@@ -96,7 +101,7 @@ def test_the_layout_of_openai_and_openclip_is_the_same_model(clip, tmp_path):
 def test_a_model_of_texts_that_is_not_understood_is_refused_by_name(change_text, said, clip):
     change(clip, **change_text)
     with pytest.raises(ModelFileError, match=said):
-        read_text_tower(Checkpoint.read(clip))
+        tower_of(clip)
 
 
 DAMAGES = {
@@ -110,7 +115,7 @@ DAMAGES = {
 def test_a_damaged_tensor_is_an_error_of_the_file(name, tensor, clip):
     save_file({**load_file(clip / "model.safetensors"), name: tensor}, clip / "model.safetensors")
     with pytest.raises(ModelFileError):
-        read_text_tower(Checkpoint.read(clip))
+        tower_of(clip)
 
 
 def test_a_tokenizer_of_another_model_is_refused_by_name(clip):

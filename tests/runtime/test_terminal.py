@@ -6,8 +6,8 @@ from vitrail.cli.console import problem, result
 from vitrail.runtime.terminal import escaped, note
 from vitrail.training.run_folder import RunFolder
 
-EVIL = "cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac"
-SHOWN = r"cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac"
+EVIL = "cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"
+SHOWN = r"cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"
 
 
 def test_what_a_terminal_obeys_is_shown_as_its_number_and_all_else_as_it_is():

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vitrail.data.items import Item
-from vitrail.tasks.answer_table import evaluated_rows, predicted_rows, write_table
+from vitrail.errors import DataError
+from vitrail.tasks.answer_table import evaluated_rows, predicted_rows, read_table, write_table
 from vitrail.weights.labelled import Labelled
 
 PROBABILITIES = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]])
@@ -60,3 +61,13 @@ def test_no_cell_is_a_formula_and_any_name_is_written(tmp_path):
     with (tmp_path / "new" / "table.csv").open(encoding="utf-8-sig", newline="") as file:
         (_, *read) = [cells[0] for cells in csv.reader(file)]
     assert read == ["'=1+1", "'+a", "'-b", "'@c", "'\td", "été", "a,b", 'c"d', "e\nf", "g\\udcff"]
+
+
+@pytest.mark.parametrize("content", [b"", b"image\n\xff\n", b"image\na,b\n", b'image\n"a\n', b"label\na\n", None])
+def test_a_table_that_is_none_of_ours_is_refused(content, tmp_path):
+    file = tmp_path / "table.csv"
+    file.symlink_to("/dev/zero") if content is None else file.write_bytes(content)
+    with pytest.raises(DataError, match=r"table\.csv"):
+        read_table(file, "image")
+    write_table(tmp_path / "good.csv", [["image", "label"], ["=1", "g\udcff"]])
+    assert read_table(tmp_path / "good.csv", "image") == [["image", "label"], ["=1", r"g\udcff"]]

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.metrics import log_loss, top_k_accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
+from torch.profiler import ProfilerActivity, profile
 
 from vitrail.tasks.classification import Classification, LabelMetrics, class_weights
+from vitrail.tasks.multi_label import MultiLabelMetrics
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.1], [-1.0, 3.0, 0.0], [0.0, 0.0, 4.0]])
 
@@ -92,7 +94,7 @@ def test_metrics_are_those_of_scikit_learn_whatever_the_batches(seed, classes, s
     if classes > 5:  # of five, one of the five surest is always the true one
         assert found["top5"] == pytest.approx(top_k_accuracy_score(labels, logits.numpy(), k=5, labels=names))
     assert torch.equal(metrics.logits, logits) and torch.equal(metrics.labels, labels)
-    assert metrics.probabilities.sum(dim=1).tolist() == pytest.approx([1.0] * 40)
+    assert torch.equal(metrics.probabilities, logits.softmax(dim=1))
     true = [row[label] for row, label in zip(softmax(logits.double().numpy(), axis=1), labels, strict=True)]
     assert metrics.certainty == pytest.approx(np.mean(true), rel=1e-5)
 
@@ -103,3 +105,13 @@ def test_metrics_keep_no_answers_unless_asked_to():
     metrics.update({"logits": logits}, {"images": logits, "labels": labels})
     held = [value for value in vars(metrics).values() if isinstance(value, torch.Tensor | list)]
     assert metrics.kept is None and not held
+
+
+@pytest.mark.parametrize("metrics", [LabelMetrics(keep=True), MultiLabelMetrics()], ids=["one", "several"])
+def test_probabilities_take_the_memory_of_one_copy(metrics):
+    for _ in range(4):
+        metrics.kept.append((torch.zeros(64, 128), torch.zeros(64, dtype=torch.int64)))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        made = metrics.probabilities
+    taken = sum(event.self_cpu_memory_usage for event in found.key_averages() if event.self_cpu_memory_usage > 0)
+    assert made.nbytes <= taken < 1.5 * made.nbytes

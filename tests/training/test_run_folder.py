@@ -38,7 +38,7 @@ def test_a_run_folder_holds_everything_it_promises_and_nothing_half_written(run)
     names = {path.name for path in run.folder.iterdir()}
     assert names == PROMISED | {"splits.json"}
     assert {p.name for p in (run.folder / "plots").iterdir()} >= {"confusion.png", "curves.png", "calibration.png", "unsure.png"}
-    model_files = {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    model_files = {"config.json", "model.safetensors", "preprocessor_config.json", "README.md", "SHA256SUMS"}
     assert {p.name for p in (run.folder / "best").iterdir()} == model_files
     assert {p.name for p in (run.folder / "last").iterdir()} == model_files
     assert all(path.stat().st_size > 0 for path in run.folder.rglob("*") if path.is_file())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights import folder as folder_module
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel, save_model
@@ -93,8 +93,17 @@ def test_the_order_of_labels_in_the_file_does_not_matter(folder):
     assert load_model(folder).labels == [names[str(i)] for i in range(3)]
 
 
+def test_a_label_that_is_no_text_is_not_written(tmp_path, trained):
+    odd = trained()
+    odd.labels[0] = "g\udcff"
+    with pytest.raises(ConfigError, match=r"label 'g\\udcff' is not in UTF-8"):
+        save_model(tmp_path / "model", odd, card="")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_folder_holds_what_hugging_face_expects(folder):
-    assert {f.name for f in folder.iterdir()} == {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    names = {"config.json", "model.safetensors", "preprocessor_config.json", "README.md"}
+    assert {f.name for f in folder.iterdir()} == names
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == "vitrail" and config["architectures"] == ["ViT"]
     assert config["label2id"] == {label: int(i) for i, label in config["id2label"].items()}
@@ -402,5 +411,5 @@ def test_loading_a_folder_runs_nothing_and_opens_nothing_else(layout, tmp_path, 
     result = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, cwd=folder.parent)
     assert result.returncode == 0, result.stderr
     opened = {line.removeprefix(f"open {folder}") for line in result.stdout.splitlines()}
-    assert opened <= {"/config.json", "/preprocessor_config.json", "/model.safetensors", "/README.md"}
+    assert opened <= {"/config.json", "/preprocessor_config.json", "/model.safetensors", "/README.md", "/SHA256SUMS"}
     assert not mark.exists()

@@ -1,5 +1,6 @@
 """The hub gives and takes model folders and nothing else; the other side is a small hub on this computer."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,10 @@ MODEL = {
     "README.md": b"# A card\n",
     "model.safetensors": b"\0\1\2",
 }
+LISTED = ("config.json", "model.safetensors", "preprocessor_config.json")
+SUMS = "".join(f"{hashlib.sha256(MODEL[name]).hexdigest()}  {name}\n" for name in LISTED)
+SENT = {**MODEL, "SHA256SUMS": SUMS.encode()}
+"""What is uploaded of it."""
 
 
 @pytest.fixture
@@ -323,7 +328,7 @@ def test_what_is_uploaded_comes_back_byte_for_byte(hub, folder, logged_in):
     address = push(folder, "ann/flowers")
     sha = hub.repositories["ann/flowers"].branches["main"]
     assert address == f"{hub.url}/ann/flowers/commit/{sha}"
-    assert content(fetch("ann/flowers")) == content(fetch(f"ann/flowers@{sha}")) == MODEL
+    assert content(fetch("ann/flowers")) == content(fetch(f"ann/flowers@{sha}")) == SENT
 
 
 def test_a_model_that_went_through_the_hub_answers_as_before(hub, trained, tmp_path, logged_in):
@@ -371,7 +376,7 @@ def test_only_the_model_files_are_uploaded_in_one_commit(hub, folder, logged_in)
     push(folder, "ann/flowers", message="The best yet")
     repository = hub.repositories["ann/flowers"]
     adapter = {"adapter/adapter_config.json": b"{}", "adapter/adapter_model.safetensors": b"\3"}
-    assert repository.files("main") == {**MODEL, **adapter, ".gitattributes": b""}
+    assert repository.files("main") == {**SENT, **adapter, ".gitattributes": b""}
     assert repository.messages[1:] == ["The best yet"]
     assert set(hub.large.values()) == {MODEL["model.safetensors"], b"\3"}
 
@@ -384,6 +389,17 @@ def test_a_second_upload_changes_what_changed_and_keeps_what_others_added(hub, f
     push(folder, "ann/flowers")
     files = repository.files("main")
     assert files["README.md"] == b"# Better\n" and files["figure.png"] == b"png" and len(repository.messages) == 4
+
+
+def test_sums_of_an_earlier_upload_do_not_stay_and_a_damaged_folder_is_not_uploaded(hub, folder, logged_in):
+    push(folder, "ann/flowers")
+    (folder / "config.json").write_bytes(b'{"a": 1}')
+    push(folder, "ann/flowers")
+    sums = hub.repositories["ann/flowers"].files("main")["SHA256SUMS"]
+    assert hashlib.sha256(b'{"a": 1}').hexdigest().encode() in sums
+    (folder / "SHA256SUMS").write_bytes(SENT["SHA256SUMS"])
+    with pytest.raises(ModelFileError, match=r"config\.json is not the file"):
+        push(folder, "ann/flowers")
 
 
 def test_a_branch_is_made_where_there_is_none(hub, folder, logged_in):

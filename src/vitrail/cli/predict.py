@@ -128,10 +128,12 @@ def predict(
 
 def _labels(given: str) -> list[str]:
     """The lines of a file, or what stands between commas."""
-    from vitrail.files import path_of, read_text
+    from vitrail.files import is_text, path_of, read_text
 
     file = path_of(given)
     if not os.path.isfile(file):
+        if not is_text(given):
+            raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
         return given.split(",")
     try:
         return [line for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]

@@ -33,9 +33,9 @@ class Check:
     Kinds of issues: ``unreadable``, ``duplicate`` (the same picture in several splits, or twice among images that are yet
     to be split), ``conflict`` (under several labels), ``near-duplicate`` (nearly the same picture in several splits),
     ``missing-class`` (from a split), ``empty-class``, ``no-class``, ``no-label``, ``no-image``, ``bad-split``, ``missing-file``,
-    ``repeated-row``, ``bad-row``, ``similar-classes``; of notices: ``duplicate`` and ``near-duplicate`` (within a split),
-    ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``, ``profile`` (of colours other than sRGB's),
-    ``ignored``, ``no-split``, ``hidden``.
+    ``repeated-row``, ``bad-row``, ``bad-name``, ``similar-classes``; of notices: ``duplicate`` and ``near-duplicate`` (within a
+    split), ``mirror`` (images that are not to be flipped), ``imbalance``, ``one-class``, ``profile`` (of colours other than
+    sRGB's), ``ignored``, ``no-split``, ``hidden``.
     """
 
     contents: Contents

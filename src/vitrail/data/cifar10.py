@@ -11,6 +11,7 @@ from vitrail.data.archives import entries, explained
 from vitrail.data.items import Contents, Item
 from vitrail.data.pickled import ANEW, read_pickle
 from vitrail.errors import DataError
+from vitrail.files import regular_file
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
@@ -83,7 +84,7 @@ def _archived(archive: Path) -> dict[str, bytes]:
 
 
 def _unzipped(archive: Path) -> BufferedIOBase:
-    with archive.open("rb") as file:
+    with regular_file(archive) as file:
         zipped = file.read(2) == b"\x1f\x8b"
     return gzip.open(archive) if zipped else archive.open("rb")
 

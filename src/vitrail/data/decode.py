@@ -14,6 +14,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from vitrail.data.modes import to_mode
 from vitrail.errors import DataError
+from vitrail.files import regular_file
 
 SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 """The formats that a server takes from strangers: fewer decoders than for files of one's own."""
@@ -232,7 +233,7 @@ def _opened(source: Source, formats: tuple[str, ...] | None = None) -> Iterator[
     elif isinstance(source, bytes):
         yield _open(BytesIO(source), formats)
     else:
-        with source.open("rb") if isinstance(source, Path) else source.open() as file:
+        with regular_file(source) if isinstance(source, Path) else source.open() as file:
             yield _open(file, formats)
 
 

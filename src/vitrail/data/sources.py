@@ -13,14 +13,14 @@ from PIL import Image
 from vitrail.data.cifar10 import read_cifar10
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
-from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
+from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import Assignment, with_splits
 from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
 from vitrail.data.tree import folders_of, images_below
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of
+from vitrail.files import is_text, path_of
 
 __all__ = ["SPLITS", "ImageData", "Item", "Label", "image_files", "match_classes", "open_data", "read_data"]
 
@@ -74,6 +74,11 @@ def require_there(source: str | Path) -> None:
 
 def read_data(source: str | Path) -> Contents:
     """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
+    contents = _read(source)
+    return replace(contents, issues=[*_unwritable(contents), *contents.issues])
+
+
+def _read(source: str | Path) -> Contents:
     text = str(source)
     if text == "digits":
         return _digits()
@@ -82,6 +87,15 @@ def read_data(source: str | Path) -> Contents:
             return read(text.removeprefix(prefix))
     contents = _read_path(_existing(source))
     return replace(contents, issues=[*similar_classes(contents.source, contents.classes), *contents.issues])
+
+
+def _unwritable(contents: Contents) -> list[Issue]:
+    """Classes whose names no model could be told; names of images may be anything that the disk holds."""
+    return [
+        Issue("bad-name", contents.source, f"the name of the class {name!r} is not in UTF-8; call it, or its folder, otherwise")
+        for name in contents.classes
+        if not is_text(name)
+    ]
 
 
 def _read_path(path: Path) -> Contents:

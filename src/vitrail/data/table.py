@@ -10,6 +10,7 @@ from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
 from vitrail.data.tree import files_of, folders_of, images_below
 from vitrail.errors import DataError
+from vitrail.files import regular_file, text_file
 
 TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
@@ -117,14 +118,16 @@ def _folder_of_images(folder: Path, names: list[str]) -> Path:
 def _rows(file: Path) -> tuple[_Header, list[tuple[int, dict[str, str]]]]:
     """The header, and every row by column with the number of its line; {} for a row with too few or too many cells."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
+        with text_file(file) as lines:
             header = _header(file, lines.readline())
             lines.seek(0)
             reader = csv.reader(lines, delimiter=header.separator, strict=True)
             next(reader, None)
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except OSError as error:
+        raise DataError(f"the table cannot be read: {error.strerror}", where=file, hint="give a table as CSV in UTF-8") from None
     except UnicodeDecodeError:
-        raise DataError("the table is not in UTF-8", where=file, hint="save it as CSV in UTF-8") from None
+        raise DataError("the table is not in UTF-8", where=_not_text(file), hint="save it as CSV in UTF-8") from None
     except csv.Error as error:
         raise _damaged(file, reader.line_num, error) from None
     if not rows:
@@ -132,6 +135,17 @@ def _rows(file: Path) -> tuple[_Header, list[tuple[int, dict[str, str]]]]:
     ours = {called: name for name, called in header.columns.items()}
     columns = [ours.get(column, f"column {column}") for column in header.found]
     return header, [(line, dict(zip(columns, row, strict=True)) if len(row) == len(columns) else {}) for line, row in rows]
+
+
+def _not_text(file: Path) -> str:
+    """The first line of a table that is not in UTF-8."""
+    with regular_file(file) as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f"{file}:{number}"
+    return str(file)
 
 
 def _damaged(file: Path, line: int, error: csv.Error) -> DataError:

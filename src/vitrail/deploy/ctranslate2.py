@@ -17,7 +17,8 @@ from vitrail.models.search import Written, normalized
 from vitrail.settings import Settings
 from vitrail.weights.layouts.ctranslate2 import CTRANSLATE2, variables
 from vitrail.weights.locate import EXPORTED as ABOUT
-from vitrail.weights.plain_files import read_json
+from vitrail.weights.plain_files import DESCRIBING, read_json
+from vitrail.weights.sums import verified
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest
 
 MODEL, WORDS = "model.bin", "shared_vocabulary.json"
@@ -107,6 +108,10 @@ class ExportedTranslator:
 
     def __init__(self, folder: str | Path, threads: int | None = None):
         path = path_of(folder)
+        with verified(path, (*DESCRIBING, ABOUT, MODEL, WORDS)):
+            self._open(path, threads)
+
+    def _open(self, path: Path, threads: int | None) -> None:
         try:
             self.about = Description.read(read_json(path / ABOUT))
         except ConfigError as error:

@@ -19,6 +19,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
 from vitrail.weights.reference import from_pretrained
+from vitrail.weights.sums import write_sums
 
 
 def export_model(
@@ -94,6 +95,7 @@ def export_model(
             write_json(draft / FIGURES, figures)
             if to != "torch":
                 write_text(draft / "README.md", artefact_card(about, to, figures))
+            write_sums(draft)
             break
     return folder, figures
 

@@ -26,6 +26,7 @@ from vitrail.tasks.metrics import main_metric, metrics_in
 from vitrail.tasks.translation import TranslationMetrics
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.locate import is_exported, is_of_texts
+from vitrail.weights.sums import write_sums
 from vitrail.weights.translator import TrainedTranslator, open_translator
 
 CLOSE = 1e-3
@@ -105,6 +106,7 @@ def export_translator(
             _require_worth(figures, force=force or precision != "int8")
         write_json(draft / FIGURES, figures)
         write_text(draft / "README.md", _card(about, figures))
+        write_sums(draft)
     return folder, figures
 
 

@@ -1,5 +1,6 @@
 """The files of an exported model, which may be a stranger's: checked before an engine opens them, and read for what they say."""
 
+import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from vitrail.deploy.artefact import KEY, Description
 from vitrail.deploy.libraries import onnx, openvino
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.weights.sums import verified
 
 LARGEST = {".onnx": 2**31, ".xml": 2**28}
 """Bytes of a graph: ONNX allows no more, and OpenVINO keeps the weights elsewhere."""
@@ -33,9 +35,15 @@ def description_in(graph: Path) -> Description:
     """The description that is stored in a graph, whose files no engine has opened yet.
 
     Raises:
-        ModelFileError: it is no graph, damaged, of somebody else, names files elsewhere, or does not fit its description.
+        ModelFileError: it is no graph, damaged, of somebody else, names files elsewhere, or does not fit its description or the
+            sums of its folder.
         ConfigError: the library that reads it is not installed.
     """
+    with verified(graph.parent, sorted(file.name for file in graph.parent.glob(f"{glob.escape(graph.stem)}.*"))):
+        return _description(graph)
+
+
+def _description(graph: Path) -> Description:
     kind = graph.suffix.lower()
     read = _onnx if kind == ".onnx" else _openvino
     if (size := graph.stat().st_size) > LARGEST[kind]:

@@ -42,7 +42,8 @@ def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}",
     if template.count("{}") != 1:
         raise ConfigError(f"{template!r} has no place for a label", where="--template", hint='--template "a photo of a {}"')
     path = locate(model)
-    tower, scale = read_text_tower(Checkpoint.read(path))
+    with Checkpoint.opened(path) as checkpoint:
+        tower, scale = read_text_tower(checkpoint)
     tokenizer = Tokenizer(path if path.is_dir() else path.parent, tower.config.length, tower.config.vocabulary)
     trained, device = open_model(path), pick_device()
     if trained.config.num_classes != tower.config.output_dim:

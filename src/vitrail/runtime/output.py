@@ -6,12 +6,14 @@ from datetime import datetime
 from pathlib import Path
 
 from vitrail.errors import ConfigError
-from vitrail.files import path_of
+from vitrail.files import is_text, path_of
 
 
 def require_free(path: Path, *, where: str = "--out") -> None:
-    """Refuse a folder that exists, unless it is empty, and one that cannot be made."""
+    """Refuse a folder that exists, unless it is empty, and one that cannot be made, or whose files could not be opened again."""
     _require_folder_above(path, where)
+    if not is_text(str(path)):  # safetensors opens nothing below it
+        raise ConfigError(f"the path {str(path)!r} is not in UTF-8", where=where, hint="give another folder")
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise taken(path, where=where)
 

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import NoReturn
 
-_OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+_OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
 
 def is_first() -> bool:
@@ -20,9 +20,10 @@ def interactive() -> bool:
 
 
 def escaped(text: str) -> str:
-    """A text with the characters that terminals obey, and those that turn its direction, as their numbers.
+    """A text with the characters that terminals obey, those that turn its direction, and halves of letters, as their numbers.
 
-    Names of files and of classes may be anybody's, and would clear a screen or write other lines into it.
+    Names of files and of classes may be anybody's, and would clear a screen or write other lines into it. Halves of letters
+    stand for the bytes of a file's name that is not in UTF-8; no text can be written with them.
     """
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

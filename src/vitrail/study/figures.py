@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from vitrail.files import write_bytes
+from vitrail.runtime.terminal import escaped
 from vitrail.study.calibration import Calibration
 from vitrail.tasks.metrics import METRICS, main_metric
 
@@ -57,12 +58,13 @@ def readable(label: str, length: int = 16) -> str:
 
 def short_path(name: str, length: int = 26) -> str:
     """The end of a path, which tells files apart, that fits below a picture."""
+    name = escaped(name)
     return name if len(name) <= length else "…" + name[1 - length :]
 
 
 def legend_name(name: str) -> str:
     """A name as a legend shows it, which would take $ for a formula and leave out what begins with _."""
-    return "\u200b" + short(name, 40).replace("$", r"\$")
+    return "\u200b" + short(escaped(name), 40).replace("$", r"\$")
 
 
 def line_style(number: int) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Two models on the same images: which of them is right where the other is wrong, and whether that may be chance."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from scipy.stats import binomtest
+
+from vitrail.tasks.answer_table import read_table
 
 Answers = Mapping[tuple[str, str], bool]
 """Whether the answer is right, by the name of an image and its true label."""
@@ -40,12 +41,16 @@ class Paired:
 
 
 def answers_in(file: Path) -> Answers:
-    """What ``predictions.csv`` of a run says; nothing where there is none, or names do not tell its images apart."""
+    """What ``predictions.csv`` of a run says; nothing where there is none, or names do not tell its images apart.
+
+    Raises:
+        DataError: it is no table of answers.
+    """
     if not file.is_file():
         return {}
-    with file.open(encoding="utf-8-sig", newline="") as table:
-        rows = list(csv.DictReader(table))
-    found = {(row["image"], row.get("true_label") or row.get("true_labels") or ""): row["correct"] == "yes" for row in rows}
+    head, *rows = read_table(file, "image", "correct")
+    said = [dict(zip(head, row, strict=True)) for row in rows]
+    found = {(row["image"], row.get("true_label") or row.get("true_labels") or ""): row["correct"] == "yes" for row in said}
     return found if len(found) == len(rows) else {}
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vitrail.data.items import Item
 from vitrail.data.table import SEPARATOR
-from vitrail.files import write_bytes
+from vitrail.errors import DataError
+from vitrail.files import text_file, write_bytes
 from vitrail.weights.labelled import Answer, Labelled
 
 MOST = 5
@@ -73,10 +74,19 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
     write_bytes(file, text.getvalue().encode("utf-8-sig", "backslashreplace"))
 
 
-def read_table(file: Path) -> list[Row]:
-    """The rows that `write_table` wrote."""
-    with file.open(encoding="utf-8-sig", newline="") as table:
-        return [[_as_it_was(cell) for cell in row] for row in csv.reader(table)]
+def read_table(file: Path, *columns: str) -> list[Row]:
+    """The rows that `write_table` wrote; raises `DataError` for a file that is none of its own, or has not all the columns."""
+    try:
+        with text_file(file) as table:
+            rows = [[_as_it_was(cell) for cell in row] for row in csv.reader(table, strict=True)]
+    except OSError as error:
+        raise DataError(f"the table cannot be read: {error.strerror}", where=file, hint="bring it back as it was") from None
+    except (ValueError, csv.Error) as error:
+        raise DataError(f"the table is damaged: {error}", where=file, hint="bring it back as it was") from None
+    if not rows or not {*columns} <= {*rows[0]} or any(len(row) != len(rows[0]) for row in rows):
+        what = f"the table is damaged: every row has {', '.join(columns)}"
+        raise DataError(what, where=file, hint="bring it back as it was")
+    return rows
 
 
 def _as_it_was(cell: str) -> str:

@@ -1,6 +1,7 @@
 """The class of an image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -139,7 +140,16 @@ class LabelMetrics(Means):
     @property
     def probabilities(self) -> Tensor:
         """(N, classes), of the logits that were kept: a softmax, whose rows sum to 1."""
-        return torch.cat([logits.softmax(dim=1) for logits, _ in self.kept or ()])
+        return self._of_logits(partial(torch.softmax, dim=1))
+
+    @torch.no_grad()
+    def _of_logits(self, function: Callable[..., Tensor]) -> Tensor:
+        """(N, classes), where it stays batch by batch: of 12,000 images and classes each further copy would be 576 MB."""
+        batches = [logits for logits, _ in self.kept or ()]
+        made = torch.empty(sum(map(len, batches)), batches[0].shape[1], dtype=batches[0].dtype)
+        for logits, place in zip(batches, made.split([*map(len, batches)]), strict=True):
+            function(logits, out=place)
+        return made
 
     @property
     def certainty(self) -> float:

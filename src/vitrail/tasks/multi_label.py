@@ -102,7 +102,7 @@ class MultiLabelMetrics(LabelMetrics):
     @property
     def probabilities(self) -> Tensor:
         """(N, classes): a sigmoid, each class on its own."""
-        return self.logits.sigmoid()
+        return self._of_logits(torch.sigmoid)
 
     @property
     def certainty(self) -> float:

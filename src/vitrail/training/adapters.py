@@ -16,6 +16,7 @@ from vitrail.models.base import Model
 from vitrail.models.empty import empty_model
 from vitrail.training.settings import LoraSettings
 from vitrail.weights.plain_files import read_json, some
+from vitrail.weights.sums import verified, write_sums
 from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -114,6 +115,7 @@ def save_adapter(folder: Path, model: Model, settings: LoraSettings, *, whole: l
     with whole_folder(folder) as draft:
         write_json(draft / CONFIG, config)
         write_tensors(draft / WEIGHTS, {f"{PREFIX}{name}": tensor for name, tensor in tensors.items()})
+        write_sums(draft)
 
 
 def load_adapter(model: Model, folder: Path) -> None:
@@ -124,8 +126,9 @@ def load_adapter(model: Model, folder: Path) -> None:
     Raises:
         ModelFileError: missing, damaged, of another model, or of a kind that computes something else; the model is as before.
     """
-    rank, alpha = _rank_and_alpha(read_json(folder / CONFIG), folder / CONFIG)
-    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_tensors(folder / WEIGHTS).items()}
+    with verified(folder, (CONFIG, WEIGHTS)):
+        rank, alpha = _rank_and_alpha(read_json(folder / CONFIG), folder / CONFIG)
+        tensors = {name.removeprefix(PREFIX): tensor for name, tensor in read_tensors(folder / WEIGHTS).items()}
     layers = {name: layer for name, layer in model.named_modules() if type(layer) is nn.Linear}
     adapted = {name.rpartition(".lora_")[0] for name in tensors if _is_low_rank(name)} & layers.keys()
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not _is_low_rank(name)}

@@ -15,6 +15,7 @@ from vitrail.training.inputs import inputs_of
 from vitrail.training.settings import RunSettings
 from vitrail.training.tuning import choose_parts
 from vitrail.weights.card import model_card
+from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import write_tensors
 
 BESIDE = "beside.safetensors"
@@ -33,6 +34,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
         save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
     if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:
         write_tensors(folder / BESIDE, beside)
+    write_sums(folder)
 
 
 def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:

@@ -1,6 +1,5 @@
 """The state of a run on disk: tensors in safetensors, the rest in JSON, and checksums that say that all of it is there."""
 
-import hashlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.files import LARGE, read_text, recover_folder, regular_file, room_for, whole_folder, write_json, write_text
+from vitrail.files import LARGE, read_text, recover_folder, room_for, whole_folder, write_json, write_text
 from vitrail.weights.plain_files import read_json
+from vitrail.weights.sums import SUMS, checksums
 from vitrail.weights.tensor_files import read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 
-SUMS = "SHA256SUMS"
-"""The mark of a complete checkpoint. ``sha256sum --check SHA256SUMS`` reads it, too."""
 KEPT = 2
 """The newest, and the one before it in case that one is damaged."""
 
@@ -43,7 +41,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
     require_complete(folder)
-    state = read_json(folder / "state.json", LARGE)
+    state = read_json(folder / "state.json", LARGE, any_name=True)
     return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, state
 
 
@@ -59,16 +57,6 @@ def require_complete(folder: Path) -> None:
         raise ModelFileError(
             f"the checkpoint is damaged: {SUMS} does not fit its files", where=folder, hint="take the one before it"
         )
-
-
-def checksums(folder: Path) -> str:
-    """What stands in `SUMS`: a line for every other file."""
-    return "".join(f"{_digest(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.name != SUMS)
-
-
-def _digest(file: Path) -> str:
-    with regular_file(file) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -28,7 +28,7 @@ def require_run(path: Path) -> None:
 
 def standing(run: Path) -> dict[str, Any]:
     """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours."""
-    values = read_json(run / STATUS)
+    values = read_json(run / STATUS, any_name=True)
     wrong = [name for name, kind in STANDING.items() if not isinstance(values.get(name, kind()), kind)]
     if wrong or not values.get("state") or not _are_scores(values.get("scores", {})):
         raise ModelFileError(f"{STATUS} is damaged: {', '.join(wrong) or 'state or scores'}", where=run / STATUS, hint=HINT)
@@ -52,7 +52,7 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
 
 def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
     """What a run keeps of its images by name, one of ``known`` texts each; raises `ModelFileError`."""
-    values = read_json(file, LARGE)
+    values = read_json(file, LARGE, any_name=True)
     if any(not isinstance(value, str) or (known is not None and value not in known) for value in values.values()):
         what = f"{file.name} names splits that do not exist" if known else f"{file.name} is damaged"
         raise ModelFileError(what, where=file, hint=HINT)

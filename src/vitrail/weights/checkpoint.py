@@ -1,6 +1,7 @@
 """A checkpoint: what lies in a folder or file of weights, and what it was understood to be."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from vitrail.weights.colours import Colours
 from vitrail.weights.plain_files import (
     CARD,
     CONFIG,
+    DESCRIBING,
     OPEN_CLIP_CONFIG,
     PICKLES,
     PREPROCESSOR,
@@ -24,6 +26,7 @@ from vitrail.weights.plain_files import (
     parse_json,
     read_json,
 )
+from vitrail.weights.sums import verified
 from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors
 
 OWN, PREPARED = "vitrail", "preprocessor_config"
@@ -52,14 +55,22 @@ class Checkpoint:
         return self.preprocessor is not None or "pretrained_cfg" in self.config
 
     @classmethod
-    def read(cls, path: Path, *, trust_pickle: bool = False) -> "Checkpoint":
-        """Read a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
+    @contextmanager
+    def opened(cls, path: Path, *, trust_pickle: bool = False) -> Iterator["Checkpoint"]:
+        """Open a model folder, or a file of tensors with what stands beside it; pickles only where they are trusted.
+
+        What is made of it inside is compared with the folder's sums meanwhile; see `verified`.
 
         Raises:
             ModelFileError: missing, damaged or refused.
         """
         folder = path if path.is_dir() else path.parent
         file = weights_in(folder, trust_pickle) if path.is_dir() else path
+        with verified(folder, (*DESCRIBING, file.name, beside_file(file).name)):
+            yield cls._read(folder, file, trust_pickle)
+
+    @classmethod
+    def _read(cls, folder: Path, file: Path, trust_pickle: bool) -> "Checkpoint":
         config = _description(file)
         labels = _told(file)
         preprocessor = section(labels, PREPARED) or None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.files import path_of, whole_folder, write_json, write_text
+from vitrail.files import is_text, path_of, whole_folder, write_json, write_text
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
@@ -25,6 +25,7 @@ from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.plain_files import CONFIG, read_json, some
+from vitrail.weights.sums import SUMS, write_sums
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 
@@ -105,16 +106,19 @@ def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | 
     """Write a model folder; it appears whole or not at all, and replaces an older one only when complete. See `fill_folder`."""
     with whole_folder(folder) as draft:
         fill_folder(draft, trained, card=card, layout=layout)
+        write_sums(draft)
 
 
 def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
-    """Write the files of a model folder.
+    """Write the files of a model folder but its sums, as others may come beside them; see `write_sums`.
 
     Without a ``layout`` it is the first of transformers' that can hold the model, else our own.
 
     Raises:
-        ConfigError: the layout cannot hold the model.
+        ConfigError: the layout cannot hold the model, or a label is no text.
     """
+    if strange := [label for label in trained.labels if not is_text(label)]:
+        raise ConfigError(f"the label {strange[0]!r} is not in UTF-8", where="labels", hint="name the class otherwise")
     chosen, tensors = _in_layout(trained.model, layout)
     if chosen is not None and not (chosen.describe or chosen.classes[0 if trained.config.num_classes else 1]):
         hint = f"give OUT a name that ends in {chosen.suffix}"
@@ -167,7 +171,10 @@ def _kind(trained: TrainedModel) -> dict[str, Any]:
 
 def keep_thresholds(folder: Path, thresholds: Sequence[float]) -> None:
     """Write into a model folder from which probability on each of its labels is told."""
-    write_json(folder / CONFIG, {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)})
+    values = {**read_json(folder / CONFIG), THRESHOLDS: list(thresholds)}
+    (folder / SUMS).unlink(missing_ok=True)  # whoever is killed here leaves a folder without sums, not one that is refused
+    write_json(folder / CONFIG, values)
+    write_sums(folder)
 
 
 def read_config(kind: type[C], values: Mapping[str, Any], where: Path) -> C:

@@ -19,13 +19,14 @@ from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
 from vitrail.weights.published import PUBLISHED
+from vitrail.weights.sums import SUMS, model_sums, verified
 
 USUAL = "model.safetensors"
 TOKENS = (TOKENIZER, *FILES)
 """What the tokens of a model of texts are in: the first, or the others together."""
 MODEL_FILES = (
     *(CONFIG, GENERATION, PREPROCESSOR, PROCESSOR, *TOKENS, CARD, "*.safetensors"),
-    *("adapter/adapter_config.json", "adapter/*.safetensors"),
+    *("adapter/adapter_config.json", "adapter/*.safetensors", SUMS, f"adapter/{SUMS}"),
 )
 """What is uploaded of a model folder."""
 
@@ -124,7 +125,8 @@ def push(
     if match is None or match["revision"] or not is_hub_id(repo_id):
         raise ConfigError(f"{repo_id!r} is no id of a repository", where="the hub", hint="give org/name")
     files = _own_files(folder)
-    hub = _library()
+    with verified(folder, files):
+        hub = _library()
     with _failures(f"cannot upload to {repo_id}", repo_id, VitrailError):
         if hub.get_token() is None:
             raise ConfigError(
@@ -139,6 +141,8 @@ def push(
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         additions = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(folder / name)) for name in files]
+        if SUMS not in files:  # those of an earlier upload would stay there
+            additions.append(hub.CommitOperationAdd(path_in_repo=SUMS, path_or_fileobj=model_sums(folder, files).encode()))
         return str(api.create_commit(repo_id, additions, commit_message=message, revision=revision).commit_url)
 
 
@@ -177,7 +181,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
     weights = _weights(names)
     if len(weights) == 1:
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
-        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD) if name in names), *weights]
+        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names), *weights]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
     shards = sorted(name for name in names if _SHARD.fullmatch(name))
     download = f"hf download {repository}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.text.pieces import FILES
 from vitrail.errors import ModelFileError
 from vitrail.files import SMALL, read_text
 
@@ -12,6 +13,8 @@ CONFIG, PREPROCESSOR, PROCESSOR, CARD = "config.json", "preprocessor_config.json
 TOKENIZER, TOKENIZER_CONFIG, GENERATION = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
+DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOKENIZER, *FILES)
+"""All of them that say what the model computes."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
@@ -28,18 +31,18 @@ def refuse_pickle(file: Path) -> None:
         )
 
 
-def parse_json(text: str) -> Any:
-    """What a text of JSON holds, whose own texts are all text; raises `ValueError` or `RecursionError`."""
+def parse_json(text: str, *, any_name: bool = False) -> Any:
+    """What a text of JSON holds; raises `ValueError` or `RecursionError`, also for half a letter, unless it has `any_name`."""
     values = json.loads(text)
-    if "\\ud" in text.lower():  # half a letter of UTF-16 can be written in JSON, and in nothing that is written of it later
+    if not any_name and "\\ud" in text.lower():  # halves of letters can be written in JSON, and in nothing that names them later
         json.dumps(values, ensure_ascii=False).encode()
     return values
 
 
-def read_json(file: Path, most: int = SMALL) -> dict[str, Any]:
-    """The JSON object in a file of a model folder; raises `ModelFileError`."""
+def read_json(file: Path, most: int = SMALL, *, any_name: bool = False) -> dict[str, Any]:
+    """The JSON object in a file of a model folder, or of one with ``any_name`` that a file can have; raises `ModelFileError`."""
     try:
-        values = parse_json(read_text(file, most))
+        values = parse_json(read_text(file, most), any_name=any_name)
     except FileNotFoundError:
         raise ModelFileError(f"{file.name} is missing", where=file, hint="give a complete model folder") from None
     except (UnicodeDecodeError, UnicodeEncodeError) as error:

@@ -54,8 +54,8 @@ def from_pretrained(
     for name in fields:
         if not any(name in row.config.model_fields for row in ROWS):
             raise ConfigError(f"unknown field {name!r}", where="from_pretrained", hint="give fields of the model's configuration")
-    checkpoint = Checkpoint.read(locate(reference, trust_pickle), trust_pickle=trust_pickle)
-    trained, about = build(checkpoint, changes, layout=layout, fields=fields)
+    with Checkpoint.opened(locate(reference, trust_pickle), trust_pickle=trust_pickle) as checkpoint:
+        trained, about = build(checkpoint, changes, layout=layout, fields=fields)
     if about:
         sys.stderr.write(f"{escaped(about)}\n")
     return trained
@@ -68,7 +68,8 @@ def open_model(reference: str | Path) -> TrainedModel:
 
 def load_model(folder: Path) -> TrainedModel:
     """Read a model folder; raises `ModelFileError`."""
-    return build(Checkpoint.read(folder))[0]
+    with Checkpoint.opened(folder) as checkpoint:
+        return build(checkpoint)[0]
 
 
 def config_of(reference: str | Path) -> ModelConfig:

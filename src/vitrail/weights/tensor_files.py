@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
+from vitrail.files import is_text
 from vitrail.weights.plain_files import refuse_pickle, some
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -30,6 +31,10 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise ModelFileError(f"{file.name} is missing", where=file, hint="check the path")
     if file.suffix.lower() == ".npz":
         return _read_npz(file)
+    if not is_text(str(file)):
+        raise ModelFileError(
+            "weights at a path that is not in UTF-8 cannot be opened", where=file, hint="rename the folder or file"
+        )
     try:
         return load_file(file)
     except (SafetensorError, OSError, ValueError) as error:

@@ -26,6 +26,7 @@ from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
 from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
+from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import require_numbers, write_tensors
 from vitrail.weights.translate import first_that_holds, recognise
 
@@ -107,6 +108,7 @@ class TrainedTranslator(nn.Module):
                 self.fill(draft, self.card)
             else:
                 self._fill_foreign(draft, *foreign)
+            write_sums(draft)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
@@ -156,7 +158,11 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
 
 def load_translator(folder: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
     """Read a model folder; raises `ModelFileError`."""
-    checkpoint = Checkpoint.read(folder, trust_pickle=trust_pickle)
+    with Checkpoint.opened(folder, trust_pickle=trust_pickle) as checkpoint:
+        return _translator(checkpoint, folder)
+
+
+def _translator(checkpoint: Checkpoint, folder: Path) -> TrainedTranslator:
     require_numbers(checkpoint.tensors, checkpoint.file)
     foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
     config, languages, tensors = (_foreign if foreign else _own)(checkpoint)

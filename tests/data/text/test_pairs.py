@@ -1,5 +1,7 @@
 """Sentences and their translations from tables and pairs of files; what is no pair is refused by file and line."""
 
+import os
+
 import pytest
 
 from vitrail.data.text.pairs import open_pairs
@@ -91,3 +93,9 @@ def test_data_without_splits_gives_some_of_its_own_and_equal_sentences_stay_toge
     assert not sources["train"] & sources["val"] and not sources["train"] & sources["test"]
     again = open_pairs(file, LANGUAGES, split_seed=4, assignment=data.assignment)
     assert again.splits == data.splits != open_pairs(file, LANGUAGES, split_seed=4).splits
+
+
+def test_sentences_are_read_from_plain_files_alone(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    with pytest.raises(DataError, match="no regular file"):
+        open_pairs(tmp_path / "pipe.tsv", ("en", "de"))

@@ -12,7 +12,7 @@ import numpy as np
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Data
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
-from vitrail.files import path_of
+from vitrail.files import path_of, regular_file
 
 HELD_OUT = {"test": 0.05, "val": 0.05}
 """What data without splits of its own gives to test and validation, ..."""
@@ -22,6 +22,8 @@ SEPARATORS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 """How tables are told by their suffix, and what stands between their columns."""
 MOST_BYTES = 2**20
 """Of a line. A longer one is no sentence, and would take memory for nothing."""
+MOST = 2**34
+"""Bytes of a file, whose sentences are all kept."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _lines(file: Path) -> Iterator[str]:
     """The lines of a file in UTF-8."""
     number = 0
     try:
-        with file.open("rb") as lines:
+        with regular_file(file, MOST) as lines:
             for number, line in enumerate(iter(lambda: lines.readline(MOST_BYTES + 1), b""), 1):
                 if len(line) > MOST_BYTES:
                     raise DataError("a line of more than a megabyte", where=f"{file}:{number}", hint="sentences are shorter")

@@ -38,8 +38,8 @@ def translated(runs: Sequence[Compared]) -> list[Translated]:
     found = []
     for name, folder, number in folders:
         if (folder / TRANSLATIONS).is_file():
-            rows = read_table(folder / TRANSLATIONS)[1:]
-            found.append(Translated(name, folder, [(source, written, wanted) for source, written, wanted in rows], number))
+            rows = read_table(folder / TRANSLATIONS, "source", "translation", "reference")[1:]
+            found.append(Translated(name, folder, [(source, written, wanted) for source, written, wanted, *_ in rows], number))
     return found
 
 

@@ -1,0 +1,85 @@
+"""``SHA256SUMS``: SHA-256 sums of the files in a folder, as ``sha256sum`` of coreutils has them. Imports no torch."""
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from vitrail.errors import ModelFileError
+from vitrail.files import read_text, regular_file, write_text
+from vitrail.weights.plain_files import CARD
+
+SUMS = "SHA256SUMS"
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def checksums(folder: Path, names: Iterable[str] | None = None) -> str:
+    """What stands in `SUMS`: a line for each of some files of a folder, or for every other file in it."""
+    names = {file.name for file in folder.iterdir() if not file.is_dir()} - {SUMS} if names is None else names
+    return "".join(f"{_digest(folder / name)}  {name}\n" for name in sorted(names))
+
+
+def model_sums(folder: Path, names: Iterable[str]) -> str:
+    """What stands in the `SUMS` of a model folder: its card is for people, who may write on."""
+    return checksums(folder, (name for name in names if "/" not in name and name not in (SUMS, CARD)))
+
+
+def write_sums(folder: Path) -> None:
+    """Write the sums of a model folder or an exported model, whose other files are all there."""
+    write_text(folder / SUMS, model_sums(folder, (file.name for file in folder.iterdir() if not file.is_dir())))
+
+
+@contextmanager
+def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
+    """Compare files of a folder with its `SUMS` while they are used; most of the time a second processor does it.
+
+    A folder need not have sums, nor they all of its files.
+
+    Raises:
+        ModelFileError: at the end, a file is another than was written; at once, the sums are damaged, or of files elsewhere.
+    """
+    sums = _read(folder)
+    there = {name: sums[name] for name in names if name in sums and os.path.exists(folder / name)}
+    if not there:
+        yield
+        return
+    with ThreadPoolExecutor(1) as beside:
+        differing = beside.submit(_differing, folder, there)
+        yield
+    if name := differing.result():
+        known = shlex.join(sorted(name for name in sums if os.path.exists(folder / name)))
+        renew = f"cd {shlex.quote(str(folder))} && sha256sum -- {known} > {SUMS}"
+        hint = f"fetch or write the folder again; if you changed the file yourself: {renew}"
+        raise ModelFileError(f"{name} is not the file that {SUMS} was written of", where=folder / name, hint=hint)
+
+
+def _read(folder: Path) -> dict[str, str]:
+    """The sums in a folder, by the names of its files; none where there are none."""
+    file, sums = folder / SUMS, {}
+    try:
+        lines = read_text(file).splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{SUMS} cannot be read: {error}", where=file, hint="fetch or write the folder again") from None
+    for number, line in enumerate(lines, 1):
+        found = _LINE.fullmatch(line)
+        if found is None or found[2] in (".", "..") or "/" in found[2] or "\\" in found[2]:
+            what = f"{line[:100]!r} is no sum of a file in this folder"
+            raise ModelFileError(what, where=f"{file}:{number}", hint="fetch or write the folder again")
+        sums[found[2]] = found[1].lower()
+    return sums
+
+
+def _differing(folder: Path, sums: Mapping[str, str]) -> str | None:
+    """The first file that is another than its sum says."""
+    return next((name for name, digest in sums.items() if _digest(folder / name) != digest), None)
+
+
+def _digest(file: Path) -> str:
+    with regular_file(file) as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

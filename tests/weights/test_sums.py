@@ -1,0 +1,83 @@
+"""A model folder says what its files were, and a file that is another is refused by name."""
+
+import json
+import subprocess
+
+import pytest
+
+from vitrail import api
+from vitrail.deploy.graph_files import description_in
+from vitrail.errors import ModelFileError
+from vitrail.weights.folder import keep_thresholds, save_model
+from vitrail.weights.reference import from_pretrained, load_model
+
+SUMS = "SHA256SUMS"
+
+
+@pytest.fixture
+def saved(tmp_path, trained):
+    """A model folder with its sums."""
+    save_model(tmp_path / "a model", trained(registers=1), card="# A model\n")
+    return tmp_path / "a model"
+
+
+def run_in(folder, command: str) -> str:
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_tool_of_that_name_checks_them_and_the_card_may_change(saved):
+    assert run_in(saved, f"sha256sum --check --strict {SUMS}").splitlines() == [
+        "config.json: OK",
+        "model.safetensors: OK",
+        "preprocessor_config.json: OK",
+    ]
+    (saved / "README.md").write_text("# Ours\n")
+    (saved / "notes.txt").write_text("not listed")
+    assert load_model(saved).card == "# Ours\n"
+
+
+def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
+    values = json.loads((saved / "config.json").read_text())
+    values["id2label"]["0"] = "tomcat"
+    (saved / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelFileError, match=r"^config\.json is not the file") as error:
+        from_pretrained(saved)
+    assert error.value.exit_code == 4
+    run_in(saved.parent, error.value.hint.partition("yourself: ")[2])
+    assert load_model(saved).labels[0] == "tomcat"
+    weights = bytearray((saved / "model.safetensors").read_bytes())
+    weights[-1] ^= 1  # the least of a change: a number of the last tensor
+    (saved / "model.safetensors").write_bytes(weights)
+    for model in (saved, saved / "model.safetensors"):
+        with pytest.raises(ModelFileError, match=r"^model\.safetensors is not the file"):
+            from_pretrained(model)
+
+
+@pytest.mark.parametrize("line", [f"{0:064}  ../config.json", f"{0:064}  /etc/passwd", f"{0:064}  ..", "0  config.json", "\\"])
+def test_sums_of_files_elsewhere_and_damaged_ones_are_refused(line, saved):
+    (saved / SUMS).write_text((saved / SUMS).read_text() + line + "\n")
+    with pytest.raises(ModelFileError, match="no sum of a file in this folder") as error:
+        load_model(saved)
+    assert str(error.value.where).endswith(f"{SUMS}:4")
+
+
+def test_a_folder_needs_no_sums_and_files_that_are_not_there_are_not_missed(saved):
+    (saved / SUMS).write_text(f"{0:064}  optimizer.bin\n{(saved / SUMS).read_text()}")
+    assert load_model(saved).labels
+    (saved / SUMS).unlink()
+    assert load_model(saved).labels
+    keep_thresholds(saved, [0.5, 0.25, 0.5])
+    assert (saved / SUMS).exists() and load_model(saved).thresholds == (0.5, 0.25, 0.5)
+
+
+def test_a_run_and_what_is_exported_of_it_have_them(run, tmp_path):
+    for folder in (run.folder / "best", run.folder / "last"):
+        run_in(folder, f"sha256sum --check --strict {SUMS}")
+    api.export(run.folder, tmp_path / "graph", to="onnx")
+    assert "model.onnx: OK" in run_in(tmp_path / "graph", f"sha256sum --check --strict {SUMS}")
+    graph = tmp_path / "graph" / "model.onnx"
+    graph.write_bytes(graph.read_bytes() + b"\x32\x00")  # a doc_string of no letters: the same graph
+    with pytest.raises(ModelFileError, match=r"^model\.onnx is not the file"):
+        description_in(graph)
