@@ -24,6 +24,10 @@ def refuse(place: Place) -> None:
     raise ModelFileError("the model is damaged", where="model.onnx", hint="export it again")
 
 
+def take_long(place: Place) -> None:
+    time.sleep(60)
+
+
 def vanish(place: Place) -> None:
     os._exit(3)
 

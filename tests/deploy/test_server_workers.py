@@ -94,6 +94,14 @@ def test_a_signal_ends_all_and_its_number_is_given(number):
         assert len(pids) == 3 and not any(map(alive, pids))
 
 
+def test_a_signal_before_the_first_worker_is_ready_is_heard():
+    with process(str(WORKERS), "take_long", "2") as found:
+        pid = int(lines(found, 1)[0].split()[1])
+        found.send_signal(signal.SIGTERM)
+        assert found.wait(10) == signal.SIGTERM
+        assert not alive(pid)
+
+
 def test_what_a_worker_gave_up_fails_the_server():
     with process(str(WORKERS), "give_up", "1") as found:
         lines(found, 2)

@@ -97,21 +97,19 @@ def serve(
             service = opened(place)
             return running.run(application(service, Access(token), on_answer), service, door, ready)
 
-        if workers == 1:
-            opened = _of_texts(model, limits) if texts else _of_images(model, limits, [look_of, relevance_of], precision, engine)
-            return answer(Place.alone(), bound, lambda: on_start(address))
-        threads = _threads_of_each(workers)
+        threads = 0 if workers == 1 else _threads_of_each(workers)
         opened = _of_texts(model, limits) if texts else _of_images(model, limits, [look_of, relevance_of], precision, engine)
-        bound.listen(BACKLOG)
+        if workers == 1:
+            return answer(Place.alone(), bound, lambda: on_start(address))
 
         def work(place: Place) -> None:
             torch.set_num_threads(threads)
             answer(place, Door(bound, place), place.begin)
 
-        supervisor = Supervisor(Board(workers), work, running.patience(limits))
+        bound.listen(BACKLOG)
         gc.collect()
         gc.freeze()  # what is here now is shared by all workers as long as nobody writes to it, which a collection would
-        return supervisor.run(lambda: on_start(address))
+        return Supervisor(Board(workers), work, running.patience(limits)).run(lambda: on_start(address))
 
 
 def _token(file: str | Path | None) -> str | None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -57,38 +58,44 @@ class Supervisor:
         """
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
-            self._start_first()
-            on_start()
-            return self._supervise()
+            self._obey_signals()
+            if self._start_first():
+                on_start()
+                self._supervise()
+            return self._signal
         finally:
             self._board.head.over = 1
             self._kill()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _start_first(self) -> None:
-        """Before the others, so that what it finds is told once, and what it measures it measures alone."""
+    def _start_first(self) -> bool:
+        """Before the others, so that what it finds is told once, and measured alone. False if a signal came meanwhile."""
         read, write = os.pipe()
         self._start(0, write)
         os.close(write)
         with os.fdopen(read, "rb") as pipe:
-            said = pipe.read()  # until it is ready, which closes its end, or has died
-        slot = self._board.slots[0]
+            while not select.select([pipe], [], [], TICK)[0]:  # it is ready, which closes its end, or has died
+                if self._signal:
+                    return False
+            said = pipe.read()
         if said:
             raise _error(said)
-        if not slot.ready:
+        if not self._board.slots[0].ready:
             raise VitrailError("the server's first worker died at its start", where="--workers", hint="see what was said before")
+        return True
 
-    def _supervise(self) -> int:
+    def _obey_signals(self) -> None:
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's, which stays so
+            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup's, which stays so
                 signal.signal(number, self._hear)
+
+    def _supervise(self) -> None:
         while not self._ended():
             self._look()
             time.sleep(TICK)
         if self._failed:
             raise VitrailError("requests were given up", where="shutting down", hint="see what was said before")
-        return self._signal
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         """The first signal is for an orderly end, the next one for an end at once."""
