@@ -398,7 +398,8 @@ def test_sums_of_an_earlier_upload_do_not_stay_and_a_damaged_folder_is_not_uploa
     sums = hub.repositories["ann/flowers"].files("main")["SHA256SUMS"]
     assert hashlib.sha256(b'{"a": 1}').hexdigest().encode() in sums
     (folder / "SHA256SUMS").write_bytes(SENT["SHA256SUMS"])
-    with pytest.raises(ModelFileError, match=r"config\.json is not the file"):
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelFileError, match=r"model\.safetensors is not the file"):
         push(folder, "ann/flowers")
 
 

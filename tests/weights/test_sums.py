@@ -38,15 +38,26 @@ def test_the_tool_of_that_name_checks_them_and_the_card_may_change(saved):
     assert load_model(saved).card == "# Ours\n"
 
 
-def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
+def test_labels_may_be_changed_by_hand_which_is_told(saved, capsys):
     values = json.loads((saved / "config.json").read_text())
     values["id2label"]["0"] = "tomcat"
     (saved / "config.json").write_text(json.dumps(values))
-    with pytest.raises(ModelFileError, match=r"^config\.json is not the file") as error:
+    assert load_model(saved).labels[0] == "tomcat"
+    told = capsys.readouterr().err
+    assert "config.json is not the file" in told
+    run_in(saved.parent, told.strip().partition("yourself: ")[2])
+    assert load_model(saved).labels[0] == "tomcat"
+    assert not capsys.readouterr().err
+
+
+def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
+    preparation = saved / "preprocessor_config.json"
+    preparation.write_text(preparation.read_text() + " ")
+    with pytest.raises(ModelFileError, match=r"^preprocessor_config\.json is not the file") as error:
         from_pretrained(saved)
     assert error.value.exit_code == 4
     run_in(saved.parent, error.value.hint.partition("yourself: ")[2])
-    assert load_model(saved).labels[0] == "tomcat"
+    load_model(saved)
     weights = bytearray((saved / "model.safetensors").read_bytes())
     weights[-1] ^= 1  # the least of a change: a number of the last tensor
     (saved / "model.safetensors").write_bytes(weights)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from vitrail.errors import ModelFileError
 from vitrail.files import read_text, regular_file, write_text
-from vitrail.weights.plain_files import CARD
+from vitrail.runtime.terminal import note
+from vitrail.weights.plain_files import CARD, CONFIG
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
@@ -37,7 +38,8 @@ def write_sums(folder: Path) -> None:
 def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
     """Compare files of a folder with its `SUMS` while they are used; most of the time a second processor does it.
 
-    A folder need not have sums, nor they all of its files.
+    A folder need not have sums, nor they all of its files. Where `CONFIG` is another it is only said so, as people write
+    their labels and thresholds into it, and what is damaged in it is refused by what it says.
 
     Raises:
         ModelFileError: at the end, a file is another than was written; at once, the sums are damaged, or of files elsewhere.
@@ -50,11 +52,14 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
     with ThreadPoolExecutor(1) as beside:
         differing = beside.submit(_differing, folder, there)
         yield
-    if name := differing.result():
+    for name in differing.result():
         known = shlex.join(sorted(name for name in sums if os.path.exists(folder / name)))
         renew = f"cd {shlex.quote(str(folder))} && sha256sum -- {known} > {SUMS}"
-        hint = f"fetch or write the folder again; if you changed the file yourself: {renew}"
-        raise ModelFileError(f"{name} is not the file that {SUMS} was written of", where=folder / name, hint=hint)
+        what = f"{name} is not the file that {SUMS} was written of"
+        if name != CONFIG:
+            hint = f"fetch or write the folder again; if you changed the file yourself: {renew}"
+            raise ModelFileError(what, where=folder / name, hint=hint)
+        note(f"note: {what}; if you changed it yourself: {renew}")
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -75,9 +80,9 @@ def _read(folder: Path) -> dict[str, str]:
     return sums
 
 
-def _differing(folder: Path, sums: Mapping[str, str]) -> str | None:
-    """The first file that is another than its sum says."""
-    return next((name for name, digest in sums.items() if _digest(folder / name) != digest), None)
+def _differing(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    """The files that are others than their sums say."""
+    return [name for name, digest in sums.items() if _digest(folder / name) != digest]
 
 
 def _digest(file: Path) -> str:
