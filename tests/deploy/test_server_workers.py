@@ -240,6 +240,8 @@ def test_a_worker_in_trouble_takes_nothing_while_another_can():
             time.sleep(2 * LEAVE)
             with pytest.raises(BlockingIOError):
                 stuck.accept()
+            second.own.connections = 1
+            assert not second.yields and second.answering == 1
             second.own.ready = 0
             stuck.accept()[0].close()
 
