@@ -58,7 +58,9 @@ METRICS = {
 """The first of them that a model has decides; all have the loss."""
 
 
-COUNTS = ("images", "sentences", "signature")
+SIGNATURE = "signature"
+"""How BLEU and chrF were counted, in words."""
+COUNTS = ("images", "sentences", SIGNATURE)
 """What scores hold beside metrics."""
 
 
