@@ -12,7 +12,7 @@ help:
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
 	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
-	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
+	@echo "make soak    kill, damage and starve runs by the hundred, then a server, then open 50,000 spoilt files (three hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -47,6 +47,7 @@ docs-serve: .venv/.dev
 soak: .venv/.dev
 	@$(BIN)/python benchmarks/soak/soak_runs.py
 	@$(BIN)/python benchmarks/soak/soak_server.py
+	@$(BIN)/python benchmarks/soak/soak_files.py
 
 bench: .venv/.bench
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)
