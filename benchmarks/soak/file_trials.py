@@ -9,12 +9,16 @@ import shutil
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    ["file_openers", "vitrail.study.comparison", "onnxruntime", "openvino", "ctranslate2", "tokenizers", "sentencepiece"]
+)
 SECONDS, SPARE, TIMES = 5.0, 300 * 2**20, 1.5
 """What a case may take: seconds, and bytes of memory beside so many times the size of its files."""
 ROOM = 6 * 2**30
@@ -139,17 +143,21 @@ def work(kind: str, numbers: list[int], seeds: Path, place: Path, answers: Any, 
     answers.send(None)
 
 
-def trial(kind: str, first: int, count: int, seeds: Path, place: Path, *, loud: bool = False) -> Result:
+def trial(
+    kind: str, first: int, count: int, seeds: Path, place: Path, *, loud: bool = False, work: Callable[..., None] = work
+) -> Result:
     """So many cases of a kind from a seed on, by processes that are replaced where they crash or hang; gives the result."""
     result, numbers = Result(), list(range(first, first + count))
     place.mkdir(parents=True, exist_ok=True)
     while numbers:
-        for seed in _watched(kind, numbers[:RENEWED], seeds, place, result, loud):
+        for seed in _watched(work, kind, numbers[:RENEWED], seeds, place, result, loud):
             numbers.remove(seed)
     return result
 
 
-def _watched(kind: str, numbers: list[int], seeds: Path, place: Path, result: Result, loud: bool) -> list[int]:
+def _watched(
+    work: Callable[..., None], kind: str, numbers: list[int], seeds: Path, place: Path, result: Result, loud: bool
+) -> list[int]:
     """Let a process do these cases; gives those that are done, with the one at which it crashed or hung."""
     answers, theirs = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=work, args=(kind, numbers, seeds, place, theirs), kwargs={"loud": loud})

@@ -53,8 +53,6 @@ def _table(count: int, seed: int, only: str | None, seeds: Path, folder: Path) -
     import file_trials
     from file_openers import KINDS
 
-    file_trials.PROCESSES.set_forkserver_preload(["file_trials", "file_openers", "vitrail.api", "vitrail.cli.app", "onnxruntime",
-                                                  "openvino", "ctranslate2", "tokenizers", "sentencepiece"])  # fmt: skip
     if only is not None and only not in KINDS:
         raise SystemExit(f"unknown kind {only!r}; known: {', '.join(KINDS)}")
     chosen = {only: KINDS[only]} if only else KINDS
