@@ -45,7 +45,8 @@ def answer(model: Any) -> None:
 
 def only(folder: Path) -> Path:
     """The file of weights in a folder of a file alone, else the folder."""
-    return folder if (folder / "config.json").is_file() else next((f for f in folder.iterdir() if f.stem == "model"), folder)
+    told = any((folder / name).is_file() for name in ("config.json", "open_clip_config.json"))
+    return folder if told else next((f for f in folder.iterdir() if f.stem == "model"), folder)
 
 
 def ask_folder(folder: Path, chance: random.Random) -> None:

@@ -9,21 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import soak_runs
-import soak_texts
 import torch
 from safetensors.torch import load_file
 
 import vitrail
 from vitrail import api
 from vitrail.errors import ConfigError, VitrailError
+from vitrail.files import write_json
 from vitrail.runtime.observer import Observer
 from vitrail.training.adapters import add_adapters, save_adapter
 from vitrail.training.settings import LoraSettings
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translator import TrainedTranslator, open_translator
 
 TESTS = Path(__file__).parents[2] / "tests"
@@ -79,6 +79,7 @@ def write_seeds(root: Path) -> Path:
 
     peers.declare_operators()  # transformers imports torchvision, which needs them
     _write_models(root)
+    _write_open_clip(root)
     run = _write_runs(root)
     _write_translators(root)
     _write_exported(root)
@@ -118,6 +119,18 @@ def _write_models(root: Path) -> None:
             with suppress(VitrailError):
                 trained.save_pretrained(root / "layouts" / f"{name} {layout.name} folder", layout=layout.name)
         _save_adapter(root / "adapters" / name, trained)
+
+
+def _write_open_clip(root: Path) -> None:
+    """A folder of OpenCLIP's, whose description is a file of its own."""
+    folder = root / "layouts" / "open-clip folder"
+    folder.mkdir()
+    alone = load_file(root / "layouts" / "open-clip open-clip alone" / "model.safetensors")
+    write_tensors(folder / "open_clip_model.safetensors", alone)
+    vision = {"image_size": 16, "patch_size": 8, "width": 32, "layers": 2, "head_width": 16, "mlp_ratio": 1.5}
+    model = {"embed_dim": 3, "quick_gelu": False, "vision_cfg": vision, "text_cfg": {"width": 16}}
+    prepared = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5], "interpolation": "bicubic", "resize_mode": "squash"}
+    write_json(folder / "open_clip_config.json", {"model_cfg": model, "preprocess_cfg": prepared})
 
 
 def _save_pickles(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -225,13 +238,3 @@ def _write_configurations(root: Path, run: Path) -> None:
     ):
         (root / "configurations" / name).mkdir(parents=True)
         (root / "configurations" / name / "mine.yaml").write_text(content)
-
-
-def picture() -> np.ndarray:
-    """What models of images are asked about."""
-    return np.arange(12 * 12 * 3, dtype=np.uint8).reshape(12, 12, 3)
-
-
-def sentence() -> str:
-    """What translators are asked about."""
-    return " ".join(list(soak_texts.WORDS)[:2])

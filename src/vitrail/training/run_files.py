@@ -7,7 +7,7 @@ from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.files import LARGE, read_text
-from vitrail.tasks.metrics import COUNTS, SIGNATURE
+from vitrail.tasks.metrics import COUNTS, main_metric
 from vitrail.tasks.metrics import METRICS as SCORES
 from vitrail.weights.plain_files import parse_json, read_json
 
@@ -71,10 +71,10 @@ def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
 
 
 def _are_scores(values: dict[str, Any]) -> bool:
-    """Whether there are none, or numbers, beside which there may be words on how they were made."""
-    plain = {*SCORES, *COUNTS} - {SIGNATURE}
-    numbers = {name: value for name, value in values.items() if not isinstance(value, str) or name in plain}
-    return not values or (bool(numbers) and are_numbers(numbers))
+    """Whether there are none, or the score that decides, with how many items it is of, and words on how it was made."""
+    numbers = {name: value for name, value in values.items() if not isinstance(value, str) or name in (*SCORES, *COUNTS)}
+    whole = main_metric(values).name in values and any(name in values for name in COUNTS)
+    return not values or (whole and are_numbers(numbers))
 
 
 def are_numbers(values: dict[str, Any]) -> bool:

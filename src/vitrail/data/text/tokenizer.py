@@ -169,7 +169,23 @@ def open_tokenizer(file: Path) -> Any:
     """Anybody's tokenizer, as the library tokenizers has it; raises `ModelFileError`, with the file."""
     with named_failures(file):
         text = read_text(file, LARGEST)
+        _require_no_growth(json.loads(text).get("normalizer"))
     return _opened(_library(), text, file)
+
+
+CLEANING = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "BertNormalizer"}
+"""Normalizers that make a text hardly longer, as often as they are applied."""
+
+
+def _require_no_growth(normalizer: Any) -> None:
+    """Refuse what could make a text twice as long, and again, in a line each; raises `ValueError`."""
+    rest = [normalizer] if normalizer is not None else []
+    while rest:
+        one = rest.pop()
+        if one["type"] == "Sequence":
+            rest.extend(one["normalizers"])
+        elif one["type"] not in CLEANING and not (one["type"] == "Replace" and len(one["content"]) <= 1):
+            raise ValueError(f"its normalizer {str(one)[:80]} is not known here")
 
 
 def require_vocabulary(count: int) -> None:
