@@ -13,7 +13,7 @@ help:
 	@echo "make layouts read and write every Vision Transformer of timm, transformers and vit-pytorch: right, or refused (twenty minutes)"
 	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
-	@echo "make soak    kill, damage and starve runs by the hundred, then a server (two hours)"
+	@echo "make soak    kill, damage and starve runs by the hundred, then a server, then open 50,000 spoilt files (three hours)"
 	@echo "make bench   measure Vitrail beside its peers, into docs/benchmarks.md (twenty minutes; make bench QUICK=1: five)"
 	@echo "make lock    find the hashes of all that constraints.txt pins, into requirements/ (two minutes)"
 	@echo "make sbom    list all that is installed, as CycloneDX, into build/sbom.json; make sbom OF=serve: what a server needs"
@@ -51,6 +51,7 @@ soak: .venv/.dev
 	@$(BIN)/python benchmarks/soak/soak_runs.py
 	@$(BIN)/python benchmarks/soak/soak_server.py
 	@$(BIN)/python benchmarks/soak/soak_attacks.py
+	@$(BIN)/python benchmarks/soak/soak_files.py
 
 bench: .venv/.dev
 	@$(BIN)/python benchmarks/everything.py $(if $(QUICK),--quick)

@@ -13,6 +13,13 @@ def test_a_run_prints_as_a_line_with_its_score(run):
     assert "loss" in run._repr_html_() and str(run.folder / "report.html") in run._repr_html_()
 
 
+def test_a_run_on_texts_counts_its_sentences_alone(translated_run):
+    """How BLEU was counted stands among its scores, too, in words."""
+    assert str(translated_run).endswith(f"of {translated_run.scores['sentences']} sentences>")
+    uncounted = {name: score for name, score in translated_run.scores.items() if name != "sentences"}
+    assert " of " not in str(replace(translated_run, scores=uncounted))
+
+
 def test_data_prints_as_a_line_with_its_classes_and_images(pictures):
     data = vitrail.open_data(pictures)
     sizes = {split: len(items) for split, items in data.splits.items()}

@@ -149,6 +149,7 @@ def test_what_ctranslate2_has_no_place_for_is_refused(translator, tmp_path):
         ("model.bin", b"junk"),
         ("model.bin", b""),
         ("config.json", b"{"),
+        ("config.json", b'{"add_source_bos": []}'),  # which CTranslate2 reads when it is asked
     ],
 )
 def test_a_damaged_folder_is_refused(exported, tmp_path, name, content):

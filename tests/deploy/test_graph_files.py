@@ -91,6 +91,42 @@ def test_a_graph_that_one_engine_refuses_is_given_to_no_other(tmp_path, monkeypa
         quickest(elsewhere(tmp_path, location="weights"))
 
 
+@pytest.mark.parametrize("version", [0, 10**6])
+def test_operators_of_a_version_that_does_not_exist_are_refused(version, tmp_path):
+    """ONNX Runtime would count up to it."""
+    graph = elsewhere(tmp_path, location="weights")
+    model = onnx.load(graph, load_external_data=False)
+    model.opset_import[0].version = version
+    onnx.save_model(model, graph)
+    with pytest.raises(ModelFileError, match="none of the versions 1 to"):
+        quickest(graph)
+
+
+def test_an_operator_without_its_inputs_is_refused_before_an_engine_sees_it(tmp_path, monkeypatch):
+    """ONNX Runtime would crash at some of them, with the whole process."""
+    graph = elsewhere(tmp_path, location="weights")
+    model = onnx.load(graph, load_external_data=False)
+    model.graph.node.append(onnx.helper.make_node("Conv", [], ["more"]))
+    onnx.save_model(model, graph)
+    for engine in ENGINES:
+        monkeypatch.setitem(ENGINES, engine, lambda *words: pytest.fail("an engine has seen it"))
+    with pytest.raises(ModelFileError, match=r"model\.onnx cannot be read.*Conv"):
+        quickest(graph)
+
+
+def test_what_an_engine_finds_out_at_the_first_answer_is_an_error_of_the_graph(tmp_path, monkeypatch):
+    def session(graph, precision, threads):
+        def fails(images):
+            raise RuntimeError("no such input")
+
+        return fails
+
+    monkeypatch.setitem(ENGINES, "onnxruntime", session)
+    ask = open_graph(elsewhere(tmp_path, location="weights"), "onnxruntime")
+    with pytest.raises(ModelFileError, match=r"onnxruntime cannot run .*no such input"):
+        ask.logits(pixels_for(small_model()))
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A model of OpenVINO's."""

@@ -159,6 +159,21 @@ def test_a_model_without_texts_or_without_a_tokenizer_says_what_is_missing(clip,
     (clip / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelFileError, match=r"tokenizer\.json is damaged"):
         zero_shot(clip, ["red", "blue"])
+    words = {"type": "WordLevel", "unk_token": "[absent]", "vocab": {"a": 0}}
+    (clip / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": words}))
+    with pytest.raises(ModelFileError, match=r"tokenizer\.json is damaged: WordLevel error"):
+        zero_shot(clip, ["red", "blue"])
+    (clip / "tokenizer.json").write_text(
+        json.dumps({"version": "1.0", "added_tokens": [], "model": {**words, "vocab": {"a": 2**31}}})
+    )
+    with pytest.raises(ModelFileError, match="tokens have numbers from 0 to"):
+        zero_shot(clip, ["red", "blue"])
+    doubled = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    longer = {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [doubled] * 40}]}
+    told = {"version": "1.0", "added_tokens": [], "model": {**words, "unk_token": "a"}, "normalizer": longer}
+    (clip / "tokenizer.json").write_text(json.dumps(told))
+    with pytest.raises(ModelFileError, match="its normalizer"):
+        zero_shot(clip, ["a", "b"])
     (clip / "tokenizer.json").unlink()
     with pytest.raises(ModelFileError, match=r"tokenizer\.json is missing"):
         zero_shot(clip, ["red", "blue"])

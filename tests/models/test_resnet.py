@@ -331,3 +331,10 @@ def test_what_cannot_be_is_refused(fields):
 )
 def test_it_is_told_in_one_line(name, fields, told):
     assert model_config(name, **fields).summary == told
+
+
+def test_an_image_of_one_pixel_has_an_answer():
+    """torch's own GroupNorm refuses one value to a group."""
+    small = ResNetConfig(block="pre-activation", depths=(1, 1), width=32, image_size=1, num_classes=3)
+    with torch.no_grad():
+        assert ResNet(small).eval()(torch.zeros(1, 3, 1, 1)).shape == (1, 3)

@@ -152,18 +152,25 @@ def test_runs_are_paired_where_they_have_answers_to_the_same_images(run, second,
 
 
 @pytest.mark.parametrize("value", [None, [1], {"a": {}}, {"a": "b"}])
-@pytest.mark.parametrize("name", ["status.json", "state", "split", "scores", "metrics.jsonl", "epoch", "seconds", "splits.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["status.json", "state", "split", "scores", "best", "top1", "images", "metrics.jsonl", "epoch", "seconds", "splits.json"],
+)
 def test_a_damaged_run_is_an_error_that_names_the_file(name, value, run, tmp_path):
     for part in ("config.yaml", "status.json", "metrics.jsonl", "splits.json"):
         shutil.copy(run.folder / part, tmp_path)
     status, rows = (tmp_path / part for part in ("status.json", "metrics.jsonl"))
-    if name in ("state", "split", "scores"):
-        status.write_text(json.dumps({**json.loads(status.read_text()), name: value}))
+    if name in ("state", "split", "scores", "best"):
+        status.write_text(json.dumps({**json.loads(status.read_text()), name: value or 3}))
+    elif name in ("top1", "images"):
+        told = json.loads(status.read_text())
+        status.write_text(json.dumps({**told, "scores": {**told["scores"], name: value or "98 %"}}))
     elif name in ("epoch", "seconds"):
         rows.write_text(json.dumps({**json.loads(rows.read_text().splitlines()[0]), name: value}))
     else:
         (tmp_path / name).write_text(json.dumps(value))
-    file = {"state": status, "split": status, "scores": status, "epoch": rows, "seconds": rows}.get(name, tmp_path / name)
+    told = dict.fromkeys(("state", "split", "scores", "best", "top1", "images"), status)
+    file = {**told, "epoch": rows, "seconds": rows}.get(name, tmp_path / name)
     with pytest.raises(ModelFileError) as error:
         api.compare([tmp_path], tmp_path / "out")
         assert RunFolder.open(tmp_path).assignment  # which nothing is compared by

@@ -311,3 +311,18 @@ def test_of_a_whole_path_the_last_name_is_told(source, name):
 def test_rows_of_an_earlier_version_may_have_other_columns(tmp_path):
     RunFolder(tmp_path).write_rows([{"epoch": 1, "val_top1": 0.5}, {"epoch": 2, "val_f1": 0.25}])
     assert (tmp_path / "metrics.csv").read_text().splitlines() == ["epoch,val_top1,val_f1", "1,0.5,", "2,,0.25"]
+
+
+@pytest.mark.parametrize("kind", ["images", "texts"])
+def test_a_finished_run_that_has_lost_its_best_model_says_so_and_what_there_is_instead(kind, run, translated_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree((run if kind == "images" else translated_run).folder, folder)
+    shutil.rmtree(folder / "best")
+    for ask in (api.resume, api.evaluate):
+        with pytest.raises(ModelFileError, match="lost its best model") as error:
+            ask(folder)
+        assert error.value.where == folder / "best" and str(folder / "last") in error.value.hint
+    shutil.rmtree(folder / "last")
+    with pytest.raises(ModelFileError, match="lost its best model") as error:
+        api.evaluate(folder)
+    assert "train anew" in error.value.hint

@@ -124,3 +124,48 @@ def test_even_a_trusted_pickle_runs_nothing(tmp_path):
 def test_a_pickle_without_tensors_is_refused(content, tmp_path):
     torch.save(content, tmp_path / "x.pth")
     refused(read_pickle, tmp_path / "x.pth", "no tensors by name")
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["archive", "before 1.6"])
+def test_views_in_a_pickle_are_read_right_and_those_of_more_than_there_is_are_refused(new, tmp_path):
+    whole = torch.arange(6.0)
+    views = {"turned": whole.reshape(3, 2).T, "every other": whole[::2], "again": whole[1:2].expand(4, 3)}
+    torch.save(views, tmp_path / "x.pth", _use_new_zipfile_serialization=new)
+    found = read_pickle(tmp_path / "x.pth")
+    assert all(torch.equal(found[name], view) and found[name].is_contiguous() for name, view in views.items())
+    for sides in ((2**10, 2**10), (2**20, 2**20)):  # four megabytes, and four terabytes, of a file of a kilobyte
+        torch.save({**STATE, "huge": torch.zeros(1).expand(sides)}, tmp_path / "x.pth", _use_new_zipfile_serialization=new)
+        refused(read_pickle, tmp_path / "x.pth", "huge claims")
+
+
+STRANGE = {
+    "sparse": torch.eye(3).to_sparse(),
+    "without numbers": torch.zeros(3, device="meta"),
+    "quantised": torch.quantize_per_tensor(torch.zeros(()), 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_tensors_of_a_pickle_that_are_no_plain_numbers_are_refused_by_name(kind, tmp_path):
+    torch.save({**STATE, "strange": STRANGE[kind]}, tmp_path / "x.pth")
+    refused(read_pickle, tmp_path / "x.pth", "strange is")
+
+
+def test_a_pickle_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_path):
+    torch.save({"a": torch.zeros(10_000_000)}, tmp_path / "x.pth")
+    with zipfile.ZipFile(tmp_path / "x.pth") as plain, zipfile.ZipFile(tmp_path / "y.pth", "w", zipfile.ZIP_DEFLATED) as packed:
+        for entry in plain.infolist():
+            packed.writestr(entry.filename, plain.read(entry))
+    refused(read_pickle, tmp_path / "y.pth", "unpacks to 40,")
+
+
+@pytest.mark.parametrize("shape", ["(((6,)", "(68719476736,)", "(-1,)"])
+def test_an_array_whose_head_lies_is_refused(shape, tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(6, np.float32))
+    content = (tmp_path / "x.npz").read_bytes()
+    head = b"'shape': (6,), }"
+    made = f"'shape': {shape}, }}".encode()
+    changed = content.replace(head + b" " * (len(made) - len(head)), made)
+    assert changed != content and len(changed) == len(content)
+    (tmp_path / "x.npz").write_bytes(changed)
+    refused(read_tensors, tmp_path / "x.npz", "damaged")

@@ -110,6 +110,12 @@ def test_damaged_weights_are_read_or_refused(data):
         ("google", "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/bias", (), "a shape that cannot be"),
         ("data2vec-vision", "data2vec_vision.encoder.layer.1.attention.attention.value.bias", (), "a shape that cannot be"),
         ("vit", "vit.encoder.layer.0.attention.attention.key.weight", (64, 2), r"a shape that cannot be: .*key.weight \(64, 2\)"),
+        (
+            "google",
+            "Transformer/encoderblock_0/MultiHeadDotProductAttention_1/key/kernel",
+            (1, 64, 2, 32),
+            "qkv.weight cannot be made of .*key/kernel",
+        ),
     ],
 )
 def test_a_shape_that_is_none_of_a_keys_is_refused(layout, key, shape, told):
@@ -117,6 +123,19 @@ def test_a_shape_that_is_none_of_a_keys_is_refused(layout, key, shape, told):
     assert key in state
     with pytest.raises(ModelFileError, match=told):
         build(Checkpoint(Path("weights.npz"), state | {key: torch.zeros(shape)}))
+
+
+HUGGING_FACE = "resnet.encoder.stages.0.layers.{}.layer.0.convolution.weight"
+
+
+@pytest.mark.parametrize(
+    ("layout", "key"), [("timm", "blocks.{}.norm1.weight"), ("timm-mixer", "blocks.{}.norm1.weight"), ("resnet", HUGGING_FACE)]
+)
+def test_a_block_of_a_far_number_is_refused_without_building_those_in_between(layout, key, monkeypatch):
+    state = dict(STATES[layout])
+    monkeypatch.setattr("vitrail.weights.translate.empty_model", lambda config: pytest.fail("a model is built"))
+    with pytest.raises(ModelFileError, match=r"there is a block 999, and \d+ of those before it are missing"):
+        build(Checkpoint(Path("weights.safetensors"), state | {key.format(999): state[key.format(0)]}))
 
 
 @pytest.mark.parametrize("shape", [(), (64,), (64, 3, 4, 4, 1)], ids=str)

@@ -141,7 +141,7 @@ def _square(side: Any) -> tuple[Any, Any]:
 
 def _size(size: Any, square: bool) -> tuple[tuple[Any, Any], bool]:
     """Height and width, and whether pictures keep their shape and cover them; of older files a number or two."""
-    if isinstance(size, int):
+    if type(size) is int:
         return _square(size), not square
     if isinstance(size, list):
         height, width = size

@@ -1,7 +1,7 @@
 """A translator for CTranslate2: what is written, what of it we keep beside it, and what runs it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +107,7 @@ class ExportedTranslator:
     attends = False
 
     def __init__(self, folder: str | Path, threads: int | None = None):
-        path = path_of(folder)
+        self._folder = path = path_of(folder)
         with verified(path, (*DESCRIBING, ABOUT, MODEL, WORDS)):
             self._open(path, threads)
 
@@ -141,7 +141,8 @@ class ExportedTranslator:
         where this search ends.
         """
         limits = [longest(len(source), self.max_tokens) for source in sources]
-        found = self._engine.translate_batch(
+        found = self._asked(
+            self._engine.translate_batch,
             [self._words(source) for source in sources],
             beam_size=beams,
             num_hypotheses=beams,
@@ -167,12 +168,20 @@ class ExportedTranslator:
     def log_probabilities(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
         """Of each token of the targets, which have their ends, given the source and the tokens before."""
         words = [self._words(tokens) for tokens in sources], [self._words(tokens[:-1]) for tokens in targets]
-        found = self._engine.score_batch(*words, max_input_length=self.max_tokens)
+        found = self._asked(self._engine.score_batch, *words, max_input_length=self.max_tokens)
         return [list(one.log_probs) for one in found]
 
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
         """It is not told where an exported model looked."""
         raise ConfigError("an exported translator does not tell where it looked", where="--attention", hint="ask the run")
+
+    def _asked(self, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
+        """What the engine answers; it reads some of its files no earlier than this."""
+        try:
+            return call(*words, **options)
+        except Exception as error:  # the library raises plain ones
+            what = f"CTranslate2 cannot run the model: {first_line(error)}"
+            raise ModelFileError(what, where=self._folder, hint=HINT) from error
 
     def _words(self, tokens: Sequence[int]) -> list[str]:
         return [self._names[token] for token in tokens]

@@ -111,14 +111,27 @@ def _opened(
 ) -> Predictor:
     """`open_graph` for a graph whose description has been read."""
     made = precision or about.precision
+
+    def refused(error: Exception) -> ModelFileError:
+        what = f"{engine} cannot run {graph.name}: {first_line(error)}"
+        return ModelFileError(what, where=graph, hint="export the model again, or take another --engine")
+
     try:
         session = ENGINES[engine](graph, made, threads or torch.get_num_threads())
     except ConfigError:
         raise
     except Exception as error:
-        what = f"{engine} cannot run {graph.name}: {first_line(error)}"
-        raise ModelFileError(what, where=graph, hint="export the model again, or take another --engine") from error
-    return as_predictor(session, about, f"{engine} {made}")
+        raise refused(error) from error
+
+    def asked(images: np.ndarray) -> np.ndarray:
+        try:
+            return session(images)
+        except MemoryError:
+            raise
+        except Exception as error:  # some of what is wrong with a graph is seen no earlier
+            raise refused(error) from error
+
+    return as_predictor(asked, about, f"{engine} {made}")
 
 
 def as_predictor(session: Session, about: Description, name: str) -> Predictor:

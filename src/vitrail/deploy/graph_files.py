@@ -87,6 +87,13 @@ def _agree(found: Shape | None, wanted: Shape) -> bool:
 def _onnx(graph: Path) -> Signature:
     library = onnx()
     model = library.load(graph, load_external_data=False)
+    newest = library.defs.onnx_opset_version()
+    if any(not 0 < opset.version <= newest for opset in model.opset_import if opset.domain in ("", "ai.onnx")):
+        raise ValueError(f"its operators are none of the versions 1 to {newest}")  # engines count up to any other
+    context = library.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = model.ir_version, {own.domain: own.version for own in model.opset_import}
+    for node in model.graph.node:  # ONNX Runtime 1.31 crashes at a convolution without inputs
+        library.checker.check_node(node, context)
     for tensor in _tensors(model, library.TensorProto):
         _require_inside(graph, {entry.key: entry.value for entry in tensor.external_data})
     kinds = {library.TensorProto.FLOAT: "float32", library.TensorProto.UINT8: "uint8"}

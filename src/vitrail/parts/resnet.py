@@ -69,12 +69,19 @@ def _convolution(kind: Kind, channels: int, width: int, kernel: int, stride: int
     return StandardizedConv2d(channels, width, kernel, stride, same=kind == "hybrid")
 
 
+class GroupNorm(nn.GroupNorm):
+    """torch's, which also takes a map of one place with a channel to a group: (B, C, H, W) to the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)  # nn's asks for more than one value
+
+
 def _norm(kind: Kind, width: int, *, scale: float = 1.0) -> nn.Module:
     norm: BatchNorm | nn.GroupNorm
     if kind == "resnet":
         norm = BatchNorm(width)
     else:
-        norm = nn.GroupNorm(math.gcd(32, width), width, eps=1e-6 if kind == "hybrid" else 1e-5)
+        norm = GroupNorm(math.gcd(32, width), width, eps=1e-6 if kind == "hybrid" else 1e-5)
     nn.init.constant_(norm.weight, scale)
     return norm
 

@@ -58,8 +58,10 @@ METRICS = {
 """The first of them that a model has decides; all have the loss."""
 
 
-COUNTS = ("images", "sentences", "signature")
-"""What scores hold beside metrics."""
+SIGNATURE = "signature"
+"""How BLEU and chrF were counted, in words."""
+COUNTS = ("images", "sentences")
+"""How many items were counted. Scores hold these beside metrics."""
 
 
 def metric_of(name: str) -> Metric:
@@ -71,7 +73,7 @@ def metric_of(name: str) -> Metric:
 
 def of_epoch(scores: Mapping[str, float]) -> dict[str, float]:
     """The scores of a model that stand in an epoch's row."""
-    told = {name: metric_of(name) for name in scores if name not in COUNTS}
+    told = {name: metric_of(name) for name in scores if name not in (*COUNTS, SIGNATURE)}
     return {name: scores[name] for name, metric in told.items() if metric.every_epoch and metric.unless not in scores}
 
 

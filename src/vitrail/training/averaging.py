@@ -38,9 +38,13 @@ class LastEpochs:
         """All of them as groups of a checkpoint, the oldest first."""
         return {f"{GROUP}{number:02d}": weights for number, weights in enumerate(self.weights)}
 
-    def load(self, tensors: Mapping[str, Tensors]) -> None:
-        """Take what `tensors` gave, among other groups."""
-        self.weights.extend(tensors[name] for name in sorted(tensors) if name.startswith(GROUP))
+    def load(self, tensors: Mapping[str, Tensors], like: Mapping[str, Tensor]) -> None:
+        """Take what `tensors` gave, among other groups; raises `ValueError` for weights of another model than ``like``."""
+        expected = {name: tensor.shape for name, tensor in like.items()}
+        for name in sorted(name for name in tensors if name.startswith(GROUP)):
+            if {key: tensor.shape for key, tensor in tensors[name].items()} != expected:
+                raise ValueError(f"{name} has other tensors than the model")
+            self.weights.append(tensors[name])
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,10 +1,11 @@
 """Optimizers, and the learning rate and decay of every parameter."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vitrail.errors import ConfigError, unknown
@@ -109,3 +110,22 @@ def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Modu
     muon = [torch.optim.Muon(inner, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if inner else []
     adamw = [torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else []
     return [*muon, *adamw]
+
+
+MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+KEPT = {torch.optim.SGD: {"momentum_buffer"}, torch.optim.Adam: MOMENTS, torch.optim.AdamW: MOMENTS,
+        torch.optim.Muon: {"momentum_buffer"}}  # fmt: skip
+"""What each of them remembers of a parameter: the number of steps, and tensors of its shape."""
+
+
+def require_state(optimizer: Optimizer, parameter: Tensor, entries: Mapping[str, Tensor]) -> None:
+    """Refuse what an optimizer does not remember of such a parameter, which torch would find out at the next step, or never.
+
+    Raises:
+        ValueError: something is missing, too much, or of another shape.
+    """
+    if entries.keys() != KEPT[type(optimizer)]:
+        raise ValueError(f"the optimizer's state has {', '.join(sorted(entries))}")
+    for name, tensor in entries.items():
+        if tensor.shape != (() if name == "step" else parameter.shape):
+            raise ValueError(f"the optimizer's {name} is {tuple(tensor.shape)} for a parameter of {tuple(parameter.shape)}")

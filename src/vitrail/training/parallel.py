@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.task import Task
+from vitrail.training.optimizer import require_state
 
 Tensors = dict[str, Tensor]
 
@@ -78,7 +79,7 @@ def optimizer_tensors(optimizers: list[Optimizer]) -> Tensors:
 
 
 def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> None:
-    """Give optimizers built alike their state back."""
+    """Give optimizers built alike their state back; raises `ValueError` where it is none of theirs."""
     for i, optimizer in enumerate(optimizers):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         state = optimizer.state_dict()
@@ -87,6 +88,8 @@ def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> Non
             index, number, key = name.split(".", 2)
             if int(index) == i:
                 state["state"].setdefault(int(number), {})[key] = sharded(tensor, parameters[int(number)])
+        for number, entries in state["state"].items():
+            require_state(optimizer, parameters[number], entries)
         optimizer.load_state_dict(state)
 
 

@@ -35,6 +35,7 @@ from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
 from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
+from vitrail.weights.locate import require_best
 from vitrail.weights.tensor_files import read_tensors
 
 PROBE_ENDS = "the head is fitted, and no epochs follow: --epochs and --lr have a part in it with --training.probe false alone"
@@ -156,7 +157,7 @@ def finished_run(run: RunFolder) -> tuple[Path, TrainedModel, str, dict[str, flo
     found = run.standing
     if found["state"] != "finished":
         return None
-    return run.path, inputs_of(run.settings).load(run.path / "best"), found["split"], found["scores"]
+    return run.path, _best(run, run.settings), found["split"], found["scores"]
 
 
 def _trainer(
@@ -248,12 +249,18 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
 
 def best_task(run: RunFolder, settings: RunSettings, source: Data) -> tuple[TrainedModel, Task]:
     """The best model of a run, and what it has learned with what was learned beside it."""
-    folder = run.path / "best"
-    trained = inputs_of(settings).load(folder)
+    folder, trained = run.path / "best", _best(run, settings)
     task = create_task(settings, trained.model, trained.preparation, source)
     if beside := task.beside():
         fill(beside, read_tensors(folder / BESIDE), where=folder / BESIDE)
     return trained, task
+
+
+def _best(run: RunFolder, settings: RunSettings) -> TrainedModel:
+    """The best model of a run; raises `ModelFileError` where it is not there."""
+    require_best(run.path)
+    trained: TrainedModel = inputs_of(settings).load(run.path / "best")
+    return trained
 
 
 def evaluate_run(

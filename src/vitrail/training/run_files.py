@@ -7,6 +7,8 @@ from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.files import LARGE, read_text
+from vitrail.tasks.metrics import COUNTS, main_metric
+from vitrail.tasks.metrics import METRICS as SCORES
 from vitrail.weights.plain_files import parse_json, read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
@@ -30,6 +32,10 @@ def standing(run: Path) -> dict[str, Any]:
     """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours."""
     values = read_json(run / STATUS, any_name=True)
     wrong = [name for name, kind in STANDING.items() if not isinstance(values.get(name, kind()), kind)]
+    if values.get("best") is not None and not is_row(values["best"]):
+        wrong.append("best")
+    if values.get("state") == "finished":
+        wrong += [name for name in STANDING if name not in values]
     if wrong or not values.get("state") or not _are_scores(values.get("scores", {})):
         raise ModelFileError(f"{STATUS} is damaged: {', '.join(wrong) or 'state or scores'}", where=run / STATUS, hint=HINT)
     return values
@@ -45,9 +51,14 @@ def rows_of(run: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{METRICS} is damaged: {error}", where=file, hint=HINT) from None
     for number, row in enumerate(rows, 1):
-        if not (isinstance(row, dict) and {"epoch", "seconds"} <= row.keys() and _are_numbers(row)):
+        if not is_row(row):
             raise ModelFileError(f"{METRICS} is damaged: no metrics of an epoch", where=f"{file}:{number}", hint=HINT)
     return rows
+
+
+def is_row(value: Any) -> bool:
+    """Whether a value holds the metrics of an epoch."""
+    return isinstance(value, dict) and {"epoch", "seconds"} <= value.keys() and are_numbers(value)
 
 
 def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
@@ -60,13 +71,15 @@ def texts(file: Path, known: Container[str] | None = None) -> dict[str, str]:
 
 
 def _are_scores(values: dict[str, Any]) -> bool:
-    """Whether there are none, or numbers, beside which there may be words on how they were made."""
-    numbers = {name: value for name, value in values.items() if not isinstance(value, str)}
-    return not values or (bool(numbers) and _are_numbers(numbers))
+    """Whether there are none, or the score that decides, with how many items it is of, and words on how it was made."""
+    numbers = {name: value for name, value in values.items() if not isinstance(value, str) or name in (*SCORES, *COUNTS)}
+    whole = main_metric(values).name in values and any(name in values for name in COUNTS)
+    return not values or (whole and are_numbers(numbers))
 
 
-def _are_numbers(values: dict[str, Any]) -> bool:
-    return all(isinstance(value, int | float) for value in values.values())
+def are_numbers(values: dict[str, Any]) -> bool:
+    """Whether all are, and none is too large for a float."""
+    return all(isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) for value in values.values())
 
 
 def is_finished(run: Path) -> bool:

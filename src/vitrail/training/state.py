@@ -1,6 +1,7 @@
 """The whole state of a run: what a checkpoint keeps of it, and how it is taken up again."""
 
 import contextlib
+import math
 import shutil
 import time
 from dataclasses import asdict
@@ -23,8 +24,10 @@ from vitrail.training.checkpoint import Tensors, checkpoints, load_checkpoint, s
 from vitrail.training.clock import Clock
 from vitrail.training.learner import Learner
 from vitrail.training.resuming import extended, fingerprint, require_same_data, require_same_settings
+from vitrail.training.run_files import are_numbers, is_row
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
+from vitrail.weights.locate import require_best
 
 
 class RunState:
@@ -196,6 +199,7 @@ class RunState:
     def _take(self, tensors: dict[str, Tensors], state: dict[str, Any], folder: Path) -> str | None:
         """Take a state; gives what should be told of the data."""
         try:
+            _require_types(state)
             begun, at = RunSettings.read(state["settings"]), self.settings.schedule.extended_at
             extends = begun.schedule.extended_at != at == (state["rows"][-1]["epoch"] if state["rows"] else 0, state["done"])
             if extends:
@@ -206,14 +210,16 @@ class RunState:
             self.done, self.not_finite = state["done"], state["not_finite"]
             self.sums = _sums(state["sums"], self.learner.task.counts)
             self.rows, self.best = state["rows"], state["best"]
-            self.last_epochs.load(tensors)
+            self.last_epochs.load(tensors, self.learner.task.state_dict())
             self._take_random_states(tensors["random"])
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise ModelFileError(
-                f"the checkpoint is of another model: {' '.join(str(error).split())[:200]}",
+                f"the checkpoint is damaged, or of another model: {' '.join(str(error).split())[:200]}",
                 where=folder,
                 hint="bring the run back as it was, or train anew",
             ) from None
+        if self.best is not None:
+            require_best(self.folder.path)
         spent, share = (0.0, 0.0) if extends else (state.get("spent", 0.0), state.get("share", 0.0))
         self.clock, self.share = Clock(self.settings.training.time_limit, spent), share
         self.saved = None if extends else (self.done, len(self.rows))
@@ -237,11 +243,28 @@ class RunState:
             torch.get_device_module(self.device).set_rng_state(states[f"{rank}.{kind}"])
 
 
+TYPES = {"done": int, "not_finite": int, "rows": list, "sums": dict, "data": dict, "settings": dict, "scaler": dict}
+"""Of what a checkpoint has beside tensors."""
+
+
+def _require_types(state: dict[str, Any]) -> None:
+    """Refuse a state of other types, which would be found out much later; raises `ValueError` or `KeyError`."""
+    wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
+    wrong += [name for name in ("spent", "share") if not 0 <= state.get(name, 0.0) < math.inf]
+    if wrong or state["done"] < 0:
+        raise ValueError(f"{', '.join(wrong) or 'done'} cannot be")
+    for row in (*state["rows"], *([] if state["best"] is None else [state["best"]])):
+        if not is_row(row) or type(row["epoch"]) is not int or type(row["step"]) is not int or rank(row) is None:
+            raise ValueError("rows or best hold no metrics of an epoch")
+
+
 def _sums(kept: dict[str, Any], counts: tuple[str, ...]) -> Sums:
     """The sums of the epoch; checkpoints of earlier versions have one count, "correct", or others than the task now has."""
     found = dict.fromkeys(counts, kept["correct"]) if "correct" in kept else kept["counts"]
     others = {name: value for name, value in kept.items() if name not in ("correct", "counts", "images")}
     others.setdefault("units", kept.get("images"))
+    if not are_numbers({**found, **{name: value for name, value in others.items() if name != "unit"}}):
+        raise ValueError("sums are no numbers")
     return Sums(**others, counts={name: found[name] for name in counts})
 
 

@@ -132,7 +132,7 @@ def _description(file: Path) -> dict[str, Any]:
     prepared = section(values, "preprocess_cfg")
     modes = {"shortest": "center", "squash": "squash"}
     mode = prepared.get("resize_mode", "shortest")
-    if mode not in modes:
+    if not isinstance(mode, str) or mode not in modes:
         raise ModelFileError(f"resize_mode {brief(mode)} is not known here", where=other, hint=f"known: {', '.join(modes)}")
     names = ("mean", "std", "interpolation")
     told = {name: prepared[name] for name in names if prepared.get(name) is not None}

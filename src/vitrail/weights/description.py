@@ -104,3 +104,6 @@ def read_description(
         raise ModelFileError(what, where=where, hint="give the one that belongs to it") from None
     except ModelFileError as error:
         raise ModelFileError(error.what, where=where, hint=error.hint) from None
+    except (TypeError, AttributeError, LookupError, ValueError, ArithmeticError) as error:  # a value of an unforeseen kind
+        what = f"the configuration is damaged: {type(error).__name__}: {error}"
+        raise ModelFileError(what, where=where, hint="give the one that belongs to it") from error

@@ -6,12 +6,14 @@ same counted from one, ``{J:02}`` in two digits at least.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from vitrail.errors import ModelFileError
 
 Shape = tuple[int, ...]
 
@@ -119,6 +121,20 @@ def weight_and_bias(rows: Mapping[str, str | tuple[str, ...]]) -> dict[str, Key]
             first, *rest = [f"{name}.{part}" for name in ((theirs,) if isinstance(theirs, str) else theirs)]
             keys[f"{ours}.{part}"] = Joined(first, rest=tuple(rest)) if rest else Key(first)
     return keys
+
+
+def count_of(numbers: Iterable[int], what: str) -> int:
+    """How many there are of what is numbered from 0, blocks, say.
+
+    Raises:
+        ModelFileError: most are missing. Building a thousand blocks to name all that they lack would take seconds.
+    """
+    found = set(numbers)
+    count = 1 + max(found, default=-1)
+    if count > 2 * len(found) + 10:
+        problem = f"there is a {what} {count - 1}, and {count - len(found)} of those before it are missing"
+        raise ModelFileError(problem, where="weights", hint="fetch the file again")
+    return count
 
 
 def words(text: str) -> frozenset[str]:

@@ -181,6 +181,17 @@ def _best(folder: Path) -> Path:
     """A run's best model; any other folder is itself the model's."""
     if not (folder / "status.json").is_file():
         return folder
-    if not (folder / "best").is_dir():
-        raise ModelFileError("the run has kept no model yet", where=folder / "best", hint=f"vitrail resume {folder}")
+    require_best(folder)
     return folder / "best"
+
+
+def require_best(run: Path) -> None:
+    """Refuse a run whose best model is not there, as it has kept none yet, or has lost it; raises `ModelFileError`."""
+    best, status = run / "best", read_json(run / "status.json")
+    if best.is_dir():
+        return
+    if status.get("state") != "finished" and not status.get("best"):
+        raise ModelFileError("the run has kept no model yet", where=best, hint=f"vitrail resume {run}")
+    others = f"bring the folder back; or take the model of the last epoch, {run / 'last'}"
+    hint = others if (run / "last").is_dir() else "bring the folder back, or train anew"
+    raise ModelFileError("the run has lost its best model", where=best, hint=hint)

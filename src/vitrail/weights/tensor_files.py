@@ -18,6 +18,8 @@ from vitrail.files import is_text
 from vitrail.weights.plain_files import refuse_pickle, some
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+MOST_PACKED = 8
+"""How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -43,14 +45,21 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 def _read_npz(file: Path) -> dict[str, Tensor]:
     try:
-        with zipfile.ZipFile(file) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > 50 * file.stat().st_size:  # weights hardly shrink; an archive of nothing would fill the memory
-            raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
+        _require_little(file)
         with np.load(file) as arrays:
             return {name: torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays.files}
-    except (OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, zipfile.BadZipFile, NotImplementedError) as error:
+    except Exception as error:  # NumPy raises what Python's own readers of archives and of literals raise
         raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def _require_little(file: Path) -> None:
+    """Refuse an archive of nothing, which would fill the memory; raises `ValueError`."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > MOST_PACKED * file.stat().st_size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes, which no weights do")
 
 
 def read_pickle(file: Path) -> dict[str, Tensor]:
@@ -62,6 +71,7 @@ def read_pickle(file: Path) -> dict[str, Tensor]:
         ModelFileError: damaged, or holding more than tensors and plain values.
     """
     try:
+        _require_little(file)
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its formats raise
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -73,7 +83,27 @@ def read_pickle(file: Path) -> dict[str, Tensor]:
     found = max(_dictionaries(content), key=len, default={})
     if not found:
         raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
+    _require_dense(found, file)
     return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _require_dense(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse tensors without numbers of their own, and views of far more numbers than the file has; raises `ModelFileError`.
+
+    A view, say of a transposed matrix, is copied to be read in order. A few bytes can claim any number of views of any size.
+    """
+    strange = [
+        name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized
+    ]
+    problems = [f"{name} is sparse, quantised or without numbers" for name in strange]
+    views = {name: tensor for name, tensor in tensors.items() if name not in strange and not tensor.is_contiguous()}
+    most = max(file.stat().st_size, 2**20)
+    if sum(view.nbytes for view in views.values()) > most:
+        largest = max(views, key=lambda name: views[name].nbytes)
+        problems.append(f"{largest} claims {views[largest].nbytes:,} bytes, and the file has {file.stat().st_size:,}")
+    if problems:
+        what, hint = f"tensors that are no plain numbers: {some(problems)}", "save them as they are: tensor.contiguous()"
+        raise ModelFileError(what, where=file, hint=hint)
 
 
 def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitrail.data.text.tokenizer import named_failures, open_tokenizer
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.empty import no_numbers
 from vitrail.models.text_tower import TextConfig, TextTower
@@ -168,30 +169,27 @@ class Tokenizer:
     """
 
     def __init__(self, folder: Path, length: int, vocabulary: int):
-        try:
-            import tokenizers
-        except ImportError:
-            what, hint = "texts are read by the library tokenizers", 'pip install "vitrail[text]"'
-            raise ConfigError(what, where="--labels", hint=hint) from None
         file = folder / TOKENIZER
         self.file, self.vocabulary = file, vocabulary
         if not file.is_file():
             hint = f"put the {TOKENIZER} of the model beside its weights"
             raise ModelFileError(f"{TOKENIZER} is missing", where=folder, hint=hint)
-        try:
-            self.tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises nothing more special
-            raise ModelFileError(f"{TOKENIZER} is damaged: {error}", where=file, hint="fetch it again") from None
+        self.tokenizer = open_tokenizer(file)
         self.tokenizer.no_padding()
-        self.tokenizer.enable_truncation(length)
+        with named_failures(file):  # where a text has no room for the marks around it
+            self.tokenizer.enable_truncation(length)
 
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Tokens (B, T), filled up with 0, and the place of the last token of each text, (B,).
 
         Raises:
-            ModelFileError: the tokenizer has tokens that the model does not.
+            ModelFileError: the tokenizer has tokens that the model does not, or none for a text.
         """
-        found = [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+        with named_failures(self.file):
+            found = [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+        if not all(found):
+            what = f"{TOKENIZER} has no tokens for {brief(texts[found.index([])])}"
+            raise ModelFileError(what, where=self.file, hint="take the one that was published with the model")
         if (largest := max(map(max, found))) >= self.vocabulary:
             what = f"{TOKENIZER} gives token {largest:,}, and the model knows {self.vocabulary:,}"
             raise ModelFileError(what, where=self.file, hint="take the one that was published with the model")

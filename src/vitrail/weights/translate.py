@@ -25,15 +25,25 @@ class Recognised:
 
     match: Match
     config: Any
+    where: object
 
     def translate(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice."""
+        """The checkpoint under our names. Empties ``tensors`` on the way, so that nothing is in memory twice.
+
+        Raises:
+            ModelFileError: tensors that cannot be put together, with their keys.
+        """
         expected = meta_shapes(self.config)
         ours: dict[str, Tensor] = {}
         for name, (key, theirs) in self.match.found.items():
             take = tensors.__getitem__ if isinstance(key, Part) else tensors.pop
             parts = [take(their) for their in theirs if their is not None]
-            ours[name] = key.read(parts, self.config)
+            try:
+                ours[name] = key.read(parts, self.config)
+            except (RuntimeError, IndexError, ValueError) as error:  # of torch, for shapes that only together cannot be
+                given = ", ".join(f"{their} {_text(tuple(part.shape))}" for their, part in zip(theirs, parts, strict=False))
+                what = f"{name} cannot be made of {given}: {error}"
+                raise ModelFileError(what, where=self.where, hint="fetch the file again") from None
         tensors.clear()
         self.match.layout.reading.settle(ours, self.config)
         for name, shape in expected.items():
@@ -78,7 +88,7 @@ def recognise(
             errors.append((match, error.what, error.hint or ""))
             continue
         if not problems:
-            return Recognised(match, config)
+            return Recognised(match, config, where)
         errors.append((match, problems, ""))
     if refusals and (not errors or _distance(refusals[0][0]) < _distance(errors[0][0])):
         raise refusals[0][1]

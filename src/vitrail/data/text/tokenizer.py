@@ -1,7 +1,8 @@
 """Texts as numbers of tokens: byte-pair encoding."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,8 @@ SETTINGS = "tokenizer_config.json"
 """... and beside it in one of transformers'."""
 PAD, START, END = range(3)
 SPECIAL = ("<pad>", "<s>", "</s>")
+LARGEST, MOST = 2**27, 2**24
+"""Bytes of a file, and tokens of a vocabulary."""
 
 
 class Tokenizer:
@@ -51,11 +54,7 @@ class Tokenizer:
     def read(cls, text: str, *, where: object) -> Self:
         """From `to_json`; raises `ModelFileError`."""
         library = _library()
-        try:
-            inner = library.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises plain ones
-            what = f"the tokenizer is damaged: {str(error)[:200]}"
-            raise ModelFileError(what, where=where, hint="give a complete model folder") from None
+        inner = _opened(library, text, where)
         own = [inner.token_to_id(token) for token in SPECIAL] == [PAD, START, END]
         numbered = sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
         alphabet = set(library.pre_tokenizers.ByteLevel.alphabet()) <= set(inner.get_vocab())
@@ -70,7 +69,7 @@ class Tokenizer:
     def from_file(cls, file: Path) -> Self:
         """From a file of `to_json`; raises `ModelFileError`."""
         try:
-            text = read_text(file, 2**27)
+            text = read_text(file, LARGEST)
         except OSError as error:
             what = f"{file.name} is missing: {error.strerror}"
             raise ModelFileError(what, where=file.parent, hint="give a complete folder") from None
@@ -137,6 +136,56 @@ class Tokenizer:
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token as people read it: a space where a word begins, ``·`` for part of a letter."""
         return [SPECIAL[t] if t < len(SPECIAL) else self.inner.decode([t]).replace("\ufffd", "·") for t in tokens]
+
+
+@contextmanager
+def named_failures(where: object) -> Iterator[None]:
+    """Whatever the library tokenizers fails with at a file is a `ModelFileError` that names it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # it raises plain exceptions, and panics, which are none
+        what = f"{FILE} is damaged: {str(error)[:200]}"
+        raise ModelFileError(what, where=where, hint="give a complete model folder") from None
+
+
+def _opened(library: Any, text: str, where: object) -> Any:
+    with named_failures(where):
+        inner = library.Tokenizer.from_str(text)
+        _require_numbers(json.loads(text))
+        return inner
+
+
+def _require_numbers(values: Any) -> None:
+    """Refuse numbers of tokens beyond `MOST`, since the library counts up to them where it writes; raises `ValueError`."""
+    vocabulary = values["model"]["vocab"]
+    numbers = [*(vocabulary.values() if isinstance(vocabulary, dict) else ()), *(own["id"] for own in values["added_tokens"])]
+    if not all(type(number) is int and 0 <= number < MOST for number in numbers):
+        raise ValueError(f"tokens have numbers from 0 to {MOST:,}")
+
+
+def open_tokenizer(file: Path) -> Any:
+    """Anybody's tokenizer, as the library tokenizers has it; raises `ModelFileError`, with the file."""
+    with named_failures(file):
+        text = read_text(file, LARGEST)
+        _require_no_growth(json.loads(text).get("normalizer"))
+    return _opened(_library(), text, file)
+
+
+CLEANING = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "BertNormalizer"}
+"""Normalizers that make a text hardly longer, as often as they are applied."""
+
+
+def _require_no_growth(normalizer: Any) -> None:
+    """Refuse what could make a text twice as long, and again, in a line each; raises `ValueError`."""
+    rest = [normalizer] if normalizer is not None else []
+    while rest:
+        one = rest.pop()
+        if one["type"] == "Sequence":
+            rest.extend(one["normalizers"])
+        elif one["type"] not in CLEANING and not (one["type"] == "Replace" and len(one["content"]) <= 1):
+            raise ValueError(f"its normalizer {str(one)[:80]} is not known here")
 
 
 def require_vocabulary(count: int) -> None:

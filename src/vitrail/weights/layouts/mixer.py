@@ -8,7 +8,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.keys import Key, Shape, Transposed, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, Transposed, count_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.timm_arguments import own_arguments
 from vitrail.weights.layouts.timm_description import timm_data
@@ -43,7 +43,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "channels": channels,
         "num_classes": head[0] if head else 0,
         "dim": dim,
-        "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
+        "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
         "token_dim": token_dim,
         "channel_dim": shapes[NEEDED[3]][0],
     }

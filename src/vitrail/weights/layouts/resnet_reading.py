@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.keys import Key, Shape
+from vitrail.weights.keys import Key, Shape, count_of
 from vitrail.weights.layout import Layout, Reading, Size
 
 BLOCK = "features.stages.{s}.{j}"
@@ -44,7 +44,7 @@ def _depths(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
     """Blocks in every stage."""
     found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"features\.stages\.(\d+)\.(\d+)\.", name))}
     stages = 1 + max((stage for stage, _ in found), default=-1)
-    depths = tuple(1 + max((block for at, block in found if at == stage), default=-1) for stage in range(stages))
+    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
     if not all(depths):
         what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of a residual network"
         raise ModelFileError(what, where="weights", hint="give the weights of a ResNet")
