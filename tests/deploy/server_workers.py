@@ -3,7 +3,9 @@
 python server_workers.py WORK COUNT
 """
 
+import itertools
 import os
+import socket
 import sys
 import time
 
@@ -65,7 +67,10 @@ def main(work: str, count: int) -> int:
     def started() -> None:
         sys.stderr.write("started\n")
 
-    looking = supervisor.Supervisor(board, work_of, patience=0.5)
+    looking = supervisor.Supervisor(board, work_of, socket.socket(), patience=0.5)
+    if work == "answer_without_forks":
+        work, forks, fork = "answer", itertools.count(), os.fork
+        os.fork = lambda: fork() if next(forks) not in (3, 4) else os.kill(0, 99)  # two workers and the second are there by then
     if work == "refuse_to_end":
         board.head.order = DRAIN
     try:

@@ -124,6 +124,18 @@ def test_a_killed_supervisor_is_replaced_and_can_be_ended_as_the_first_one():
         until(lambda: not any(map(alive, [second, pids[0], int(started.split()[1])])))
 
 
+def test_where_no_process_can_be_made_the_others_go_on_and_it_is_tried_again():
+    with process(str(WORKERS), "answer_without_forks", "2") as found:
+        pids = [int(line.split()[1]) for line in lines(found, 3) if line != "started\n"]
+        until(lambda: len(psutil.Process(found.pid).children()) == 3)
+        os.kill(pids[0], signal.SIGKILL)
+        said = lines(found, 4)
+        assert "signal 9" in said[0]
+        assert all("worker 1 cannot be started now" in line for line in said[1:3])
+        assert said[3].split()[0] == "0"
+        assert alive(pids[1])
+
+
 # a server
 
 
@@ -174,6 +186,16 @@ def test_the_server_goes_on_when_a_worker_is_killed_and_has_another_soon(server)
     until(lambda: httpx.get(f"{url}/health").json() == {"status": "alive", "workers": 2, "workers_wanted": 2})
 
 
+def test_a_worker_that_is_told_to_end_leaves_what_comes_to_the_others(server):
+    found, url = server
+    expected = ask(url)
+    one = next(child for child in psutil.Process(found.pid).children() if child.num_threads() > 2)
+    one.terminate()
+    for _ in range(10):
+        assert ask_or_none(url) in (expected, None)
+    until(lambda: httpx.get(f"{url}/health").json()["workers"] == 2 and not one.is_running())
+
+
 def ask_or_none(url: str) -> tuple[int, object] | None:
     try:
         return ask(url)
@@ -205,6 +227,9 @@ def test_metrics_are_heard_whole_or_not_at_all():
     assert first.heard() == {1: "a 1"}
     second.own.version += 1  # killed while it wrote
     assert first.heard() == {}
+    another = Place(board, 1)
+    another.say(b"b 1")
+    assert first.heard() == {1: "b 1"}
 
 
 def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long():

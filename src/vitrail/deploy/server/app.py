@@ -84,8 +84,10 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
     @app.get("/metrics", response_class=Response, responses=responses, summary="Counters for Prometheus")
     async def metrics() -> Response:
         """Requests, batches, what waits, and what the process takes."""
-        own, place = service.metrics.text(), service.place
-        found = merged({place.number: own.decode(), **place.heard()}) if place.several else own
+        found, place = service.metrics.text(), service.place
+        if place.several:
+            place.say(found)
+            found = merged(place.heard())
         return Response(found, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 MOST_WORKERS = 64
 TEXT = 2**18
 """Bytes of a worker's metrics."""
+SUPERVISOR = -1
+"""The number of who looks after the workers."""
 DRAIN, AT_ONCE = 1, 2
 """Orders to all workers: finish what is there, and end without it."""
 READS = 100
@@ -23,7 +25,7 @@ class Slot(ctypes.Structure):
         ("pid", ctypes.c_int64),
         ("ready", ctypes.c_int64),  # whether it answers
         ("beats", ctypes.c_int64),  # grow as long as its event loop runs
-        ("troubled", ctypes.c_int64),  # whether nothing is computed
+        ("troubled", ctypes.c_int64),  # whether nothing is computed, or nothing new is let in
         ("connections", ctypes.c_int64),
         ("version", ctypes.c_int64),  # of the text, odd while it is being written
         ("text", ctypes.c_char * TEXT),  # its metrics
@@ -36,7 +38,8 @@ class Head(ctypes.Structure):
     _fields_ = (
         ("order", ctypes.c_int64),  # to all workers: nothing (0), `DRAIN`, or `AT_ONCE`
         ("over", ctypes.c_int64),  # whether the server has ended
-        ("beats", ctypes.c_int64),  # grow as long as somebody looks after the workers
+        ("pace", ctypes.c_double),  # seconds of an image, and of the slowest batch, as the first worker has found
+        ("slowest", ctypes.c_double),
         ("engine", ctypes.c_char * 32),  # that the first worker has found the quickest, if it had a choice
     )
 
@@ -73,21 +76,23 @@ class Board:
 
     if sys.platform != "win32":  # where no process is forked
 
-        def hold(self, number: int) -> None:
-            """Show that a worker lives, for as long as it does."""
-            import fcntl
-
-            fcntl.lockf(self._lock, fcntl.LOCK_EX, 1, 1 + number)
-
-        def holds(self, number: int) -> bool:
-            """Whether a worker lives, whoever its parent is."""
+        def hold(self, number: int) -> bool:
+            """Show that a worker lives, or `SUPERVISOR`, for as long as this process does; False where there is one already."""
             import fcntl
 
             try:
-                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1 + number)
+                fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 + number)
             except OSError:
+                return False
+            return True
+
+        def holds(self, number: int) -> bool:
+            """Whether it lives in another process, whoever the parent of that is; even if it stands still."""
+            import fcntl
+
+            if not self.hold(number):
                 return True
-            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, 1 + number)
+            fcntl.lockf(self._lock, fcntl.LOCK_UN, 1, 2 + number)
             return False
 
 
@@ -97,6 +102,7 @@ class Place:
     def __init__(self, board: Board, number: int, on_ready: Callable[[], None] = lambda: None):
         self.board, self.number, self.own = board, number, board.slots[number]
         self._on_ready = on_ready
+        self.own.version, self.own.text = 0, b""  # who was here before may have been killed while it wrote
 
     @classmethod
     def alone(cls) -> "Place":
@@ -115,8 +121,8 @@ class Place:
 
     @property
     def answering(self) -> int:
-        """Workers that answer, itself included."""
-        return 1 + len(self._others)
+        """Workers that answer."""
+        return len(self._others) + (not self.own.troubled)
 
     @property
     def _others(self) -> list[Slot]:
@@ -140,8 +146,8 @@ class Place:
             self.own.version += 1
 
     def heard(self) -> dict[int, str]:
-        """The metrics of the other workers, by their numbers, as they last were."""
-        found = {number: _read(slot) for number, slot in enumerate(self.board.slots) if slot is not self.own and slot.ready}
+        """The metrics of all workers, by their numbers, as they last were."""
+        found = {number: _read(slot) for number, slot in enumerate(self.board.slots) if slot.ready}
         return {number: text.decode() for number, text in found.items() if text}
 
 

@@ -64,6 +64,10 @@ class Door(socket.socket):
         self._place.own.connections += 1  # the event loop will tell of it only when it has accepted all that wait
         return found
 
+    def listen(self, backlog: int = 0) -> None:
+        """Listen; what asyncio asks for is how many to accept at once, and would cut off who waits for another worker."""
+        super().listen(BACKLOG)
+
     def _leaves(self) -> bool:
         now = time.monotonic()
         if now - self._since > 2 * LEAVE:

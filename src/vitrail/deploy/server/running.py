@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import uvicorn
 
-from vitrail.deploy.server.board import AT_ONCE, DRAIN
+from vitrail.deploy.server.board import AT_ONCE, DRAIN, SUPERVISOR
 from vitrail.deploy.server.connections import BACKLOG, BURST, SEND_BYTES, Crowd, Protocol
 from vitrail.deploy.server.edge import Edge
 from vitrail.deploy.server.limits import Limits
@@ -147,7 +147,7 @@ class Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self._looking: list[asyncio.Task[None]] = []
-        self._parent, self._beats, self._alone = os.getppid(), 0, 0.0
+        self._alone = 0.0
         self._unaccepted = Seldom(log, "%d times a connection could not be accepted: the system is short of descriptors", SELDOM)
         self.signal = 0
         self.lost: str | None = None
@@ -169,7 +169,7 @@ class Server(uvicorn.Server):
             self._crowd.sweep(LOOK)
             watch = self._service.watch
             watch.look(LOOK)
-            self._say(bool(watch.trouble))
+            self._say(bool(watch.trouble) or self._draining is not None)
             if watch.lost:
                 self.lost = watch.trouble
                 self.should_exit = self.force_exit = True
@@ -182,8 +182,7 @@ class Server(uvicorn.Server):
         if not place.several:
             return
         place.say(self._service.metrics.text())
-        self._alone = self._alone + LOOK if place.board.head.beats == self._beats and os.getppid() != self._parent else 0.0
-        self._beats = place.board.head.beats
+        self._alone = 0.0 if place.board.holds(SUPERVISOR) else self._alone + LOOK
         if self._alone > ALONE:
             log.error("nobody looks after process %d any more: it ends", os.getpid())
             self.obey(DRAIN)
@@ -219,6 +218,7 @@ class Server(uvicorn.Server):
     def drain(self) -> None:
         """Let nothing in any more, and end when all is answered."""
         if self._draining is None:
+            self._service.place.own.troubled = 1
             self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:

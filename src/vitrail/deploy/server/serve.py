@@ -3,13 +3,14 @@
 import gc
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vitrail.checks import refuse_given, require_at_most
+from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor
@@ -75,6 +76,7 @@ def serve(
         ModelFileError: the model is missing, damaged, refused, or has no classes.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
+    require_positive(**{"--workers": workers})
     texts = is_translator(model)
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
@@ -83,7 +85,7 @@ def serve(
         from vitrail.deploy.server import running
         from vitrail.deploy.server.access import Access
         from vitrail.deploy.server.app import application
-        from vitrail.deploy.server.connections import BACKLOG, Door
+        from vitrail.deploy.server.connections import Door
         from vitrail.deploy.server.supervisor import Supervisor
     except ImportError as error:
         hint = "pip install 'vitrail[serve]'"
@@ -104,12 +106,17 @@ def serve(
 
         def work(place: Place) -> None:
             torch.set_num_threads(threads)
-            answer(place, Door(bound, place), place.begin)
+            door = Door(bound, place)
+            bound.close()
+            answer(place, door, place.begin)
 
-        bound.listen(BACKLOG)
         gc.collect()
         gc.freeze()  # what is here now is shared by all workers as long as nobody writes to it, which a collection would
-        return Supervisor(Board(workers), work, running.patience(limits)).run(lambda: on_start(address))
+        try:
+            return Supervisor(Board(workers), work, bound, running.patience(limits)).run(lambda: on_start(address))
+        finally:
+            gc.unfreeze()
+            torch.set_num_threads(workers * threads)
 
 
 def _token(file: str | Path | None) -> str | None:
@@ -148,9 +155,13 @@ def _threads_of_each(workers: int) -> int:
         raise ConfigError(
             "several workers need a system that forks", where="--workers", hint="leave it out, or use Linux or macOS"
         )
-    if pick_device().type != "cpu":
-        hint = "leave it out: one process keeps a graphics card busy"
-        raise ConfigError("several workers share a processor, and here is a graphics card", where="--workers", hint=hint)
+    if (device := pick_device().type) != "cpu":
+        hint = "leave it out: one process keeps that busy"
+        raise ConfigError(f"several workers share a processor, and this model runs on {device}", where="--workers", hint=hint)
+    if threading.current_thread() is not threading.main_thread():
+        raise ConfigError(
+            "several workers can only be started by a program's main thread", where="--workers", hint="leave it out"
+        )
     threads = max(1, torch.get_num_threads() // workers)
     torch.set_num_threads(1)
     return threads

@@ -6,13 +6,15 @@ import logging
 import os
 import select
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
 from vitrail import errors
-from vitrail.deploy.server.board import AT_ONCE, DRAIN, Board, Place
+from vitrail.deploy.server.board import AT_ONCE, DRAIN, SUPERVISOR, Board, Place
 from vitrail.errors import VitrailError
 from vitrail.runtime.terminal import exit_at_once
 
@@ -20,9 +22,14 @@ TICK = 0.05
 """Seconds between two looks at the workers."""
 STUCK = 15.0
 """Seconds without a sign of life after which a worker is killed: its event loop hangs."""
+UNREADY = 300.0
+"""Seconds without one after which a worker is killed that is not ready yet: its start hangs."""
+GRACE = 3.0
+"""Seconds in which workers have ended that were told to end at once."""
 LONGEST_PAUSE = 10.0
 """Seconds, at most, until one more worker is tried where they die before they are ready."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+ORDERLY = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+SIGNALS = (*ORDERLY, *((signal.SIGQUIT,) if hasattr(signal, "SIGQUIT") else ()))
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +44,16 @@ class Supervisor:
     Args:
         board: where the processes meet.
         work: what a worker does in its place until it is told to end.
+        door: the listening socket; it is closed here when workers are told to end, so that the last of them closes it for all.
         patience: seconds in which workers have ended after they were told to.
     """
 
-    def __init__(self, board: Board, work: Callable[[Place], object], patience: float):
-        self._board, self._work, self._patience = board, work, patience
+    def __init__(self, board: Board, work: Callable[[Place], object], door: socket.socket, patience: float):
+        self._board, self._work, self._door, self._patience = board, work, door, patience
         self._workers = [_Watched() for _ in board.slots]
         self._second = 0
-        self._signal, self._told = 0, 0.0
+        self._signal, self._told, self._hurried = 0, 0.0, 0.0
+        self._obeyed: list[signal.Signals] = []
         self._failed = False
 
     def run(self, on_start: Callable[[], None]) -> int:
@@ -58,6 +67,8 @@ class Supervisor:
         """
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
+            self._board.hold(SUPERVISOR)
+            self._obeyed = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]  # which nohup's is, and stays
             self._obey_signals()
             if self._start_first():
                 on_start()
@@ -78,6 +89,9 @@ class Supervisor:
             while not select.select([pipe], [], [], TICK)[0]:  # it is ready, which closes its end, or has died
                 if self._signal:
                     return False
+                if self._workers[0].hangs(self._board.slots[0].beats, UNREADY):
+                    hint = "in Python: start the server before torch has computed anything"
+                    raise VitrailError("the server's first worker does not get ready", where="--workers", hint=hint)
             said = pipe.read()
         if said:
             raise _error(said)
@@ -86,9 +100,8 @@ class Supervisor:
         return True
 
     def _obey_signals(self) -> None:
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup's, which stays so
-                signal.signal(number, self._hear)
+        for number in self._obeyed:
+            signal.signal(number, self._hear)
 
     def _supervise(self) -> None:
         while not self._ended():
@@ -99,7 +112,7 @@ class Supervisor:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         """The first signal is for an orderly end, the next one for an end at once."""
-        self._board.head.order = AT_ONCE if self._signal else DRAIN
+        self._board.head.order = AT_ONCE if self._signal or number not in ORDERLY else DRAIN
         self._signal = self._signal or number
 
     def _ended(self) -> bool:
@@ -107,22 +120,31 @@ class Supervisor:
 
     def _look(self) -> None:
         board = self._board
-        board.head.beats += 1
         for number, (slot, watched) in enumerate(zip(board.slots, self._workers, strict=True)):
             if slot.pid and not self._lives(slot.pid, number):
                 slot.pid = slot.ready = slot.connections = slot.troubled = 0
-            if not slot.pid and not board.head.order and watched.may_start():
-                self._start(number)
-            elif slot.ready and watched.hangs(slot.beats):
+            if slot.pid and board.head.order and not slot.ready:  # it has let nothing in
+                os.kill(slot.pid, signal.SIGKILL)
+            elif slot.pid and watched.hangs(slot.beats, STUCK if slot.ready else UNREADY):
                 log.error("worker %d, process %d, hangs and is killed", number + 1, slot.pid)
                 os.kill(slot.pid, signal.SIGKILL)
+            elif not slot.pid and not board.head.order and watched.may_start():
+                self._start_another(number)
         if board.head.order:
-            self._told += TICK
-            if self._told > self._patience:
-                self._failed = True
-                self._kill()
+            self._end()
         elif not self._second or _exit_code(self._second) is not None:
-            self._second = self._fork(self._stand_by, os.getpid())
+            self._second = 0
+            with contextlib.suppress(OSError):  # it is tried again at the next look
+                self._second = self._fork(self._stand_by, os.getpid())
+
+    def _end(self) -> None:
+        """Wait for workers that were told to end, and no longer than they may take."""
+        self._door.close()
+        self._told += TICK
+        self._hurried += TICK * (self._board.head.order == AT_ONCE)
+        if self._told > self._patience or self._hurried > GRACE:
+            self._failed = True
+            self._kill()
 
     def _lives(self, pid: int, number: int) -> bool:
         """Whether a worker does; if not, it is said why."""
@@ -133,10 +155,17 @@ class Supervisor:
         if self._board.head.order:
             self._failed |= ready and status != 0
             return False
-        how = f"was killed by signal {-status}" if status < 0 else "has ended"
+        how = f"was killed by signal {-status}" if status < 0 else "is gone"
         log.error("worker %d, process %d, %s: another takes its place", number + 1, pid, how)
         self._workers[number].died(ready=ready)
         return False
+
+    def _start_another(self, number: int) -> None:
+        try:
+            self._start(number)
+        except OSError as error:  # no memory, or no process may be added; the others go on
+            log.error("worker %d cannot be started now: %s", number + 1, error)
+            self._workers[number].died(ready=False)
 
     def _start(self, number: int, pipe: int | None = None) -> None:
         self._board.slots[number].ready = 0
@@ -144,6 +173,8 @@ class Supervisor:
 
     def _fork(self, become: Callable[..., object], *given: Any) -> int:
         """The number of a new process that becomes something, in a session of its own: no terminal sends it signals."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or each process would write what is left
         pid = os.fork()
         if pid:
             return pid
@@ -163,8 +194,9 @@ class Supervisor:
 
     def _be_worker(self, number: int, pipe: int | None) -> None:
         """Args: its number; and where it says why it cannot start, which is closed when it has."""
+        if not self._board.hold(number):  # a supervisor that was killed in the middle has had two made
+            return
         place = Place(self._board, number, (lambda: None) if pipe is None else lambda: os.close(pipe))
-        self._board.hold(number)
         place.own.pid = os.getpid()  # a supervisor that is killed now has not written it
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
@@ -179,13 +211,15 @@ class Supervisor:
         while os.getppid() == first:
             if self._board.head.over:
                 exit_at_once(0)
+            if self._board.head.order:
+                self._door.close()
             time.sleep(TICK)
         if self._board.head.over:
             exit_at_once(0)
         log.error("process %d, which looks after the workers, was killed: process %d takes its place", first, os.getpid())
         self._second = 0
-        for number in SIGNALS:
-            signal.signal(number, self._hear)
+        self._board.hold(SUPERVISOR)
+        self._obey_signals()
         code = 1
         try:
             self._supervise()
@@ -202,7 +236,8 @@ class Supervisor:
                 while self._status(number, slot.pid) is None:
                     time.sleep(TICK / 10)
         if self._second:  # which sees for itself that all is over
-            os.waitpid(self._second, 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._second, 0)
 
     def _status(self, number: int, pid: int) -> int | None:
         """The exit code of a worker, negative for a signal; None while it lives. Of one that another supervisor started: 0."""
@@ -218,14 +253,14 @@ class _Watched:
         self._beats, self._silent = 0, 0.0
         self._pause, self._waited = 0.0, 0.0
 
-    def hangs(self, beats: int) -> bool:
-        """Whether it has shown no sign of life for too long; asked at every tick.
+    def hangs(self, beats: int, patience: float) -> bool:
+        """Whether it has shown no sign of life for so many seconds; asked at every tick.
 
         Ticks are added up, and no clock is read, which would go on while all processes are stopped.
         """
         self._silent = self._silent + TICK if beats == self._beats else 0.0
         self._beats = beats
-        return self._silent > STUCK
+        return self._silent > patience
 
     def died(self, *, ready: bool) -> None:
         """It has; one that was never ready is followed by another after a pause that grows."""
