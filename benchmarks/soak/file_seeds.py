@@ -11,6 +11,7 @@ from typing import Any
 
 import soak_runs
 import torch
+from file_bytes import forget_sums
 from safetensors.torch import load_file
 
 import vitrail
@@ -85,6 +86,7 @@ def write_seeds(root: Path) -> Path:
     _write_exported(root)
     _write_clip(root)
     _write_configurations(root, run)
+    forget_sums(root)
     return root
 
 

@@ -213,9 +213,9 @@ class Process:
 
     @functools.cached_property
     def said(self) -> str:
-        """Its first line on stderr, which ends in its address."""
+        """The first line on stderr that ends in its address; what is said of the model comes before."""
         assert self.process.stderr is not None
-        return self.process.stderr.readline()
+        return next((line for line in self.process.stderr if "http://" in line), "")
 
     @property
     def url(self) -> str:

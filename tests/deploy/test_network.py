@@ -75,9 +75,9 @@ def test_no_server_reaches_out_or_writes_to_the_home(given, tmp_path):
     export_graph(trained, described(trained), "onnx", tmp_path)
     words = [FORBIDDING, "-m", "vitrail", "serve", str(tmp_path), "--port", "0"]
     with Process(*words, environment=alone(given / "home")) as server:
-        assert server.said.startswith("engine:"), "both engines were opened"
         assert server.process.stderr is not None
-        with client(server.process.stderr.readline().split()[-1]) as asking:
+        assert server.process.stderr.readline().startswith("engine:"), "both engines were opened"
+        with client(server.url) as asking:
             assert asking.post("/predict", content=noise(0)).status_code == 200
         server.terminate()
         assert server.ended()[0] == 0

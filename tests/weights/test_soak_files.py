@@ -2,6 +2,7 @@
 
 import shutil
 
+import file_bytes
 import file_trials
 import harmful_openers
 import pytest
@@ -12,6 +13,7 @@ def seeds(folder, run, tmp_path):
     """A good model folder and a good run."""
     shutil.copytree(folder, tmp_path / "seeds/own/model")
     shutil.copytree(run.folder, tmp_path / "seeds/finished/run", ignore=shutil.ignore_patterns("plots"))
+    file_bytes.forget_sums(tmp_path / "seeds")
     return tmp_path / "seeds"
 
 

@@ -38,8 +38,8 @@ class Supervisor:
     """Keeps workers alive, and a second supervisor that takes its place if it is killed itself.
 
     All are forks of this process, which must have no threads: a new one has the libraries and the model at once, in memory
-    that it shares with the others until somebody writes to it. Nothing is said through pipes or by signals: whoever is
-    killed at whatever moment leaves no other waiting.
+    that it shares with the others until somebody writes to it. Once the first is ready nothing is said through pipes or by
+    signals: whoever is killed at whatever moment leaves no other waiting.
 
     Args:
         board: where the processes meet.
@@ -174,7 +174,8 @@ class Supervisor:
     def _fork(self, become: Callable[..., object], *given: Any) -> int:
         """The number of a new process that becomes something, in a session of its own: no terminal sends it signals."""
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # or each process would write what is left
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                stream.flush()  # or each process would write what is left
         pid = os.fork()
         if pid:
             return pid
