@@ -88,7 +88,7 @@ sbom: .venv/.dev
 	@$(LOCKED) -r requirements/dev.txt
 	@$(LOCKED) -r tests/peers.txt
 	@for version in 1.0.2 0.16.13 0.6.8 0.5.1; do \
-		$(LOCKED) --target .venv/vit-pytorch/$$version -r tests/vit_pytorch/$$version.txt || exit 1; done
+		$(LOCKED) --target .venv/vit-pytorch/$$version -r tests/vit-pytorch/$$version.txt || exit 1; done
 	@touch $@
 
 clean:

@@ -18,7 +18,7 @@ LOCKS = {
 }
 """By name, with the extras of each."""
 FOR_GPUS = re.compile(r"(nvidia|cuda|triton)\b")
-ALONE = [HERE / "uv.txt", ROOT / "tests" / "peers.txt", *sorted(ROOT.glob("tests/vit_pytorch/*.txt"))]
+ALONE = [HERE / "uv.txt", ROOT / "tests" / "peers.txt", *sorted(ROOT.glob("tests/vit-pytorch/*.txt"))]
 """Files that have their own pins: uv, and what tests compare with; installed without what they ask for."""
 
 
