@@ -12,7 +12,8 @@ from sbom import EXTRAS, asked_for, hashes_in, installed, sbom
 
 ROOT = Path(__file__).parent.parent
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-PEERS = [ROOT / "tests" / "peers.txt", *sorted((ROOT / "tests" / "vit_pytorch").glob("*.txt"))]
+VIT_PYTORCH = ("0.5.1", "0.6.8", "0.16.13", "1.0.2")
+PEERS = [ROOT / "tests" / "peers.txt", *(ROOT / "tests" / "vit-pytorch" / f"{version}.txt" for version in VIT_PYTORCH)]
 
 
 def pins(file: Path) -> dict[str, str]:

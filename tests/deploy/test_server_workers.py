@@ -94,6 +94,15 @@ def test_a_signal_ends_all_and_its_number_is_given(number):
         assert len(pids) == 3 and not any(map(alive, pids))
 
 
+def test_what_nohup_ignores_stays_so_but_ctrl_c_is_heard():
+    ignoring = "import os, signal, sys; signal.signal(2, signal.SIG_IGN); signal.signal(1, signal.SIG_IGN); "
+    with process("-c", f"{ignoring}os.execv(sys.executable, [sys.executable, {str(WORKERS)!r}, 'answer', '1'])") as found:
+        lines(found, 2)
+        found.send_signal(signal.SIGHUP)
+        found.send_signal(signal.SIGINT)
+        assert found.wait(10) == signal.SIGINT
+
+
 def test_a_signal_before_the_first_worker_is_ready_is_heard():
     with process(str(WORKERS), "take_long", "2") as found:
         pid = int(lines(found, 1)[0].split()[1])

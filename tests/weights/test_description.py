@@ -36,5 +36,5 @@ def test_no_value_of_another_type_is_more_than_refused(layout):
 def test_a_resize_mode_of_another_type_is_refused(folder):
     (folder / "config.json").unlink()
     (folder / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": {"resize_mode": []}}))
-    with pytest.raises(ModelFileError, match="resize_mode"):
-        Checkpoint.read(folder)
+    with pytest.raises(ModelFileError, match="resize_mode"), Checkpoint.opened(folder):
+        pass

@@ -28,7 +28,8 @@ GRACE = 3.0
 """Seconds in which workers have ended that were told to end at once."""
 LONGEST_PAUSE = 10.0
 """Seconds, at most, until one more worker is tried where they die before they are ready."""
-ORDERLY = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+ALWAYS = (signal.SIGINT, signal.SIGTERM)
+ORDERLY = (*ALWAYS, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 SIGNALS = (*ORDERLY, *((signal.SIGQUIT,) if hasattr(signal, "SIGQUIT") else ()))
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ class Supervisor:
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
             self._board.hold(SUPERVISOR)
-            self._obeyed = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]  # which nohup's is, and stays
+            ignored = {number for number in SIGNALS if before[number] is signal.SIG_IGN}  # by nohup, and it stays so
+            self._obeyed = [*ALWAYS, *(number for number in SIGNALS if number not in ignored and number not in ALWAYS)]
             self._obey_signals()
             if self._start_first():
                 on_start()
