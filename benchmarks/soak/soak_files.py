@@ -8,7 +8,7 @@ crash, a hang of more than 5 s, memory beyond 1.5 times the files and 300 MiB, a
 
     python benchmarks/soak/soak_files.py --only KIND --seed SEED --count 1
 
-Good files are the same each time, but for the clock in those of runs: keep them with --seeds FOLDER to see the same bytes again.
+Good files are the same each time, but runs hold times of the clock: keep them with --seeds FOLDER to see the same bytes again.
 """
 
 import argparse

@@ -241,43 +241,51 @@ def test_metrics_are_heard_whole_or_not_at_all():
     assert first.heard() == {1: "b 1"}
 
 
-def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long():
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        board = Board(2)
-        first, second = Place(board, 0), Place(board, 1)
-        first.begin()
-        second.begin()
-        with Door(bound, first) as busy, Door(bound, second) as free:
-            first.own.connections = 1
-            with socket.create_connection(bound.getsockname()):
-                with pytest.raises(BlockingIOError):
-                    busy.accept()
-                free.accept()[0].close()
-            assert second.own.connections == 1
-            second.own.connections = 0
-            with socket.create_connection(bound.getsockname()):
-                time.sleep(2 * LEAVE)  # for the next one it waits anew
-                with pytest.raises(BlockingIOError):
-                    busy.accept()
-                time.sleep(1.2 * LEAVE)
-                busy.accept()[0].close()
+@pytest.fixture
+def bound() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found
 
 
-def test_a_worker_in_trouble_takes_nothing_while_another_can():
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        board = Board(2)
-        first, second = Place(board, 0), Place(board, 1)
-        first.begin()
-        second.begin()
-        first.own.troubled = 1
-        with Door(bound, first) as stuck, socket.create_connection(bound.getsockname()):
-            time.sleep(2 * LEAVE)
+@pytest.fixture
+def two() -> tuple[Place, Place]:
+    """The places of two workers that answer."""
+    board = Board(2)
+    places = Place(board, 0), Place(board, 1)
+    for place in places:
+        place.begin()
+    return places
+
+
+def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long(bound, two):
+    first, second = two
+    with Door(bound, first) as busy, Door(bound, second) as free:
+        first.own.connections = 1
+        with socket.create_connection(bound.getsockname()):
             with pytest.raises(BlockingIOError):
-                stuck.accept()
-            second.own.connections = 1
-            assert not second.yields and second.answering == 1
-            second.own.ready = 0
-            stuck.accept()[0].close()
+                busy.accept()
+            free.accept()[0].close()
+        assert second.own.connections == 1
+        second.own.connections = 0
+        with socket.create_connection(bound.getsockname()):
+            time.sleep(2 * LEAVE)  # for the next one it waits anew
+            with pytest.raises(BlockingIOError):
+                busy.accept()
+            time.sleep(1.2 * LEAVE)
+            busy.accept()[0].close()
+
+
+def test_a_worker_in_trouble_takes_nothing_while_another_can(bound, two):
+    first, second = two
+    first.own.troubled = 1
+    with Door(bound, first) as stuck, socket.create_connection(bound.getsockname()):
+        time.sleep(2 * LEAVE)
+        with pytest.raises(BlockingIOError):
+            stuck.accept()
+        second.own.connections = 1
+        assert not second.yields and second.answering == 1
+        second.own.ready = 0
+        stuck.accept()[0].close()
 
 
 def test_only_one_process_has_the_turn():

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -52,6 +52,11 @@ class Signals:
             raise KeyboardInterrupt
 
 
+def not_ignored(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
+    """The signals that the process was not told to ignore, as nohup does with SIGHUP; `ALWAYS` are among them."""
+    return [number for number in numbers if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
+
+
 @contextmanager
 def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[Signals]:
     """Hear `HEARD` without stopping; only the main thread can. ``on_first`` is called at once by the first.
@@ -62,8 +67,7 @@ def remembered_signals(on_first: Callable[[], None] | None = None) -> Iterator[S
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    heard = [number for number in HEARD if number in ALWAYS or signal.getsignal(number) != signal.SIG_IGN]
-    old = {number: signal.signal(number, signals) for number in heard}
+    old = {number: signal.signal(number, signals) for number in not_ignored(HEARD)}
     try:
         yield signals
     finally:

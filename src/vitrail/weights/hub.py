@@ -141,7 +141,7 @@ def push(
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         additions = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(folder / name)) for name in files]
-        if SUMS not in files:  # those of an earlier upload would stay there
+        if SUMS not in files:  # or the sums of an earlier upload would stay there
             additions.append(hub.CommitOperationAdd(path_in_repo=SUMS, path_or_fileobj=model_sums(folder, files).encode()))
         return str(api.create_commit(repo_id, additions, commit_message=message, revision=revision).commit_url)
 

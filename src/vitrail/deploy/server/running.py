@@ -160,7 +160,9 @@ class Server(uvicorn.Server):
             bound.listen(BACKLOG)
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._unforeseen)
-        self._looking = [asyncio.ensure_future(self._look()), asyncio.ensure_future(self._obey())]
+        self._looking = [asyncio.ensure_future(self._look())]
+        if self._service.place.several:
+            self._looking.append(asyncio.ensure_future(self._obey()))
         self._on_start()
 
     async def _look(self) -> None:
@@ -185,7 +187,7 @@ class Server(uvicorn.Server):
         self._alone = 0.0 if place.board.holds(SUPERVISOR) else self._alone + LOOK
         if self._alone > ALONE:
             log.error("nobody looks after process %d any more: it ends", os.getpid())
-            self.obey(DRAIN)
+            self.drain()
 
     async def _obey(self) -> None:
         """Do what the supervisor says."""

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from vitrail import errors
 from vitrail.deploy.server.board import AT_ONCE, DRAIN, SUPERVISOR, Board, Place
 from vitrail.errors import VitrailError
+from vitrail.runtime.signals import not_ignored
 from vitrail.runtime.terminal import exit_at_once
 
 TICK = 0.05
@@ -28,8 +29,7 @@ GRACE = 3.0
 """Seconds in which workers have ended that were told to end at once."""
 LONGEST_PAUSE = 10.0
 """Seconds, at most, until one more worker is tried where they die before they are ready."""
-ALWAYS = (signal.SIGINT, signal.SIGTERM)
-ORDERLY = (*ALWAYS, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
+ORDERLY = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 SIGNALS = (*ORDERLY, *((signal.SIGQUIT,) if hasattr(signal, "SIGQUIT") else ()))
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Supervisor:
         self._workers = [_Watched() for _ in board.slots]
         self._second = 0
         self._signal, self._told, self._hurried = 0, 0.0, 0.0
-        self._obeyed: list[signal.Signals] = []
+        self._obeyed = not_ignored(SIGNALS)
         self._failed = False
 
     def run(self, on_start: Callable[[], None]) -> int:
@@ -68,10 +68,7 @@ class Supervisor:
         """
         before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
-            self._board.hold(SUPERVISOR)
-            ignored = {number for number in SIGNALS if before[number] is signal.SIG_IGN}  # by nohup, and it stays so
-            self._obeyed = [*ALWAYS, *(number for number in SIGNALS if number not in ignored and number not in ALWAYS)]
-            self._obey_signals()
+            self._take_charge()
             if self._start_first():
                 on_start()
                 self._supervise()
@@ -101,7 +98,8 @@ class Supervisor:
             raise VitrailError("the server's first worker died at its start", where="--workers", hint="see what was said before")
         return True
 
-    def _obey_signals(self) -> None:
+    def _take_charge(self) -> None:
+        self._board.hold(SUPERVISOR)
         for number in self._obeyed:
             signal.signal(number, self._hear)
 
@@ -211,9 +209,7 @@ class Supervisor:
 
     def _stand_by(self, first: int) -> NoReturn:
         """Wait until the supervisor is killed, and be it."""
-        while os.getppid() == first:
-            if self._board.head.over:
-                exit_at_once(0)
+        while os.getppid() == first and not self._board.head.over:
             if self._board.head.order:
                 self._door.close()
             time.sleep(TICK)
@@ -221,8 +217,7 @@ class Supervisor:
             exit_at_once(0)
         log.error("process %d, which looks after the workers, was killed: process %d takes its place", first, os.getpid())
         self._second = 0
-        self._board.hold(SUPERVISOR)
-        self._obey_signals()
+        self._take_charge()
         code = 1
         try:
             self._supervise()
