@@ -26,6 +26,7 @@ from vitrail.weights.transfer import transfer
 
 TINY = {
     "ViT": {"patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24},
+    "Swin": {"patch_size": 1, "dim": 12, "depths": (1, 2), "heads": (2, 2), "window_size": 3},
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
     "ResNet": {"depths": (1, 1), "width": 8, "root": "cifar"},
 }

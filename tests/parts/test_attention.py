@@ -55,6 +55,25 @@ def looped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, bias:
 # the functions
 
 
+@pytest.mark.parametrize("bias", [None, numbers(3, 4, 6)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_scores_are_multiplied_by_another_scale(dtype, bias):
+    q, k, v = (numbers(2, 3, n, 5).to(dtype).requires_grad_() for n in (4, 6, 6))
+    found, expected = attend(q, k, v, bias=bias, scale=0.1), attend(q * (0.1 * math.sqrt(5)), k, v, bias=bias)
+    close = {"rtol": 0, "atol": 1e-9 if dtype == torch.float64 else 0.05}
+    torch.testing.assert_close(found, expected, **close)
+    for ours, theirs in zip(*(torch.autograd.grad(x.sum(), (q, k, v)) for x in (found, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs, **close)
+
+
+def test_a_layer_has_its_own_scale():
+    torch.manual_seed(0)
+    layer, x = randomized(Attention(8, 2, scale=0.1)), numbers(1, 3, 8)
+    q, k, v = layer.project(x)
+    torch.testing.assert_close(layer.weights(x), attention_weights(q * 0.2, k))
+    torch.testing.assert_close(layer(x), layer.output((attention_weights(q * 0.2, k) @ v).transpose(1, 2).flatten(2)))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 7), (3, 1030)])
 @pytest.mark.parametrize("with_mask", [False, True])

@@ -75,8 +75,8 @@ def test_relevance_equals_autograd_through_weights_that_are_written_out(fields, 
     found = relevance_map(model, batch)
     kept: list[torch.Tensor] = []
 
-    def written_out(query, key, value, *, mask=None, bias=None, causal=False, dropout=0.0):
-        weights = attention_part.attention_weights(query, key, mask=mask, bias=bias)
+    def written_out(query, key, value, *, mask=None, bias=None, causal=False, dropout=0.0, scale=None):
+        weights = attention_part.attention_weights(query, key, mask=mask, bias=bias, scale=scale)
         kept.append(weights)
         return weights @ value
 

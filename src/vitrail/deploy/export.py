@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import ENGINE, KEY, Description, Target
@@ -115,7 +116,7 @@ def to_onnx(program: torch.export.ExportedProgram) -> Any:
         ConfigError: the library is not installed.
     """
     onnx()
-    with explained("the model cannot be written as ONNX"):
+    with explained("the model cannot be written as ONNX"), sdpa_kernel(SDPBackend.MATH):  # of one layout in all its passes
         return torch.onnx.export(program, (), dynamo=True, input_names=["images"], output_names=["logits"], verbose=False)
 
 

@@ -70,6 +70,8 @@ class ImageModel(Model):
     """A model of images (B, C, H, W)."""
 
     config: ImageConfig
+    sees_whole_image: ClassVar[bool] = False
+    """Whether every layer lets each patch of the image look at all others, so that its attention can be laid over the image."""
 
     def initialize(self) -> None:
         """Draw fresh weights: LeCun's normal for matrices, a deviation of 0.02 for the last layer of every head, no biases."""

@@ -42,6 +42,7 @@ class ViT(ImageModel):
 
     config: ViTConfig
     fresh = frozenset(("registers",))
+    sees_whole_image = True
 
     def __init__(self, config: ViTConfig):
         super().__init__()

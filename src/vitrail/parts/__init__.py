@@ -42,7 +42,9 @@ from vitrail.parts.resnet import (
     ResNetFeatures,
     StandardizedConv2d,
 )
+from vitrail.parts.stage import GridEmbedding, PatchMerging, Stage
 from vitrail.parts.token_loss import token_loss
+from vitrail.parts.windows import WindowAttention
 
 __all__ = [
     "AdditiveAlignment",
@@ -63,6 +65,7 @@ __all__ = [
     "FastBlock",
     "FeedForward",
     "Grid",
+    "GridEmbedding",
     "HybridEmbedding",
     "Interpolation",
     "KeyValueCache",
@@ -75,6 +78,7 @@ __all__ = [
     "MeanPooling",
     "ParallelBlock",
     "PatchEmbedding",
+    "PatchMerging",
     "PooledStem",
     "PreActivationBottleneck",
     "Product",
@@ -82,7 +86,9 @@ __all__ = [
     "ResNetFeatures",
     "RotaryPosition2d",
     "SequencePosition",
+    "Stage",
     "StandardizedConv2d",
+    "WindowAttention",
     "adapt_channels",
     "as_autocast",
     "attend",

@@ -44,6 +44,7 @@ class Attention(nn.Module):
         dropout: dropout on the result.
         norm_kind: of the norms of ``qk_norm`` and ``output_norm``.
         norm_eps: their epsilon.
+        scale: what scores are multiplied by; ``1 / sqrt(D_h)`` by default.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Attention(nn.Module):
         dropout: float = 0.0,
         norm_kind: NormKind = "layer",
         norm_eps: float = 1e-6,
+        scale: float | None = None,
     ):
         super().__init__()
         query_dim = query_dim or dim
@@ -70,7 +72,7 @@ class Attention(nn.Module):
         require_divisible("dim" if query_dim == dim else "query_dim", query_dim, "heads", heads)
         require_divisible("value_dim", value_dim, "heads", heads)
         self.heads, self.widths = heads, [query_dim, query_dim, value_dim]
-        self.attention_dropout = attention_dropout
+        self.attention_dropout, self.scale = attention_dropout, scale
         if context_dim is None:
             self.qkv = nn.Linear(dim, 2 * query_dim + value_dim, bias=bias)
         else:
@@ -132,10 +134,10 @@ class Attention(nn.Module):
         """What `forward` makes of the result of `project`: (B, N_Q, output_dim)."""
         dropout = self.attention_dropout if self.training else 0.0
         if groups:
-            heads = attend_within(q, k, v, groups, dropout=dropout)
+            heads = attend_within(q, k, v, groups, dropout=dropout, scale=self.scale)
         else:
-            heads = attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout)  # (B, k, N_Q, D_V)
-        joined = self.output_norm(heads.transpose(1, 2).flatten(2))  # (B, N_Q, k·D_V)
+            heads = attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout, scale=self.scale)
+        joined = self.output_norm(heads.transpose(1, 2).flatten(2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
         return self.dropout(self.output(joined))  # (B, N_Q, output_dim)
 
     def project(
@@ -189,4 +191,4 @@ class Attention(nn.Module):
     ) -> Tensor:
         """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
         q, k, _ = self.project(x, context, rotation)
-        return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias)
+        return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias, scale=self.scale)

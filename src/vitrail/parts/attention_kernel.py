@@ -35,13 +35,16 @@ def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
 class Explicit(torch.autograd.Function):
     """Equations (6) and (7) and their derivatives, with fewer copies than autograd makes of almost everything.
 
-    A ``mask`` as in `vitrail.parts.attention.attend` may stand behind the values, or None.
+    A ``mask`` and a ``scale`` as in `vitrail.parts.attention.attend` may stand behind the values, or None.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
+    ) -> Tensor:
         q, k, v = (t.flatten(0, -3) for t in (query, key, value))  # (B·k, N, D_h)
-        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=1 / math.sqrt(q.shape[-1]))
+        ctx.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=ctx.scale)
         if mask is None:
             weights = _softmax(scores)
         else:
@@ -57,9 +60,9 @@ class Explicit(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> Any:
         (q, k, v, weights), batch = ctx.saved_tensors, d_result.shape[:-2]
-        d_result, scale, none = d_result.flatten(0, -3), 1 / math.sqrt(q.shape[-1]), q.new_empty(())
+        d_result, scale, none = d_result.flatten(0, -3), ctx.scale, q.new_empty(())
         d_weights = d_result @ v.mT
         d_scores = _softmax_backward(d_weights, weights)
         dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=scale)
         dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=scale)
-        return *(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result)), None
+        return *(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result)), None, None

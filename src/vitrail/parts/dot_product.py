@@ -15,7 +15,14 @@ from vitrail.errors import ConfigError
 from vitrail.parts.attention_kernel import Explicit, explicit_is_faster
 
 
-def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """Equation (6): ``A = softmax(q kᵀ / sqrt(D_h))``, written out.
 
     Args:
@@ -23,11 +30,13 @@ def attention_weights(query: Tensor, key: Tensor, *, mask: Tensor | None = None,
         key: (…, N_X, D_h).
         mask: boolean, broadcastable to (…, N_Q, N_X); True where a query may look.
         bias: additive, broadcastable to (…, N_Q, N_X); the relative position bias, say.
+        scale: what scores are multiplied by, if it is not ``1 / sqrt(D_h)``.
 
     Returns:
         (…, N_Q, N_X), rows sum to 1; a row whose mask is False everywhere is all zeros.
     """
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-2, -1)  # fewer numbers to divide than afterwards
+    scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale  # fewer numbers than afterwards
+    scores = scaled @ key.transpose(-2, -1)
     return masked_softmax(scores, mask=mask, bias=bias)
 
 
@@ -51,6 +60,7 @@ def attend(
     bias: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """Equations (6) and (7): ``SA(z) = A v``, by torch's fused kernel where that is the faster way.
 
@@ -62,23 +72,24 @@ def attend(
         bias: additive, broadcastable to (…, N_Q, N_X).
         causal: whether no query looks at a later token; see `causal_mask`.
         dropout: probability of dropping an entry of A.
+        scale: as in `attention_weights`.
 
     Returns:
         (…, N_Q, D_V).
     """
     explicit, square = explicit_is_faster(query, key), query.shape[-2] == key.shape[-2]
     if causal and square and mask is None and bias is None and not explicit:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout, scale=scale)
     mask = with_causal(mask, causal, query, key)
     if explicit:
         if bias is None and not dropout:
-            return Explicit.apply(query, key, value, mask)
-        weights = attention_weights(query, key, mask=mask, bias=bias)
+            return Explicit.apply(query, key, value, mask, scale)
+        weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
         return F.dropout(weights, dropout) @ value
     bias = _additive(mask, bias, query.dtype)
     if bias is not None:
-        bias = torch.atleast_2d(bias)  # the kernel wants (N_Q, N_X) at least
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+        bias = bias[(None,) * (query.ndim - bias.ndim)]  # else torch writes everything out
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scale)
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
@@ -104,7 +115,15 @@ class Group:
     """Additive, (k, length, length)."""
 
 
-def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Group], *, dropout: float = 0.0) -> Tensor:
+def attend_within(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    groups: Sequence[Group],
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
     """`attend` where every image of a sequence sees itself alone: blocks on the diagonal of A, of which no other is computed.
 
     Args:
@@ -119,7 +138,7 @@ def attend_within(query: Tensor, key: Tensor, value: Tensor, groups: Sequence[Gr
         end = start + group.count * group.length
         q, k, v = (t[0, :, start:end].unflatten(1, (group.count, -1)) for t in (query, key, value))  # (k, count, length, D_h)
         bias = None if group.bias is None else group.bias[:, None]
-        found.append(attend(q, k, v, bias=bias, dropout=dropout).flatten(1, 2))
+        found.append(attend(q, k, v, bias=bias, dropout=dropout, scale=scale).flatten(1, 2))
         start = end
     return torch.cat(found, dim=1)[None]
 

@@ -221,8 +221,8 @@ def _answering(model: nn.Module) -> Any:
     """The model itself, with attention and in evaluation mode: in training it drops patches and dims what it sees."""
     vit = model_in(model)
     if not attends(vit):
-        hint = "give a model whose layers attend"
-        raise ConfigError(f"a {type(vit).__name__} has no attention", where="model", hint=hint)
+        hint = "give a model whose layers do"
+        raise ConfigError(f"a {type(vit).__name__} has no attention to the whole image", where="model", hint=hint)
     if vit.training:
         raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
     return vit

@@ -122,8 +122,8 @@ def model_in(model: nn.Module) -> Model:
 
 
 def attends(model: nn.Module) -> bool:
-    """Whether every layer of a model has attention, whose maps can be looked at."""
-    return all(any(isinstance(m, Attention) for m in layer.modules()) for layer in model_in(model).layers())
+    """Whether every layer of a model attends to the whole image, so that its maps can be looked at."""
+    return getattr(model_in(model), "sees_whole_image", False)
 
 
 def require_capturable(model: nn.Module) -> None:
@@ -181,7 +181,7 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
         found = dict(zip(PROJECTED, (q, k, v), strict=True))
         if WEIGHTS in kinds:
             mask = with_causal(mask, options.get("causal", False), q, k)
-            found[WEIGHTS] = attention_weights(q, k, mask=mask, bias=bias)
+            found[WEIGHTS] = attention_weights(q, k, mask=mask, bias=bias, scale=attention.scale)
         for what in kinds:
             keep(f"{path}.{what}", found[what])
 

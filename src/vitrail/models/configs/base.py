@@ -1,15 +1,22 @@
 """What every model's configuration has, and the numbers that configurations are made of."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from vitrail.checks import require_divisible
+from vitrail.errors import ConfigError
 from vitrail.settings import Settings
 
 Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Width = Annotated[int, Field(gt=0, le=2**16)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
+Depths = Annotated[tuple[Depth, ...], Field(min_length=1, max_length=8)]
+Heads = Annotated[tuple[Positive, ...], Field(min_length=1, max_length=8)]
+Ratio = Annotated[float, Field(gt=0, le=256)]
+Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 
 def _height_and_width(value: Any) -> Any:
@@ -21,6 +28,16 @@ def _height_and_width(value: Any) -> Any:
 
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
+
+
+def require_stages(depths: Sequence[int], widths: Sequence[int], heads: Sequence[int], **others: Sequence[Any]) -> None:
+    """Refuse stages of which a number is missing or too many, and widths that heads do not divide; raises `ConfigError`."""
+    for name, numbers in {"dims": widths, "heads": heads, **others}.items():
+        if len(numbers) != len(depths):
+            hint = "give a number for each stage"
+            raise ConfigError(f"{len(depths)} stages in depths, {len(numbers)} in {name}", where="model", hint=hint)
+    for width, count in zip(widths, heads, strict=True):
+        require_divisible("dim", width, "heads", count)
 
 
 class ModelConfig(Settings):

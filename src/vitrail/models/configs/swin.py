@@ -1,0 +1,74 @@
+"""What a Swin Transformer consists of, and the names of its sizes."""
+
+import re
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from vitrail.checks import require_at_most
+from vitrail.models.configs.base import Depths, Epsilon, Heads, ImageConfig, Probability, Ratio, Width, require_stages
+
+
+class SwinConfig(ImageConfig):
+    """Every choice of the Swin Transformer (Liu et al. 2021, https://arxiv.org/abs/2103.14030)."""
+
+    patch_size: Annotated[int, Field(gt=0, le=2**10)] = 4
+    """Side of a patch."""
+    dim: Width = 96
+    """Width of the first stage, which every later one doubles."""
+    depths: Depths = (2, 2, 6, 2)
+    """Blocks in every stage; each stage but the first halves height and width."""
+    heads: Heads = (3, 6, 12, 24)
+    """Attention heads of every stage."""
+    window_size: Annotated[int, Field(gt=0, le=2**8)] = 7
+    """Side of a window, in patches."""
+    mlp_ratio: Ratio = 4.0
+    """Hidden width of the MLPs by that of the tokens."""
+    qkv_bias: bool = True
+    """Whether the projections to q, k and v have a bias."""
+    dropout: Probability = 0.0
+    """Dropout in the MLPs and on every branch's result."""
+    attention_dropout: Probability = 0.0
+    """Dropout on the attention weights."""
+    stochastic_depth: Probability = 0.0
+    """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
+    norm_eps: Epsilon = 1e-5
+    """Epsilon of the norms."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        require_stages(self.depths, self.widths, self.heads)
+        require_at_most("width of the last stage", self.widths[-1], 2**16)
+        return self
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Width of the tokens in every stage."""
+        return tuple(self.dim * 2**stage for stage in range(len(self.depths)))
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    name: {"dim": dim, "depths": depths, "heads": tuple(dim // 32 * 2**stage for stage in range(4)), **image}
+    for size, dim, depths in (
+        ("T", 96, (2, 2, 6, 2)), ("S", 96, (2, 2, 18, 2)), ("B", 128, (2, 2, 18, 2)), ("L", 192, (2, 2, 18, 2)),
+    )
+    for name, image in (
+        (f"Swin-{size}", {"window_size": 7}), (f"Swin-{size}-384", {"window_size": 12, "image_size": 384}),
+    )
+    if size in "BL" or not image.get("image_size")
+}  # fmt: skip
+"""The sizes of table 7; those of 384 pixels have larger windows."""
+
+_SIZES = {"tiny": "T", "small": "S", "base": "B", "large": "L"}
+_TIMM = re.compile(r"swin_(?P<size>tiny|small|base|large)_patch4_window(?P<window>7|12)_(?P<image>224|384)")
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, in our spelling or timm's; None where it is no name."""
+    if match := _TIMM.fullmatch(name):
+        name = f"Swin-{_SIZES[match['size']]}" + ("-384" if match["image"] == "384" else "")
+        if (match["window"], match["image"]) not in (("7", "224"), ("12", "384")):
+            return None
+    return PRESETS.get(name)

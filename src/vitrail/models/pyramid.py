@@ -1,0 +1,73 @@
+"""Models whose stages see an image on coarser and coarser grids."""
+
+from collections.abc import Iterator, Set
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from vitrail import parts
+from vitrail.errors import ConfigError
+from vitrail.models.base import ImageModel
+
+
+class PyramidModel(ImageModel):
+    """A model of images (B, C, H, W) of any size, which no pass changes."""
+
+    stages: nn.ModuleList
+    """Each makes of tokens (B, H, W, C) fewer and wider ones; the first of an image's channels."""
+    head: nn.Module
+
+    def maps(self, images: Tensor) -> Iterator[Tensor]:
+        """The tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
+        self.require_images(images)
+        x = images.permute(0, 2, 3, 1)
+        for stage in self.stages:
+            x = stage(x)
+            yield x
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """The feature map of every stage, of images (B, C, H, W): (B, D, H / stride, W / stride), see `strides`."""
+        return [x.permute(0, 3, 1, 2) for x in self.maps(images)]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Pixels of the image from one place of a feature map to the next, for every stage."""
+        raise NotImplementedError
+
+    def layers(self) -> list[nn.Module]:
+        return [block for stage in self.stages for block in cast(parts.Stage, stage).blocks]
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
+        logits: Tensor = self.head(self.vectors(images))
+        return logits
+
+    def require_images(self, images: Tensor) -> None:
+        """Refuse images of other channels; raises `ConfigError`."""
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """The model itself.
+
+        Raises:
+            ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
+        """
+        if graph:
+            raise ConfigError(
+                f"there is no graph of a {type(self).__name__} for images of any size",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 384",
+            )
+        return self
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}

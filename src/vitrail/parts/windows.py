@@ -1,0 +1,94 @@
+"""Attention within windows of a grid of tokens (Liu et al. 2021, https://arxiv.org/abs/2103.14030).
+
+Tokens keep their grid here: (B, H, W, D).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.parts.attention import Attention
+from vitrail.parts.interpolation import Grid
+from vitrail.parts.positions import RelativePositionBias
+
+
+def cut_windows(x: Tensor, window: Grid) -> Tensor:
+    """A grid that windows divide, (B, H, W, D), to its windows row by row: (B · windows, rows · columns, D)."""
+    x = x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))  # (B, down, rows, across, columns, D)
+    return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+
+def join_windows(windows: Tensor, window: Grid, grid: Grid) -> Tensor:
+    """The inverse of `cut_windows` for a grid (H, W): (B · windows, rows · columns, D) to (B, H, W, D)."""
+    down, across = grid[0] // window[0], grid[1] // window[1]
+    x = windows.unflatten(1, window).unflatten(0, (-1, down, across))  # (B, down, across, rows, columns, D)
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
+def neighbours(grid: Grid, window: Grid, shift: Grid) -> Tensor:
+    """Which tokens of a window were neighbours before the grid was rolled: boolean (windows, n, n), True where they may look.
+
+    Rolled up and to the left by the shift, the last windows hold what has come from the other edge.
+    """
+    regions = [
+        (torch.arange(side) >= side - step).long() if step else torch.zeros(side, dtype=torch.long)
+        for side, step in zip(grid, shift, strict=True)
+    ]
+    region = (2 * regions[0][:, None] + regions[1])[None, :, :, None]  # (1, H, W, 1)
+    cut = cut_windows(region, window)  # (windows, n, 1)
+    return cut == cut.mT
+
+
+class WindowAttention(nn.Module):
+    """Attention within windows, with a learned bias for every offset: (B, H, W, D) to (B, H, W, D), of any height and width.
+
+    ``shifted`` windows lie half a window further down and to the right, so that neighbours of every second block see each other
+    across the borders of the others. The grid is padded with zeros to whole windows, then rolled. A side that is not longer
+    than the window is one window, without a shift.
+
+    Args:
+        dim: width D.
+        heads: number of heads.
+        window: rows and columns of a window.
+        shifted: whether windows are shifted.
+        options: as in `Attention`.
+    """
+
+    def __init__(self, dim: int, heads: int, window: Grid, *, shifted: bool, **options: Any):
+        super().__init__()
+        self.window, self.shifted = window, shifted
+        self.relative = RelativePositionBias(window, heads, prefix=0)
+        self.attention = Attention(dim, heads, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        grid: Grid = (x.shape[1], x.shape[2])
+        window, shift = self.fitted(grid)
+        rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
+        x = F.pad(x, (0, 0, 0, columns, 0, rows)).roll((-shift[0], -shift[1]), dims=(1, 2))
+        padded: Grid = (x.shape[1], x.shape[2])
+        windows = self.attention(cut_windows(x, window), bias=self.bias(padded, window, shift, x.shape[0]))
+        x = join_windows(windows, window, padded).roll(shift, dims=(1, 2))
+        return x[:, : grid[0], : grid[1]]
+
+    def fitted(self, grid: Grid) -> tuple[Grid, Grid]:
+        """The window for a grid, which is no larger, and by how much it is shifted."""
+        (rows, down), (columns, across) = (
+            (length, length // 2 if self.shifted else 0) if side > length else (side, 0)
+            for side, length in zip(grid, self.window, strict=True)
+        )
+        return (rows, columns), (down, across)
+
+    def bias(self, grid: Grid, window: Grid, shift: Grid, batch: int) -> Tensor:
+        """What is added to the scores: (k, n, n), or where windows are shifted (B · windows, k, n, n)."""
+        rows, columns = window
+        bias = self.relative().unflatten(2, self.window).unflatten(1, self.window)[:, :rows, :columns, :rows, :columns]
+        bias = bias.flatten(3, 4).flatten(1, 2)  # of a smaller window the same offsets: (k, n, n)
+        if not any(shift):
+            return bias
+        looks = neighbours(grid, window, shift).to(bias.device)[:, None]  # (windows, 1, n, n)
+        return torch.where(looks, bias, float("-inf")).expand(batch, -1, -1, -1, -1).flatten(0, 1)
