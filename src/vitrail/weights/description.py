@@ -18,7 +18,7 @@ def describe(config: Any, layout: Layout) -> dict[str, Any]:
     }
     for ours, theirs in layout.described.items():
         value = getattr(config, ours)
-        square = ours.endswith("_size") and len(set(value)) == 1
+        square = ours.endswith("_size") and isinstance(value, tuple) and len(set(value)) == 1
         values[theirs] = value[0] if square else list(value) if isinstance(value, tuple) else value
     if layout.activations and (activation := getattr(config, layout.activation_field)) in layout.activations:
         values[layout.activation] = layout.activations[activation]

@@ -18,6 +18,8 @@ from vitrail.files import is_text
 from vitrail.weights.plain_files import refuse_pickle, some
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+COMPUTED = ("relative_position_index", "position_ids")
+"""Last words of tables of integers that older files hold and every model can compute."""
 MOST_PACKED = 8
 """How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
 
@@ -116,7 +118,11 @@ def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
 
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
     """Refuse tensors that are no plain numbers, and numbers that are not finite; raises `ModelFileError`."""
-    problems = [f"{k} has the type {t.dtype}" for k, t in tensors.items() if t.dtype not in TYPES and t.numel() > 1]
+    problems = [
+        f"{k} has the type {t.dtype}"
+        for k, t in tensors.items()
+        if t.dtype not in TYPES and t.numel() > 1 and not (t.dtype == torch.int64 and k.endswith(COMPUTED))
+    ]
     problems += [f"{k} holds values that are not finite" for k, t in tensors.items() if t.dtype in TYPES and not _finite(t)]
     if problems:
         raise ModelFileError(f"the weights cannot be used: {some(problems)}", where=where, hint="fetch or write the file again")

@@ -46,6 +46,7 @@ EXPECTED = {
     "siglip": lambda: of_transformers(transformers.SiglipImageProcessor),
     "clip": lambda: of_transformers(transformers.CLIPImageProcessor),
     "clip-original": lambda: of_transformers(transformers.CLIPImageProcessor),
+    "timm-swin": lambda: of_timm("swin_tiny_patch4_window7_224.ms_in1k"),
     "timm-clip": lambda: of_transformers(transformers.CLIPImageProcessor),
 }
 

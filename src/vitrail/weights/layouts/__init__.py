@@ -14,6 +14,7 @@ from vitrail.weights.layouts import (
     resnet_google,
     resnet_hugging_face,
     resnet_timm,
+    swin,
     timm,
     torchvision,
     vit_pytorch,
@@ -72,6 +73,9 @@ LAYOUTS: dict[str, Layout] = {
         resnet_hugging_face.RESNET,
         resnet_hugging_face.BIT,
         resnet_google.BIT,
+        swin.TIMM,
+        swin.ORIGINAL,
+        swin.TRANSFORMERS,
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""

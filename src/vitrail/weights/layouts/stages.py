@@ -1,0 +1,36 @@
+"""How the configuration of a model of stages follows from the shapes of its parameters, whatever library wrote them."""
+
+import re
+from collections.abc import Mapping
+
+from vitrail.errors import ModelFileError
+from vitrail.weights.keys import Shape, count_of
+
+
+def depths_of(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
+    """Blocks in every stage, by parameters ``stages.0.blocks.0.…``.
+
+    Raises:
+        ModelFileError: a stage has none, or most of them are missing.
+    """
+    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"stages\.(\d+)\.blocks\.(\d+)\.", name))}
+    stages = count_of((stage for stage, _ in found), "stage")
+    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
+    if not all(depths):
+        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
+        raise ModelFileError(what, where="weights", hint="give the weights of a model of stages")
+    return depths
+
+
+def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], what: str) -> None:
+    """Refuse weights in which a parameter is missing that all else follows from; raises `ModelFileError`."""
+    for name, count in dimensions.items():
+        if len(shapes.get(name, ())) != count:
+            raise ModelFileError(f"no {name} of {what}", where="weights", hint=f"give the weights of {what}")
+
+
+def ratio_of(hidden: int, dim: int, known: float | None = None) -> float:
+    """A number that ``dim`` is multiplied by and rounded down to ``hidden``; the one that is known, if it is such a number."""
+    if known is not None and int(dim * known) == hidden:
+        return known
+    return hidden / dim if int(dim * (hidden / dim)) == hidden else (hidden + 0.5) / dim

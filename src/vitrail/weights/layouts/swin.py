@@ -1,0 +1,174 @@
+"""The layouts of Swin Transformers: the authors', timm's and transformers'."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.swin import SwinConfig, preset_of
+from vitrail.parts.interpolation import Interpolation
+from vitrail.settings import brief
+from vitrail.weights.colours import IMAGENET
+from vitrail.weights.keys import Key, Shape, weight_and_bias, words
+from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.stages import depths_of, ratio_of, require_shapes
+from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
+from vitrail.weights.layouts.timm_description import timm_data
+
+BLOCK = "stages.{s}.blocks.{j}"
+PATCHES = "stages.0.embedding.projection.weight"
+TABLE = "stages.{}.blocks.0.attention.layer.relative.table"
+EXPAND = "stages.{}.blocks.0.mlp.layer.expand.weight"
+
+
+def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
+    """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
+    depths = depths_of(shapes)
+    tables, expand = [TABLE.format(stage) for stage in range(len(depths))], EXPAND.format(len(depths) - 1)
+    require_shapes(shapes, {PATCHES: 4, expand: 2, **dict.fromkeys(tables, 2)}, "a Swin Transformer")
+    dim, channels, *patch = shapes[PATCHES]
+    side = math.isqrt(shapes[tables[0]][0])
+    if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
+        what = "windows and patches that are no squares"
+        raise ModelFileError(what, where="weights", hint="give the weights of a Swin Transformer")
+    head = shapes.get("head.linear.weight")
+    return {
+        "image_size": image_size or (224, 224),
+        **known,
+        "channels": channels,
+        "patch_size": patch[0],
+        "dim": dim,
+        "depths": depths,
+        "heads": tuple(shapes[table][1] for table in tables),
+        "window_size": (side + 1) // 2,
+        "mlp_ratio": ratio_of(shapes[expand][0], shapes[expand][1], known.get("mlp_ratio")),
+        "qkv_bias": "stages.0.blocks.0.attention.layer.attention.qkv.bias" in shapes,
+        "num_classes": head[0] if head else 0,
+    }
+
+
+READING = Reading(
+    architecture="Swin",
+    fields=_fields,
+    any_size=True,
+    guesses=lambda config, told: ["GELU", f"norms with an epsilon of {config.norm_eps:g}"],
+)
+LAYERS = {"attention.norm": "norm1", "mlp.norm": "norm2", "attention.layer.attention.qkv": "attn.qkv",
+          "attention.layer.attention.output": "attn.proj", "mlp.layer.expand": "mlp.fc1",
+          "mlp.layer.contract": "mlp.fc2"}  # fmt: skip
+"""The parts of a block, as timm and the authors call them."""
+OUTER = {"stages.0.embedding.projection": "patch_embed.proj", "stages.0.embedding.norm": "patch_embed.norm", "norm": "norm"}
+BICUBIC = Interpolation(antialias=False)
+"""As the authors make tables for larger windows."""
+REBUILT = (r"layers\.\d+\.blocks\.\d+\.(attn_mask|attn\.relative_position_index)",)
+"""Tables that older files hold, and everybody can compute."""
+
+
+def _authors(merging: str, head: str) -> dict[str, Key]:
+    """The rows of the authors' keys. What merges before our stage S is theirs of the stage before, and timm's of the same."""
+    blocks = {f"{BLOCK}.{ours}": f"layers.{{s}}.blocks.{{j}}.{theirs}" for ours, theirs in LAYERS.items()}
+    return {
+        **weight_and_bias({**OUTER, **blocks, f"{merging}.embedding.norm": "layers.{s}.downsample.norm", "head.linear": head}),
+        f"{merging}.embedding.reduction.weight": Key("layers.{s}.downsample.reduction.weight"),
+        f"{BLOCK}.attention.layer.relative.table": Key("layers.{s}.blocks.{j}.attn.relative_position_bias_table"),
+    }
+
+
+SAME = {"patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes", "embed_dim": "dim", "depths": "depths",
+        "num_heads": "heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio", "qkv_bias": "qkv_bias",
+        "img_size": "image_size"}  # fmt: skip
+"""timm's arguments that mean the same as fields of ours."""
+HARMLESS = words("drop_rate proj_drop_rate attn_drop_rate drop_path_rate strict_img_size dynamic_img_size weight_init")
+FIXED: dict[str, tuple[Any, ...]] = {"global_pool": ("avg",), "head_dim": (None,), "always_partition": (False,)}
+MODELS = [
+    f"swin_{size}_patch4_window{window}_{image}"
+    for size, window, image in (
+        ("tiny", 7, 224), ("small", 7, 224), ("base", 7, 224), ("base", 12, 384), ("large", 7, 224), ("large", 12, 384),
+    )
+]  # fmt: skip
+
+
+def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that timm's ``config.json`` tells; refuses what is not understood."""
+    name = known_name(values, MODELS)
+    if name is None:
+        return {}
+    told = dict(preset_of(name) or {})
+    for argument, value in own_arguments(values).items():
+        if argument in SAME:
+            told[SAME[argument]] = SwinConfig.read_field(SAME[argument], value, where="config.json")
+        elif argument not in HARMLESS and value not in FIXED.get(argument, ()):
+            what, hint = f"{argument}={brief(value)} is not known here", "give a model whose parts are known"
+            raise ModelFileError(what, where="config.json", hint=hint)
+    return told
+
+
+def _describe_timm(config: SwinConfig) -> dict[str, Any]:
+    """What timm builds the same model of: the first of its names, and arguments for all that it says."""
+    arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs != "num_classes"}
+    features = {"num_classes": config.num_classes, "num_features": config.widths[-1], "global_pool": "avg"}
+    return {"architecture": MODELS[0], **features, "model_args": {**arguments, "strict_img_size": False}}
+
+
+TIMM = Layout(
+    name="timm-swin",
+    about="timm's Swin Transformer",
+    family="timm",
+    reading=READING,
+    keys=_authors("stages.{s}", "head.fc"),
+    ignored=REBUILT,
+    colours=replace(IMAGENET, crop_ratio=0.9),
+    interpolation=BICUBIC,
+    read=_read_timm,
+    describe=_describe_timm,
+    describe_data=timm_data,
+)
+ORIGINAL = Layout(
+    name="swin-original",
+    about="the authors' Swin Transformer",
+    reading=READING,
+    keys=_authors("stages.{S}", "head"),
+    ignored=REBUILT,
+    colours=IMAGENET,
+    interpolation=BICUBIC,
+)
+
+THEIRS = "encoder.layers.{s}.blocks.{j}"
+ATTENTION = "attention.layer.attention"
+TRANSFORMERS = Layout(
+    name="swin",
+    about="transformers' Swin Transformer",
+    prefix="swin.",
+    reading=READING,
+    keys={
+        **weight_and_bias(
+            {
+                "stages.0.embedding.projection": "embeddings.patch_embeddings.projection",
+                "stages.0.embedding.norm": "embeddings.norm",
+                f"{BLOCK}.attention.norm": f"{THEIRS}.layernorm_before",
+                f"{BLOCK}.{ATTENTION}.qkv": tuple(f"{THEIRS}.attention.self.{part}" for part in ("query", "key", "value")),
+                f"{BLOCK}.{ATTENTION}.output": f"{THEIRS}.attention.output.dense",
+                f"{BLOCK}.mlp.norm": f"{THEIRS}.layernorm_after",
+                f"{BLOCK}.mlp.layer.expand": f"{THEIRS}.intermediate.dense",
+                f"{BLOCK}.mlp.layer.contract": f"{THEIRS}.output.dense",
+                "stages.{S}.embedding.norm": "encoder.layers.{s}.downsample.norm",
+                "norm": "layernorm",
+            }
+        ),
+        "stages.{S}.embedding.reduction.weight": Key("encoder.layers.{s}.downsample.reduction.weight"),
+        f"{BLOCK}.attention.layer.relative.table": Key(f"{THEIRS}.attention.self.relative_position_bias_table"),
+    },
+    heads=weight_and_bias({"head.linear": "classifier"}),
+    ignored=(r"encoder\.layers\.\d+\.blocks\.\d+\.attention\.self\.relative_position_index",),
+    described={"image_size": "image_size", "patch_size": "patch_size", "channels": "num_channels", "dim": "embed_dim",
+               "depths": "depths", "heads": "num_heads", "window_size": "window_size", "mlp_ratio": "mlp_ratio",
+               "qkv_bias": "qkv_bias"},
+    harmless=words("hidden_dropout_prob attention_probs_dropout_prob drop_path_rate hidden_size num_layers path_norm"),
+    fixed={"hidden_act": ("gelu",), "use_absolute_embeddings": (False,), "layer_norm_eps": (1e-5,)},
+    extra=lambda config: {"hidden_act": "gelu", "layer_norm_eps": 1e-5},
+    model_types=("swin",),
+    classes=("SwinForImageClassification", "SwinModel"),
+    colours=IMAGENET,
+    interpolation=BICUBIC,
+)  # fmt: skip

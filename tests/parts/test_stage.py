@@ -1,0 +1,42 @@
+"""Coarser and coarser grids, against convolutions and sums by hand."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vitrail.parts import GridEmbedding, PatchMerging, Stage
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(None, 0), (2, 1)])
+def test_tokens_are_a_convolution_with_a_norm(stride, padding):
+    made, images = GridEmbedding(3, 8, 3, stride=stride, padding=padding), torch.randn(2, 3, 9, 12)
+    expected = F.conv2d(images, made.projection.weight, made.projection.bias, stride=stride or 3, padding=padding)
+    expected = F.layer_norm(expected.permute(0, 2, 3, 1), (8,), made.norm.weight, made.norm.bias, 1e-5)
+    torch.testing.assert_close(made(images.permute(0, 2, 3, 1)), expected)
+
+
+def test_a_remainder_is_left_out_or_filled_with_zeros():
+    images = torch.randn(1, 10, 8, 3)
+    left, filled = GridEmbedding(3, 4, 4), GridEmbedding(3, 4, 4, pad=True)
+    filled.load_state_dict(left.state_dict())
+    assert left(images).shape == (1, 2, 2, 4) and filled(images).shape == (1, 3, 2, 4)
+    torch.testing.assert_close(filled(images)[:, :2], left(images))
+    whole = torch.cat([images, torch.zeros(1, 2, 8, 3)], dim=1)
+    torch.testing.assert_close(filled(images), left(whole))
+
+
+def test_four_neighbours_become_one_in_the_order_of_the_paper():
+    made = PatchMerging(2)
+    x = torch.arange(5 * 3 * 2, dtype=torch.float32).view(1, 5, 3, 2)
+    merged = made(x)
+    assert merged.shape == (1, 3, 2, 4)
+    first = torch.cat([x[0, 2, 0], x[0, 3, 0], x[0, 2, 1], x[0, 3, 1]])
+    torch.testing.assert_close(merged[0, 1, 0], made.reduction(made.norm(first)))
+    corner = torch.cat([x[0, 4, 2], torch.zeros(6)])
+    torch.testing.assert_close(merged[0, 2, 1], made.reduction(made.norm(corner)))
+
+
+def test_a_stage_is_its_embedding_its_blocks_and_its_norm():
+    embedding, last, norm = torch.nn.Linear(3, 4), torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)
+    stage, x = Stage(embedding, [torch.nn.Tanh(), last], norm), torch.randn(1, 2, 2, 3)
+    torch.testing.assert_close(stage(x), norm(last(embedding(x).tanh())))
