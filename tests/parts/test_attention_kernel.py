@@ -24,3 +24,13 @@ def test_with_a_mask_it_is_torchs_attention_of_what_may_be_seen_and_of_nothing_i
     mask[1, 0, 2] = False
     assert not Explicit.apply(q, k, v, mask)[1, :, 2].any()
     assert torch.autograd.gradcheck(lambda *given: Explicit.apply(*given, mask), (q, k, v))
+
+
+def test_with_a_bias_that_all_share_and_a_scale_it_is_torchs_attention():
+    q, k, v = (numbers(2, 5, 3, n, d).requires_grad_() for n, d in ((4, 5), (6, 5), (6, 7)))
+    bias, mask = numbers(3, 4, 6).requires_grad_(), torch.rand(5, 1, 4, 6) < 0.6
+    mask[..., 0] = True
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(mask, bias, -torch.inf), scale=0.3)
+    torch.testing.assert_close(Explicit.apply(q, k, v, mask, bias, 0.3), expected)
+    small = [t[:1, :2].detach().requires_grad_() for t in (q, k, v)]
+    assert torch.autograd.gradcheck(lambda *given: Explicit.apply(*given[:3], mask[:2], given[3], 0.3), (*small, bias))

@@ -75,5 +75,5 @@ def test_a_larger_and_a_smaller_grid_in_turns_change_nothing():
 def test_windows_are_cut_row_by_row_and_joined_again():
     x = torch.arange(2 * 4 * 6).view(2, 4, 6, 1)
     windows = cut_windows(x, (2, 3))
-    assert windows.shape == (8, 6, 1) and windows[1, :, 0].tolist() == [3, 4, 5, 9, 10, 11]
+    assert windows.shape == (2, 4, 6, 1) and windows[0, 1, :, 0].tolist() == [3, 4, 5, 9, 10, 11]
     assert torch.equal(join_windows(windows, (2, 3), (4, 6)), x)

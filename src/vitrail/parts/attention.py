@@ -100,7 +100,7 @@ class Attention(nn.Module):
         """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
         Args:
-            x: (B, N_Q, D).
+            x: (B, N_Q, D), or in self-attention (B, windows, N_Q, D).
             context: (B, N_X, D_X); only for cross-attention, and not where the cache has seen it.
             mask: boolean, broadcastable to (B, k, N_Q, N_X); True where a query may look.
             bias: additive, broadcastable to (B, k, N_Q, N_X).
@@ -137,7 +137,7 @@ class Attention(nn.Module):
             heads = attend_within(q, k, v, groups, dropout=dropout, scale=self.scale)
         else:
             heads = attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout, scale=self.scale)
-        joined = self.output_norm(heads.transpose(1, 2).flatten(2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
+        joined = self.output_norm(heads.transpose(-3, -2).flatten(-2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
         return self.dropout(self.output(joined))  # (B, N_Q, output_dim)
 
     def project(
@@ -176,8 +176,8 @@ class Attention(nn.Module):
         return q, *((k, v) if cache is None else cache.extended(k, v))
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(B, N, k·D) to (B, k, N, D)."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        """(…, N, k·D) to (…, k, N, D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
     def weights(
         self,

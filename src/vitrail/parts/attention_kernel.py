@@ -35,34 +35,46 @@ def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
 class Explicit(torch.autograd.Function):
     """Equations (6) and (7) and their derivatives, with fewer copies than autograd makes of almost everything.
 
-    A ``mask`` and a ``scale`` as in `vitrail.parts.attention.attend` may stand behind the values, or None.
+    A ``mask``, a ``bias`` and a ``scale`` as in `vitrail.parts.attention.attend` may stand behind the values, or None.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        scale: float | None = None,
     ) -> Tensor:
-        q, k, v = (t.flatten(0, -3) for t in (query, key, value))  # (B·k, N, D_h)
+        q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (query, key, value))  # (B·k, N, D_h)
         ctx.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=ctx.scale)
+        by_head = scores.view(*query.shape[:-1], -1)
+        if bias is not None:
+            by_head += bias
         if mask is None:
             weights = _softmax(scores)
         else:
             hidden = ~mask
-            by_head = scores.view(*query.shape[:-1], -1)
             by_head.masked_fill_(hidden, torch.finfo(scores.dtype).min)
             weights = _softmax(scores)
             weights.view_as(by_head).masked_fill_(hidden, 0.0)  # a query that sees nothing would see everything alike
         ctx.save_for_backward(q, k, v, weights)
+        ctx.bias = None if bias is None else bias.shape
         return (weights @ v).view(*query.shape[:-1], -1)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> Any:
         (q, k, v, weights), batch = ctx.saved_tensors, d_result.shape[:-2]
-        d_result, scale, none = d_result.flatten(0, -3), ctx.scale, q.new_empty(())
+        d_result, none = d_result.reshape(-1, *d_result.shape[-2:]), q.new_empty(())
         d_weights = d_result @ v.mT
         d_scores = _softmax_backward(d_weights, weights)
-        dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=scale)
-        dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=scale)
-        return *(t.unflatten(0, batch) for t in (dq, dk, weights.mT @ d_result)), None, None
+        d_bias = None
+        if ctx.bias is not None and ctx.needs_input_grad[4]:
+            d_bias = d_scores.view(*batch, *d_scores.shape[1:]).sum_to_size(ctx.bias)
+        dq = torch.baddbmm(none, d_scores, k, beta=0, alpha=ctx.scale)
+        dk = torch.baddbmm(none, d_scores.mT, q, beta=0, alpha=ctx.scale)
+        return *(t.view(*batch, *t.shape[1:]) for t in (dq, dk, weights.mT @ d_result)), None, d_bias, None

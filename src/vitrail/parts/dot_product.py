@@ -77,19 +77,31 @@ def attend(
     Returns:
         (…, N_Q, D_V).
     """
-    explicit, square = explicit_is_faster(query, key), query.shape[-2] == key.shape[-2]
+    learned = bias is not None and bias.requires_grad and torch.is_grad_enabled()  # which the kernel takes long for
+    explicit, square = explicit_is_faster(query, key) or learned, query.shape[-2] == key.shape[-2]
     if causal and square and mask is None and bias is None and not explicit:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout, scale=scale)
     mask = with_causal(mask, causal, query, key)
+    if explicit and not dropout:
+        return Explicit.apply(query, key, value, mask, None if bias is None else bias.to(query.dtype), scale)
     if explicit:
-        if bias is None and not dropout:
-            return Explicit.apply(query, key, value, mask, scale)
         weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
         return F.dropout(weights, dropout) @ value
-    bias = _additive(mask, bias, query.dtype)
+    return _fused(query, key, value, _additive(mask, bias, query.dtype), dropout, scale)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float, scale: float | None) -> Tensor:
+    """torch's kernel, which knows one dimension before the heads, and writes everything out where a bias has fewer."""
+    batch = q.shape[:-3]
     if bias is not None:
-        bias = bias[(None,) * (query.ndim - bias.ndim)]  # else torch writes everything out
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, scale=scale)
+        bias = bias[(None,) * (q.ndim - bias.ndim)]
+    if len(batch) <= 1:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale)
+    if bias is not None:
+        alike = all(count == 1 for count in bias.shape[:-3])
+        bias = (bias if alike else bias.expand(*batch, *bias.shape[-3:])).flatten(0, -4)
+    q, k, v = (t.flatten(0, -4) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale).unflatten(0, batch)
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:

@@ -16,15 +16,14 @@ from vitrail.parts.positions import RelativePositionBias
 
 
 def cut_windows(x: Tensor, window: Grid) -> Tensor:
-    """A grid that windows divide, (B, H, W, D), to its windows row by row: (B · windows, rows · columns, D)."""
+    """A grid that windows divide, (B, H, W, D), to its windows row by row: (B, windows, rows · columns, D)."""
     x = x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))  # (B, down, rows, across, columns, D)
-    return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 def join_windows(windows: Tensor, window: Grid, grid: Grid) -> Tensor:
-    """The inverse of `cut_windows` for a grid (H, W): (B · windows, rows · columns, D) to (B, H, W, D)."""
-    down, across = grid[0] // window[0], grid[1] // window[1]
-    x = windows.unflatten(1, window).unflatten(0, (-1, down, across))  # (B, down, across, rows, columns, D)
+    """The inverse of `cut_windows` for a grid (H, W): (B, windows, rows · columns, D) to (B, H, W, D)."""
+    x = windows.unflatten(2, window).unflatten(1, (grid[0] // window[0], -1))  # (B, down, across, rows, columns, D)
     return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
@@ -40,7 +39,7 @@ def neighbours(grid: Grid, window: Grid, shift: Grid) -> Tensor:
         for side, step in zip(grid, shift, strict=True)
     ]
     region = (2 * regions[0][:, None] + regions[1])[None, :, :, None]  # (1, H, W, 1)
-    cut = cut_windows(region, window)  # (windows, n, 1)
+    cut = cut_windows(region, window)[0]  # (windows, n, 1)
     return cut == cut.mT
 
 
@@ -71,7 +70,8 @@ class WindowAttention(nn.Module):
         rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
         x = F.pad(x, (0, 0, 0, columns, 0, rows)).roll((-shift[0], -shift[1]), dims=(1, 2))
         padded: Grid = (x.shape[1], x.shape[2])
-        windows = self.attention(cut_windows(x, window), bias=self.bias(padded, window, shift, x.shape[0]))
+        mask = neighbours(padded, window, shift).to(x.device)[:, None] if any(shift) else None  # (windows, 1, n, n)
+        windows = self.attention(cut_windows(x, window), mask=mask, bias=self.bias(window))
         x = join_windows(windows, window, padded).roll(shift, dims=(1, 2))
         return x[:, : grid[0], : grid[1]]
 
@@ -83,12 +83,8 @@ class WindowAttention(nn.Module):
         )
         return (rows, columns), (down, across)
 
-    def bias(self, grid: Grid, window: Grid, shift: Grid, batch: int) -> Tensor:
-        """What is added to the scores: (k, n, n), or where windows are shifted (B · windows, k, n, n)."""
+    def bias(self, window: Grid) -> Tensor:
+        """What is added to the scores, (k, n, n); in a smaller window than the layer's own, what it has for the same offsets."""
         rows, columns = window
-        bias = self.relative().unflatten(2, self.window).unflatten(1, self.window)[:, :rows, :columns, :rows, :columns]
-        bias = bias.flatten(3, 4).flatten(1, 2)  # of a smaller window the same offsets: (k, n, n)
-        if not any(shift):
-            return bias
-        looks = neighbours(grid, window, shift).to(bias.device)[:, None]  # (windows, 1, n, n)
-        return torch.where(looks, bias, float("-inf")).expand(batch, -1, -1, -1, -1).flatten(0, 1)
+        bias = self.relative().unflatten(2, self.window).unflatten(1, self.window)
+        return bias[:, :rows, :columns, :rows, :columns].flatten(3, 4).flatten(1, 2)

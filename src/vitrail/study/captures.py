@@ -175,8 +175,8 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
         x = _of(images, given[0])
         context = given[1] if len(given) > 1 else options.get("context")
         context = None if context is None else _of(images, context)
-        mask, bias = (_chosen(options.get(name), images, count) for name in ("mask", "bias"))
-        rotation = options.get("rotation") and tuple(_chosen(table, images, count) for table in options["rotation"])
+        mask, bias = (_chosen(options.get(name), images, count, x.ndim) for name in ("mask", "bias"))
+        rotation = options.get("rotation") and tuple(_chosen(table, images, count, x.ndim) for table in options["rotation"])
         q, k, v = attention.project(x, context, rotation)
         found = dict(zip(PROJECTED, (q, k, v), strict=True))
         if WEIGHTS in kinds:
@@ -193,6 +193,6 @@ def _of(images: Images, value: Tensor) -> Tensor:
     return value if images is EVERY else value[images]
 
 
-def _chosen(table: Tensor | None, images: Images, count: int) -> Tensor | None:
-    """A mask, bias or rotation of the chosen images, where each of ``count`` images has its own."""
-    return table[images] if table is not None and table.ndim == 4 and len(table) == count > 1 else table
+def _chosen(table: Tensor | None, images: Images, count: int, ndim: int) -> Tensor | None:
+    """A mask, bias or rotation of the chosen images, where each of ``count`` images has its own for tokens of ``ndim``."""
+    return table[images] if table is not None and table.ndim > ndim and len(table) == count > 1 else table
