@@ -66,6 +66,15 @@ def test_scores_are_multiplied_by_another_scale(dtype, bias):
         torch.testing.assert_close(ours, theirs, **close)
 
 
+@pytest.mark.parametrize("shape", [(3, 4, 6), (1, 1, 3, 4, 6), (5, 3, 4, 6), (1, 5, 1, 4, 6), (2, 1, 3, 4, 6)])
+def test_windows_share_a_bias_or_have_their_own(shape):
+    q, k, v = (numbers(2, 5, 3, n, 8) for n in (4, 6, 6))
+    bias = numbers(*shape)
+    weights = attention_weights(q, k, bias=bias)
+    torch.testing.assert_close(attend(q, k, v, bias=bias), weights @ v)
+    torch.testing.assert_close(attend(q, k, v), attention_weights(q, k) @ v)
+
+
 def test_a_layer_has_its_own_scale():
     torch.manual_seed(0)
     layer, x = randomized(Attention(8, 2, scale=0.1)), numbers(1, 3, 8)

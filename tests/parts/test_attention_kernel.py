@@ -32,5 +32,5 @@ def test_with_a_bias_that_all_share_and_a_scale_it_is_torchs_attention():
     mask[..., 0] = True
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(mask, bias, -torch.inf), scale=0.3)
     torch.testing.assert_close(Explicit.apply(q, k, v, mask, bias, 0.3), expected)
-    small = [t[:1, :2].detach().requires_grad_() for t in (q, k, v)]
-    assert torch.autograd.gradcheck(lambda *given: Explicit.apply(*given[:3], mask[:2], given[3], 0.3), (*small, bias))
+    small = [t[:, :1].detach().requires_grad_() for t in (q, k, v)]
+    assert torch.autograd.gradcheck(lambda *given: Explicit.apply(*given[:3], mask[:1], given[3], 0.3), (*small, bias))
