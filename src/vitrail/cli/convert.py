@@ -18,6 +18,7 @@ def convert(
     image_size: str | None = None,
     heads: Whole | None = None,
     labels: Path | None = None,
+    classes: str | None = None,
     trust_pickle: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Write a model in another layout: for another library, or as a model folder of Vitrail.
@@ -40,6 +41,9 @@ def convert(
         Attention heads, where the weights do not show their number.
     labels
         A text file with the name of a class on every line, for weights that have none.
+    classes
+        Keep only the logits of some classes: a text file with the number or the label of one on every line; or imagenet-1k, for
+        weights of the 21,841 classes of ImageNet-22k.
     trust_pickle
         Also read .pt, .pth, .bin and .ckpt, by torch's restricted reader. Give it only for files from people you trust.
     """
@@ -48,6 +52,7 @@ def convert(
     require_possible(model, in_python=True)  # before torch is imported
     from vitrail.checks import refuse_given
     from vitrail.files import path_of
+    from vitrail.weights.classes import read_classes, with_classes
     from vitrail.weights.convert import convert, convert_translator, read_labels
     from vitrail.weights.locate import is_of_texts
     from vitrail.weights.reference import from_pretrained
@@ -57,7 +62,8 @@ def convert(
     fields = {} if heads is None else {"heads": heads}
     if is_of_texts(model):
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
-        refuse_given("a translator has no images, and says itself what it is", given | {"--read-as": read_as is not None})
+        given |= {"--classes": classes is not None, "--read-as": read_as is not None}
+        refuse_given("a translator has no images, and says itself what it is", given)
         translator = open_translator(model, trust_pickle=trust_pickle)
         convert_translator(translator, path_of(out), layout=layout)
         result(str(out))
@@ -66,6 +72,8 @@ def convert(
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
+    if classes is not None:
+        trained = with_classes(trained, read_classes(classes, trained.labels))
     convert(trained, path_of(out), layout=layout)
     result(str(out))
     note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")
