@@ -7,8 +7,8 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, number, result, result_json
 from vitrail.errors import ConfigError
 
-FIELDS = ("dim", "depth", "heads", "mlp_dim")
-"""Of the table, where a model has them."""
+FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
+"""Of the table, by what they may be called in a configuration: a number, or one for each stage."""
 
 
 def models(
@@ -21,7 +21,7 @@ def models(
     pretrained: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """List the models by name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
+    """List the models by family and name, with parameters and multiply-adds of one image; of texts, those of 16 tokens each.
 
     Any other patch side works as well: ViT-S/8, ViT-B/28. timm's names are understood: vit_base_patch16_224, resnet50.
 
@@ -43,7 +43,7 @@ def models(
     """
     from vitrail.checks import require_positive
     from vitrail.cli.progress import counting
-    from vitrail.models.registry import NAMES, model_config
+    from vitrail.models.registry import NAMES, architecture_of, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
@@ -59,9 +59,9 @@ def models(
         progress.start(len(wanted))
         for name, config in wanted:
             parameters, macs = _totals(name, config)
-            fields = {field: getattr(config, field, None) for field in FIELDS}
             shape = list(getattr(config, "image_size", ()))
-            rows.append({"model": name, "image_size": shape, **fields, "parameters": parameters, "macs": macs})
+            about = {"model": name, "family": architecture_of(config).about, "image_size": shape}
+            rows.append({**about, **_fields(config), "parameters": parameters, "macs": macs})
             if measure:
                 from vitrail.models.registry import build
                 from vitrail.runtime.device import pick_device
@@ -73,14 +73,36 @@ def models(
     if json:
         result_json(rows)
         return
+    _print(rows, measure=measure)
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    """The numbers of a configuration that are listed; None for one that it has not."""
+    found = {
+        field: next((getattr(config, name) for name in names if hasattr(config, name)), None) for field, names in FIELDS.items()
+    }
+    return {field: list(value) if isinstance(value, tuple) else value for field, value in found.items()}
+
+
+def _print(rows: list[dict[str, Any]], *, measure: bool) -> None:
+    """The table, family by family."""
     last = f"{'MB in training':>16}{'images/s':>10}" if measure else ""
-    result(f"{'model':<22}{'image':>9}{'dim':>6}{'depth':>7}{'heads':>7}{'mlp':>6}{'parameters':>16}{'multiply-adds':>16}{last}")
+    widths = {field: max(len(field), *(len(_text(row[field])) for row in rows)) + 2 for field in FIELDS}
+    head = "".join(f"{field.removesuffix('_dim'):>{width}}" for field, width in widths.items())
+    result(f"{'model':<22}{'image':>9}{head}{'parameters':>16}{'multiply-adds':>16}{last}")
+    family = ""
     for row in rows:
+        if row["family"] != family:
+            family = row["family"]
+            result(f"\n{family}")
         image = "×".join(str(side) for side in row["image_size"]) or "text"
-        dim, depth, heads, mlp_dim = ("–" if row[field] is None else row[field] for field in FIELDS)
-        widths = f"{dim:>6}{depth:>7}{heads:>7}{mlp_dim:>6}"
+        fields = "".join(f"{_text(row[field]):>{width}}" for field, width in widths.items())
         last = f"{row['training_bytes'] / 1e6:>16,.1f}{row['images_per_second']:>10.1f}" if measure else ""
-        result(f"{row['model']:<22}{image:>9}{widths}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")
+        result(f"{row['model']:<22}{image:>9}{fields}{row['parameters']:>16,}{row['macs'] / 1e9:>14.2f} G{last}")
+
+
+def _text(value: Any) -> str:
+    return "–" if value is None else "-".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _list_published(*, json: bool) -> None:
