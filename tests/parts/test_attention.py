@@ -75,6 +75,15 @@ def test_windows_share_a_bias_or_have_their_own(shape):
     torch.testing.assert_close(attend(q, k, v), attention_weights(q, k) @ v)
 
 
+@pytest.mark.parametrize("tiles", [True, False])
+def test_answers_in_half_precision_are_the_same_with_and_without_tiles(tiles, monkeypatch):
+    monkeypatch.setattr("vitrail.parts.attention_kernel._has_tiles", lambda: tiles)
+    q, k, v = (numbers(2, 3, n, 8).bfloat16() for n in (40, 50, 50))
+    bias = numbers(3, 40, 50).bfloat16()
+    expected = attention_weights(q.double(), k.double(), bias=bias.double()) @ v.double()
+    torch.testing.assert_close(attend(q, k, v, bias=bias).double(), expected, rtol=0, atol=0.03)
+
+
 def test_a_layer_has_its_own_scale():
     torch.manual_seed(0)
     layer, x = randomized(Attention(8, 2, scale=0.1)), numbers(1, 3, 8)

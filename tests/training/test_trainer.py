@@ -216,7 +216,7 @@ def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_tr
     """The attention that is written out and the last block's short cut, against torch's kernel and every token."""
     changes = {"training.precision": "bf16", "training.epochs": 3, "training.batch_size": 11}
     fast = make_trainer.finished("fast", **changes)
-    monkeypatch.setattr("vitrail.parts.dot_product.explicit_is_faster", lambda query, key: False)
+    monkeypatch.setattr("vitrail.parts.dot_product.explicit_is_faster", lambda query, key, bias: False)
     plain = make_trainer("plain", **changes)
     plain.learner.model.tokens_read = None
     plain.run()

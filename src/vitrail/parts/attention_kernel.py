@@ -1,35 +1,50 @@
 """Attention written out with its derivatives, for processors on which torch's fused kernel is the slower way."""
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def explicit_is_faster(query: Tensor, key: Tensor) -> bool:
-    """On a CPU in half precision the fused kernel takes up to six times as long, unless A is large (docs/decisions.md)."""
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return half and query.device.type == "cpu" and max(query.shape[-2], key.shape[-2]) <= 1024
+def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -> bool:
+    """Whether the fused kernel of a CPU takes longer, up to ten times; see docs/decisions.md.
+
+    It does for gradients in half precision unless A is large, for answers in it on processors without tiles, and for a bias that
+    learns, for which it writes everything out.
+    """
+    if query.device.type != "cpu":
+        return False
+    learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (query, key, bias))
+    if learns and bias is not None and bias.requires_grad:
+        return True
+    half, small = query.dtype.itemsize == 2, max(query.shape[-2], key.shape[-2]) <= 1024
+    return half and small and (learns or not _has_tiles())
 
 
-SHORT = 64
-"""For rows below this length torch's softmax of half precision takes several times as long as one written out in float32."""
+@cache
+def _has_tiles() -> bool:
+    """Whether the processor multiplies tiles of half precision."""
+    return bool(torch.cpu.get_capabilities().get("amx_tile", False))
+
+
+SHORT = 32
+"""Rows below this length, a register of half precision, torch takes several times as long for as for those of float32."""
+
+
+def _is_short(scores: Tensor) -> bool:
+    return scores.shape[-1] < SHORT and scores.dtype.itemsize == 2
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    if scores.shape[-1] >= SHORT or scores.dtype.itemsize > 2:
-        return scores.softmax(-1)
-    weights = scores.float()
-    weights = weights.sub_(weights.amax(-1, keepdim=True)).exp_()
-    return weights.div_(weights.sum(-1, keepdim=True)).to(scores.dtype)
+    return scores.softmax(-1, dtype=torch.float32).to(scores.dtype) if _is_short(scores) else scores.softmax(-1)
 
 
 def _softmax_backward(d_weights: Tensor, weights: Tensor) -> Tensor:
-    if weights.shape[-1] >= SHORT or weights.dtype.itemsize > 2:
-        return torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-    d_scores = d_weights.float()
-    return d_scores.sub_((d_scores * weights).sum(-1, keepdim=True)).mul_(weights).to(weights.dtype)
+    if _is_short(weights):
+        return torch._softmax_backward_data(d_weights.float(), weights.float(), -1, torch.float32).to(weights.dtype)
+    return torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
 
 
 class Explicit(torch.autograd.Function):

@@ -77,8 +77,7 @@ def attend(
     Returns:
         (…, N_Q, D_V).
     """
-    learned = bias is not None and bias.requires_grad and torch.is_grad_enabled()  # which the kernel takes long for
-    explicit, square = explicit_is_faster(query, key) or learned, query.shape[-2] == key.shape[-2]
+    explicit, square = explicit_is_faster(query, key, bias), query.shape[-2] == key.shape[-2]
     if causal and square and mask is None and bias is None and not explicit:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout, scale=scale)
     mask = with_causal(mask, causal, query, key)

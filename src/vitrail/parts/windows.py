@@ -70,8 +70,11 @@ class WindowAttention(nn.Module):
         rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
         x = F.pad(x, (0, 0, 0, columns, 0, rows)).roll((-shift[0], -shift[1]), dims=(1, 2))
         padded: Grid = (x.shape[1], x.shape[2])
-        mask = neighbours(padded, window, shift).to(x.device)[:, None] if any(shift) else None  # (windows, 1, n, n)
-        windows = self.attention(cut_windows(x, window), mask=mask, bias=self.bias(window))
+        bias = self.bias(window)  # (k, n, n)
+        if any(shift):
+            looks = neighbours(padded, window, shift).to(x.device)[:, None]  # (windows, 1, n, n)
+            bias = torch.where(looks, bias, float("-inf"))  # cheaper than a mask, as all images share it
+        windows = self.attention(cut_windows(x, window), bias=bias)
         x = join_windows(windows, window, padded).roll(shift, dims=(1, 2))
         return x[:, : grid[0], : grid[1]]
 
