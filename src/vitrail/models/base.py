@@ -117,6 +117,37 @@ class ImageModel(Model):
         return target.training_only | {"num_classes"}
 
 
+class FreeSizeModel(ImageModel):
+    """A model of images (B, C, H, W) of any size, which no pass changes."""
+
+    def require_images(self, images: Tensor) -> None:
+        """Refuse images of other channels; raises `ConfigError`."""
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """The model itself.
+
+        Raises:
+            ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
+        """
+        if graph:
+            raise ConfigError(
+                f"there is no graph of a {type(self).__name__} for images of any size",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 384",
+            )
+        return self
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+
+
 def _lecun_normal(module: nn.Module) -> None:
     """Norms keep torch's 1 and 0."""
     if isinstance(module, nn.Linear | nn.Conv2d):

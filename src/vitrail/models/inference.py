@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from vitrail.parts.convolved import DepthwiseConv
 from vitrail.parts.prepacked import PrepackedLinear, can_prepack
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import Precision
@@ -63,6 +65,14 @@ def standardized(model: Model) -> Model:
     return found
 
 
+def _with_norms_folded(model: Model) -> Model:
+    """The same, of convolutions that have the running statistics of the norm behind them in their weights."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, DepthwiseConv):
+            model.set_submodule(name, fuse_conv_bn_eval(module.convolution, module.norm))
+    return model
+
+
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 
@@ -70,7 +80,7 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
     """
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    fast = standardized(model).eval()
+    fast = _with_norms_folded(standardized(model).eval())
     for name, module in list(fast.named_modules()):
         if type(module) is nn.Linear and can_prepack(module.weight.device):
             fast.set_submodule(name, PrepackedLinear(module, dtype))

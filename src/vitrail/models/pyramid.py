@@ -1,16 +1,15 @@
 """Models whose stages see an image on coarser and coarser grids."""
 
-from collections.abc import Iterator, Set
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import cast
 
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.errors import ConfigError
-from vitrail.models.base import ImageModel
+from vitrail.models.base import FreeSizeModel
 
 
-class PyramidModel(ImageModel):
+class PyramidModel(FreeSizeModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     stages: nn.ModuleList
@@ -19,11 +18,15 @@ class PyramidModel(ImageModel):
 
     def maps(self, images: Tensor) -> Iterator[Tensor]:
         """The tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""
-        self.require_images(images)
-        x = images.permute(0, 2, 3, 1)
+        x = self.grid_of(images)
         for stage in self.stages:
             x = stage(x)
             yield x
+
+    def grid_of(self, images: Tensor) -> Tensor:
+        """Images (B, C, H, W) as the first stage takes them: (B, H, W, C)."""
+        self.require_images(images)
+        return images.permute(0, 2, 3, 1)
 
     def features(self, images: Tensor) -> list[Tensor]:
         """The feature map of every stage, of images (B, C, H, W): (B, D, H / stride, W / stride), see `strides`."""
@@ -44,30 +47,3 @@ class PyramidModel(ImageModel):
         """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
         logits: Tensor = self.head(self.vectors(images))
         return logits
-
-    def require_images(self, images: Tensor) -> None:
-        """Refuse images of other channels; raises `ConfigError`."""
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
-                where="model input",
-                hint="give the images these channels, or build the model with theirs",
-            )
-
-    def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself.
-
-        Raises:
-            ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
-        """
-        if graph:
-            raise ConfigError(
-                f"there is no graph of a {type(self).__name__} for images of any size",
-                where="--image-size",
-                hint="export one graph for each size: --image-size 384",
-            )
-        return self
-
-    @classmethod
-    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import mixer, resnet, swin, texts, vit, vit_names
+from vitrail.models.configs import cvt, mixer, resnet, swin, texts, tnt, vit, vit_names
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Architecture:
 ROWS = (
     Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
     Architecture("Swin", "Swin Transformer", "swin", swin.SwinConfig, swin.PRESETS, swin.preset_of),
+    Architecture("CvT", "Convolutional vision Transformer", "cvt", cvt.CvTConfig, cvt.PRESETS, cvt.preset_of),
+    Architecture("TNT", "Transformer in Transformer", "tnt", tnt.TNTConfig, tnt.PRESETS, tnt.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture(

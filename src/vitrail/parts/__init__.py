@@ -4,6 +4,7 @@ from vitrail.parts.alignment import AdditiveAlignment, DotAlignment
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
 from vitrail.parts.cache import DecoderCache, KeyValueCache
+from vitrail.parts.convolved import ConvolvedAttention, DepthwiseConv, SequenceStage
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.dropout import Dropout
 from vitrail.parts.fast_block import FastBlock, Matrix, Product, product_of
@@ -11,6 +12,7 @@ from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
 from vitrail.parts.lstm import BidirectionalLSTM, LSTMLayer, LSTMState, lstm_step
+from vitrail.parts.nested import NestedBlock, WordEmbedding, WordsToPatches
 from vitrail.parts.normalization import norm_layer
 from vitrail.parts.patches import (
     ConvStem,
@@ -58,7 +60,9 @@ __all__ = [
     "ClassAndMeanPooling",
     "ClassTokenPooling",
     "ConvStem",
+    "ConvolvedAttention",
     "DecoderCache",
+    "DepthwiseConv",
     "DotAlignment",
     "DropPath",
     "Dropout",
@@ -76,6 +80,7 @@ __all__ = [
     "LearnedPosition2d",
     "Matrix",
     "MeanPooling",
+    "NestedBlock",
     "ParallelBlock",
     "PatchEmbedding",
     "PatchMerging",
@@ -86,9 +91,12 @@ __all__ = [
     "ResNetFeatures",
     "RotaryPosition2d",
     "SequencePosition",
+    "SequenceStage",
     "Stage",
     "StandardizedConv2d",
     "WindowAttention",
+    "WordEmbedding",
+    "WordsToPatches",
     "adapt_channels",
     "as_autocast",
     "attend",

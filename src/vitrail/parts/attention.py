@@ -4,6 +4,7 @@ Equations are numbered as in Dosovitskiy et al. 2021 (https://arxiv.org/abs/2010
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -73,16 +74,21 @@ class Attention(nn.Module):
         require_divisible("value_dim", value_dim, "heads", heads)
         self.heads, self.widths = heads, [query_dim, query_dim, value_dim]
         self.attention_dropout, self.scale = attention_dropout, scale
-        if context_dim is None:
-            self.qkv = nn.Linear(dim, 2 * query_dim + value_dim, bias=bias)
-        else:
-            self.query = nn.Linear(dim, query_dim, bias=bias)
-            self.key_value = nn.Linear(context_dim, query_dim + value_dim, bias=bias)
+        self.add_projections(dim, context_dim, bias)
         self.query_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
         self.key_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
         self.output_norm = norm_layer(value_dim, kind=norm_kind, eps=norm_eps) if output_norm else nn.Identity()
         self.output = nn.Linear(value_dim, output_dim or dim, bias=output_bias)
         self.dropout = Dropout(dropout)
+
+    def add_projections(self, dim: int, context_dim: int | None, bias: bool) -> None:
+        """The layers that `project` calls."""
+        query, key, value = self.widths
+        if context_dim is None:
+            self.qkv = nn.Linear(dim, query + key + value, bias=bias)
+        else:
+            self.query = nn.Linear(dim, query, bias=bias)
+            self.key_value = nn.Linear(context_dim, key + value, bias=bias)
 
     def forward(
         self,
@@ -96,6 +102,7 @@ class Attention(nn.Module):
         first: int | None = None,
         causal: bool = False,
         cache: KeyValueCache | None = None,
+        **places: Any,
     ) -> Tensor:
         """Equation (8): ``MSA(z) = [SA_1(z); …; SA_k(z)] U_msa``.
 
@@ -111,11 +118,12 @@ class Attention(nn.Module):
             causal: whether no query looks at a later token.
             cache: keys and values that remain from one call to the next: self-attention adds its tokens to it and looks at
                 all of them, cross-attention keeps its context in it.
+            places: what `project` of a subclass needs to know of where tokens stand.
 
         Returns:
             (B, N_Q, output_dim), or (B, first, output_dim).
         """
-        q, k, v = self.project(x, context, rotation, cache)
+        q, k, v = self.project(x, context, rotation, cache, **places)
         if first is not None:
             q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
         return self.mix(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
@@ -188,7 +196,8 @@ class Attention(nn.Module):
         bias: Tensor | None = None,
         rotation: Rotation | None = None,
         causal: bool = False,
+        **places: Any,
     ) -> Tensor:
         """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
-        q, k, _ = self.project(x, context, rotation)
+        q, k, _ = self.project(x, context, rotation, **places)
         return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias, scale=self.scale)

@@ -150,7 +150,7 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
         else:
             pooled = weights.float().mean(dim=1)[:, 0]
 
-    with capture(vit, f"**.attention.{WEIGHTS}", each=each):
+    with capture(vit, *_whole(vit, WEIGHTS), each=each):
         vit(images)
     assert rolled is not None
     return _on_patches(vit, read(vit, rolled, pooled))
@@ -187,7 +187,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
             assert passed is not None
             passed = pooled_relevance(passed, found, of_heads @ values.mT)
 
-    with torch.no_grad(), capture(vit, "**.attention.values", f"**.attention.{WEIGHTS}", each=each):
+    with torch.no_grad(), capture(vit, *_whole(vit, "values", WEIGHTS), each=each):
         vit(images)
     assert passed is not None
     return _on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
@@ -195,7 +195,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
 
 def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
     """The gradients of some classes' logits with respect to the heads' results, by layer."""
-    with torch.inference_mode(False), torch.enable_grad(), capture(model, "**.attention.heads") as seen:
+    with torch.inference_mode(False), torch.enable_grad(), capture(model, *_whole(model, "heads")) as seen:
         logits = model(images.detach().clone().requires_grad_())
         chosen = logits.argmax(dim=1) if classes is None else classes.to(logits.device)
         found = torch.autograd.grad(logits.gather(1, chosen[:, None]).sum(), list(seen.values()))
@@ -215,6 +215,12 @@ def read(model: Any, rows: Tensor, pooled: Tensor | None = None) -> Tensor:
         return tokens
     patches = rows[:, c.prefix :].mean(dim=1)
     return (tokens + patches) / 2 if c.pool == "class+mean" else patches
+
+
+def _whole(model: Any, *kinds: str) -> list[str]:
+    """The names of these intermediates of every attention to the whole image: the layers', and the pooling's."""
+    places = ["blocks.*", *["pool"] * model.config.pools_by_attention]
+    return [f"{place}.attention.{kind}" for place in places for kind in kinds]
 
 
 def _answering(model: nn.Module) -> Any:

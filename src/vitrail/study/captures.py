@@ -153,7 +153,7 @@ def _hooks(module: nn.Module, kinds: list[str], path: str, keep: OnEach, images:
         name = f"{path}.{what}"
         if what in ("output", BETWEEN):
             maker = module.attention if isinstance(module, Block) and what == BETWEEN else module
-            yield maker.register_forward_hook(lambda module, given, result, name=name: keep(name, _of(images, result)))
+            yield maker.register_forward_hook(lambda module, given, result, name=name: keep(name, _of(images, _tokens(result))))
         elif what in READ_BY or what == "input":
             reader = getattr(module, READ_BY[what]) if what in READ_BY else module
             yield reader.register_forward_pre_hook(lambda module, given, name=name: keep(name, _of(images, given[0])))
@@ -177,7 +177,8 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
         context = None if context is None else _of(images, context)
         mask, bias = (_chosen(options.get(name), images, count, x.ndim) for name in ("mask", "bias"))
         rotation = options.get("rotation") and tuple(_chosen(table, images, count, x.ndim) for table in options["rotation"])
-        q, k, v = attention.project(x, context, rotation)
+        places = {"grid": options["grid"]} if "grid" in options else {}
+        q, k, v = attention.project(x, context, rotation, **places)
         found = dict(zip(PROJECTED, (q, k, v), strict=True))
         if WEIGHTS in kinds:
             mask = with_causal(mask, options.get("causal", False), q, k)
@@ -186,6 +187,11 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
             keep(f"{path}.{what}", found[what])
 
     return hook
+
+
+def _tokens(result: Any) -> Tensor:
+    """What a part gives, or of several the first: a block with words in its patches gives those as well."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 def _of(images: Images, value: Tensor) -> Tensor:

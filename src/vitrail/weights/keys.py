@@ -65,6 +65,8 @@ class Joined(Key):
     """One parameter of ours whose rows they keep apart: queries, keys and values, or a gate and what it gates."""
 
     rest: tuple[str, ...] = ()
+    shares: tuple[int, ...] = ()
+    """How the rows are divided among them; evenly by default."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class Joined(Key):
         return torch.cat(tensors)
 
     def write(self, tensor: Tensor, config: Any) -> list[Tensor]:
-        return list(tensor.chunk(len(self.names)))
+        shares = self.shares or (1,) * len(self.names)
+        return list(tensor.split([len(tensor) * share // sum(shares) for share in shares]))
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,11 @@ def count_of(numbers: Iterable[int], what: str) -> int:
         problem = f"there is a {what} {count - 1}, and {count - len(found)} of those before it are missing"
         raise ModelFileError(problem, where="weights", hint="fetch the file again")
     return count
+
+
+def ratio_of(width: int, dim: int) -> float:
+    """A number that others multiply ``dim`` by and round down to ``width``."""
+    return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
 
 
 def words(text: str) -> frozenset[str]:

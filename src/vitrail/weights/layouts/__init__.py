@@ -3,6 +3,7 @@
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import (
     clip,
+    cvt,
     dino,
     google,
     hugging_face,
@@ -16,6 +17,7 @@ from vitrail.weights.layouts import (
     resnet_timm,
     swin,
     timm,
+    tnt,
     torchvision,
     vit_pytorch,
 )
@@ -62,6 +64,10 @@ LAYOUTS: dict[str, Layout] = {
         vit_pytorch.VIT_PYTORCH_0_16,
         vit_pytorch.VIT_PYTORCH_EARLY,
         vit_pytorch.VIT_PYTORCH_0_5,
+        cvt.HUGGING_FACE,
+        cvt.ORIGINAL,
+        tnt.TIMM,
+        tnt.ORIGINAL,
         mixer.TIMM,
         mixer.GOOGLE,
         resnet_timm.RESNET_BASIC,

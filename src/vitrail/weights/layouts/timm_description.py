@@ -6,6 +6,7 @@ from typing import Any
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.weights.keys import ratio_of
 from vitrail.weights.layouts.timm_arguments import ACTIVATIONS, TURNS
 
 BASES = {
@@ -56,12 +57,6 @@ def _sizes(config: ViTConfig) -> dict[str, Any]:
     }
 
 
-def _ratio(width: int, config: ViTConfig) -> float:
-    """So many times the width of a token, as timm makes a width of it: it rounds down."""
-    ratio = width / config.dim
-    return ratio if int(config.dim * ratio) == width else (width + 0.5) / config.dim
-
-
 def _pooling(config: ViTConfig) -> str:
     """timm's name of the pooling."""
     names = {"class": "token", "mean": "avg", "attention": "map", "attention-patches": "map"}
@@ -82,14 +77,14 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
     if config.distillation_token:
         if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
             raise _inexpressible("distillation token in such a model")
-        arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": _ratio(config.mlp_dim, config)}
+        arguments |= {"act_layer": ACTIVATIONS[config.mlp], "mlp_ratio": ratio_of(config.mlp_dim, config.dim)}
         return _architecture("deit_base_distilled_patch16_224", config, arguments)
     if name is None:
         raise _inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
     embedded = config.embedding_norm == "projected"
-    arguments["mlp_ratio"] = _ratio(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config)  # a gate counts, too
+    arguments["mlp_ratio"] = ratio_of(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config.dim)  # a gate counts, too
     if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
-        arguments |= {"mlp_ratio": _ratio(config.mlp_dim, config)} | ({} if embedded else {"embed_norm_layer": None})
+        arguments |= {"mlp_ratio": ratio_of(config.mlp_dim, config.dim)} | ({} if embedded else {"embed_norm_layer": None})
     elif embedded and config.norm_eps != 1e-6:
         raise _inexpressible("norm of projected patches with this epsilon")
     elif embedded:
@@ -131,7 +126,7 @@ def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
         if config.mlp not in ("gelu", "swiglu") or config.embedding_norm == "projected":
             raise _inexpressible(f"MLP {config.mlp} in such a model")
         arguments = _sizes(config) | {
-            "mlp_ratio": _ratio(config.mlp_dim, config),
+            "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
             "attn_type": "rope",
             "qkv_fused": True,
             "qk_norm": config.qk_norm,
@@ -156,7 +151,7 @@ def describe_eva(layout: str) -> Callable[[ViTConfig], dict[str, Any]]:
             "use_fc_norm": config.final_norm == "pooled",
             "global_pool": pool,
             "attn_pool_num_heads": config.pool_heads or config.heads,
-            "attn_pool_mlp_ratio": _ratio(config.pool_mlp_dim or config.mlp_dim, config),
+            "attn_pool_mlp_ratio": ratio_of(config.pool_mlp_dim or config.mlp_dim, config.dim),
             "dynamic_img_size": False,
         }
         if config.norm == "residual-post" and (config.layer_scale or config.qk_norm):
@@ -172,7 +167,7 @@ def describe_beit(config: ViTConfig) -> dict[str, Any]:
     if not usual or config.mlp != "gelu" or config.attention_norm or config.registers or config.embedding_norm != "none":
         raise _inexpressible("BEiT with such parts")
     arguments = _sizes(config) | {
-        "mlp_ratio": _ratio(config.mlp_dim, config),
+        "mlp_ratio": ratio_of(config.mlp_dim, config.dim),
         "scale_mlp": config.mlp_norm,
         "use_abs_pos_emb": False,
         "use_rel_pos_bias": True,

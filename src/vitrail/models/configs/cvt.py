@@ -1,0 +1,63 @@
+"""What a CvT consists of, and the names of its sizes."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vitrail.models.configs.base import Depths, Epsilon, Heads, ImageConfig, Probability, Ratio, Width, require_stages
+
+Sides = Annotated[tuple[Annotated[int, Field(gt=0, le=2**8)], ...], Field(min_length=1, max_length=8)]
+Paddings = Annotated[tuple[Annotated[int, Field(ge=0, le=2**8)], ...], Field(min_length=1, max_length=8)]
+
+
+class CvTConfig(ImageConfig):
+    """Every choice of the Convolutional vision Transformer (Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
+
+    dims: Annotated[tuple[Width, ...], Field(min_length=1, max_length=8)] = (64, 192, 384)
+    """Width of every stage."""
+    depths: Depths = (1, 2, 10)
+    """Blocks in every stage."""
+    heads: Heads = (1, 3, 6)
+    """Attention heads of every stage."""
+    patch_sizes: Sides = (7, 3, 3)
+    """Side of the patches that every stage makes its tokens of."""
+    strides: Sides = (4, 2, 2)
+    """From one patch of a stage to the next."""
+    paddings: Paddings = (2, 1, 1)
+    """Zeros around what every stage makes its patches of."""
+    mlp_ratio: Ratio = 4.0
+    """Hidden width of the MLPs by that of the tokens."""
+    activation: Literal["quick-gelu", "gelu"] = "quick-gelu"
+    """Of the MLPs. The authors' models were trained with ``x · sigmoid(1.702 x)``; transformers has GELU."""
+    dropout: Probability = 0.0
+    """Dropout in the MLPs and on every branch's result."""
+    attention_dropout: Probability = 0.0
+    """Dropout on the attention weights."""
+    stochastic_depth: Probability = 0.0
+    """Probability of dropping the branches of the last stage's last block; grows linearly from 0 in its first."""
+    norm_eps: Epsilon = 1e-5
+    """Epsilon of the LayerNorms."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
+
+    @model_validator(mode="after")
+    def _stages_fit(self) -> Self:
+        of_patches = {"patch_sizes": self.patch_sizes, "strides": self.strides, "paddings": self.paddings}
+        require_stages(self.depths, self.dims, self.heads, **of_patches)
+        return self
+
+
+_W24 = {"dims": (192, 768, 1024), "depths": (2, 2, 20), "heads": (3, 12, 16)}
+PRESETS: dict[str, dict[str, Any]] = {
+    "CvT-13": {"depths": (1, 2, 10)},
+    "CvT-13-384": {"depths": (1, 2, 10), "image_size": 384},
+    "CvT-21": {"depths": (1, 4, 16)},
+    "CvT-21-384": {"depths": (1, 4, 16), "image_size": 384},
+    "CvT-W24-384": {**_W24, "image_size": 384},
+}
+"""The sizes of table 2, with the larger images that some are fine-tuned to."""
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, in our spelling or transformers', ``cvt-13``; None where it is no name."""
+    return PRESETS.get(f"CvT{name[3:].upper()}" if name.startswith("cvt-") else name)
