@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 import vitrail
 from vitrail import api
@@ -27,9 +27,16 @@ from vitrail.weights.transfer import transfer
 TINY = {
     "ViT": {"patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24},
     "Swin": {"patch_size": 1, "dim": 12, "depths": (1, 2), "heads": (2, 2), "window_size": 3},
+    "PVT": {
+        "patch_sizes": (2, 2), "dims": (12, 16), "depths": (1, 2), "heads": (2, 2), "reductions": (2, 1), "mlp_ratios": (2, 2),
+    },
+    "PVTv2": {
+        "patch_sizes": (3, 3), "strides": (2, 2), "dims": (12, 16), "depths": (1, 2), "heads": (2, 2), "reductions": (2, 1),
+        "mlp_ratios": (2, 2),
+    },
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
     "ResNet": {"depths": (1, 1), "width": 8, "root": "cifar"},
-}
+}  # fmt: skip
 """A small model of every architecture, beside images of 8×8 pixels."""
 IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
 
@@ -115,10 +122,17 @@ def test_an_image_is_answered_among_others_as_alone(kind):
     torch.testing.assert_close(model(images)[3:4], model(images[3:4]), rtol=1e-5, atol=1e-6)
 
 
+def of_gradients(result, images, weight, *rest, **_) -> int:
+    """Of a convolution, for those that are wanted: torch takes the weights of a depth-wise one for as many as a dense one has."""
+    wanted = rest[-1]
+    return sum(wanted[:2]) * conv_flop_count(images, weight, result)
+
+
 def test_training_computes_six_operations_for_every_multiply_add(kind):
     """Two forward, two for what came in, two for the weights; only where there is no gradient to images is it less."""
     model, images = tiny(kind).train(), torch.randn(2, 3, 8, 8, requires_grad=True)
-    with sdpa_kernel(SDPBackend.MATH), model.every_token(), FlopCounterMode(display=False) as counted:
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: of_gradients})
+    with sdpa_kernel(SDPBackend.MATH), model.every_token(), counter as counted:
         model(images).sum().backward()
     assert counted.get_total_flops() == len(images) * 6 * totals(model.config)[1]
 
