@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from vitrail.parts import FeedForward
+from random_weights import randomize
+from vitrail.parts import ConvFeedForward, FeedForward
 
 
 def numbers(*shape: int) -> Tensor:

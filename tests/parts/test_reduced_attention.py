@@ -22,7 +22,10 @@ def test_every_token_sees_the_image_as_means_by_the_convolution():
     cells = x.unflatten(2, (3, 2)).unflatten(1, (2, 2)).transpose(2, 3)  # (B, 2, 3, 2, 2, D)
     weight = layer.reduction.projection.weight.permute(0, 2, 3, 1).flatten(1)
     coarse = F.layer_norm(
-        cells.flatten(3) @ weight.T + layer.reduction.projection.bias, (8,), layer.reduction.norm.weight, layer.reduction.norm.bias
+        cells.flatten(3) @ weight.T + layer.reduction.projection.bias,
+        (8,),
+        layer.reduction.norm.weight,
+        layer.reduction.norm.bias,
     )
     expected = layer.attention(x.flatten(1, 2), coarse.flatten(1, 2))
     torch.testing.assert_close(layer(x), expected.view_as(x))

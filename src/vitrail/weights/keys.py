@@ -137,26 +137,6 @@ def count_of(numbers: Iterable[int], what: str) -> int:
     return count
 
 
-def depths_of(names: Iterable[str], pattern: str) -> tuple[int, ...]:
-    """Blocks in every stage, by names that begin with a pattern of two numbers, of the stage and of its block.
-
-    Raises:
-        ModelFileError: there are none, or some are missing.
-    """
-    found = {tuple(map(int, hit.groups())) for name in names if (hit := re.match(pattern, name))}
-    stages = 1 + max((stage for stage, _ in found), default=-1)
-    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
-    if not depths or not all(depths):
-        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of blocks"
-        raise ModelFileError(what, where="weights", hint="give the weights of a whole model")
-    return depths
-
-
-def ratio_of(width: int, dim: int) -> float:
-    """A number that libraries multiply ``dim`` by and round down to ``width``."""
-    return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
-
-
 def words(text: str) -> frozenset[str]:
     """The words of a text, for long tables of names."""
     return frozenset(text.split())

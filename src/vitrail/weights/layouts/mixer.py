@@ -8,7 +8,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
 from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.keys import Key, Shape, Transposed, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, Transposed, count_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.timm_arguments import own_arguments
 from vitrail.weights.layouts.timm_description import timm_data
@@ -92,13 +92,18 @@ def _describe_timm(config: MixerConfig) -> dict[str, Any]:
     if not sizes or config.patch_size not in ((16, 16), (32, 32)):
         what = f"timm has no Mixer of width {config.dim}, depth {config.depth} and patches of {patch}×{config.patch_size[1]}"
         raise ConfigError(what, where="--layout", hint="its sizes are S, B and L with patches of 16 or 32; take another layout")
-    ratios = tuple(ratio_of(width, config.dim) for width in (config.token_dim, config.channel_dim))
+    ratios = tuple(_ratio(width, config.dim) for width in (config.token_dim, config.channel_dim))
     return {
         "architecture": f"mixer_{sizes[0].lower()}{patch}_224",
         "num_classes": config.num_classes,
         "num_features": config.dim,
         "model_args": {"img_size": config.image_size, "in_chans": config.channels, "mlp_ratio": ratios},
     }
+
+
+def _ratio(width: int, dim: int) -> float:
+    """A number that timm multiplies ``dim`` by and rounds down to ``width``."""
+    return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
 
 
 BLOCK = "blocks.{i}"

@@ -15,9 +15,10 @@ from vitrail.weights.layouts.pvt_reading import (
     DESCRIBED,
     EPSILONS,
     HARMLESS,
-    STAGES,
     blocks,
+    for_transformers,
     guessed_heads,
+    same_widths,
     square_of,
     stages_in,
 )
@@ -37,7 +38,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     return {**fields, "image_size": square_of(tokens, fields["patch_sizes"][0], sizes)}
 
 
-READING = Reading(architecture="PVT", fields=_fields, guesses=guessed_heads)
+READING = Reading(architecture="PVT", fields=_fields, canonical=same_widths, guesses=guessed_heads)
 
 
 def _other_positions(config: PVTConfig) -> str:
@@ -51,11 +52,10 @@ def _other_positions(config: PVTConfig) -> str:
     return f"positions for patches of {'-'.join(map(str, config.patch_sizes))} in images of {side} pixels"
 
 
-def _unlike_the_authors(config: PVTConfig) -> str:
-    """What their constructor cannot build."""
-    if len(config.depths) != STAGES:
-        return f"{len(config.depths)} stages, in place of {STAGES}"
-    return _other_positions(config)
+def _extra(config: PVTConfig) -> dict[str, Any]:
+    """What else its ``config.json`` says; classes, too, as its own default of 1000 outweighs their names."""
+    classes = {"num_labels": config.num_classes} if config.num_classes else {}
+    return for_transformers(config, strides=list(config.patch_sizes), **classes)
 
 
 ORIGINAL = Layout(
@@ -65,12 +65,12 @@ ORIGINAL = Layout(
     keys={
         **weight_and_bias({f"{EMBEDDING}.projection": "patch_embed{S}.proj", f"{EMBEDDING}.norm": "patch_embed{S}.norm"}),
         f"{EMBEDDING}.position.embedding": Key("pos_embed{S}", ndim=3),
-        f"stages.{STAGES - 1}.embedding.class_token": Key("cls_token", ndim=3),
+        "stages.3.embedding.class_token": Key("cls_token", ndim=3),  # theirs have four stages
         **blocks("block{S}.{j}", **AUTHORS),
         **weight_and_bias({"norm": "norm", "head.linear": "head"}),
     },
     fields=EPSILONS,
-    lacks=_unlike_the_authors,
+    lacks=_other_positions,
     colours=IMAGENET,
     interpolation=BILINEAR,
 )
@@ -110,11 +110,9 @@ TRANSFORMERS = Layout(
     harmless=HARMLESS | {"strides"},  # which it calls the sides of patches, shown by the weights, and sides what are strides
     fixed={"hidden_act": ("gelu",)},
     lacks=_other_positions,
-    extra=lambda config: {
-        "num_encoder_blocks": len(config.depths), "strides": list(config.patch_sizes), "hidden_act": "gelu",
-    },
+    extra=_extra,
     model_types=("pvt",),
     classes=("PvtForImageClassification", "PvtModel"),
     colours=Colours(IMAGENET.mean, IMAGENET.std, fit="squash"),
     interpolation=BILINEAR,
-)  # fmt: skip
+)

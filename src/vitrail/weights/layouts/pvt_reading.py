@@ -4,14 +4,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.pvt import PyramidConfig
-from vitrail.weights.keys import Shape, depths_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Shape, weight_and_bias, words
 from vitrail.weights.layout import Size
+from vitrail.weights.layouts.stages import depths_of, ratio_of, require_shapes
 
 BLOCK = "stages.{s}.blocks.{j}"
-STAGES = 4
-"""Of the authors' models."""
+PATCHES = "stages.{}.embedding.projection.weight"
+EXPAND = "stages.{}.blocks.0.mlp.layer.expand.weight"
+REDUCTION = "stages.{}.blocks.0.attention.layer.reduction.projection.weight"
 EPSILONS = {"norm_eps": 1e-6, "grid_norm_eps": 1e-5}
 """The authors'; transformers has one for all norms."""
 HEADS = {(64, 128, 320, 512): (1, 2, 5, 8), (32, 64, 160, 256): (1, 2, 5, 8)}
@@ -25,8 +27,8 @@ DESCRIBED = {
     "mlp_ratios": "mlp_ratios",
     "patch_sizes": "patch_sizes",
     "qkv_bias": "qkv_bias",
-    "norm_eps": "layer_norm_eps",
     "grid_norm_eps": "layer_norm_eps",
+    "norm_eps": "layer_norm_eps",
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "stochastic_depth": "drop_path_rate",
@@ -41,34 +43,26 @@ Shapes = Mapping[str, Shape]
 
 def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that both versions have, but for the size of images."""
-    depths = depths_of(shapes, r"stages\.(\d+)\.blocks\.(\d+)\.")
-    embeddings = [_of(shapes, f"stages.{stage}.embedding.projection.weight", 4) for stage in range(len(depths))]
-    hidden = [_of(shapes, f"stages.{stage}.blocks.0.mlp.layer.expand.weight", 2) for stage in range(len(depths))]
-    dims, told = tuple(shape[0] for shape in embeddings), known.get("mlp_ratios", ())
-    ratios = [ratio_of(width, dim) for width, dim in hidden]
-    if len(told) == len(ratios):
-        ratios = [
-            given if int(given * dim) == width else ratio for given, ratio, (width, dim) in zip(told, ratios, hidden, strict=True)
-        ]
+    depths = depths_of(shapes)
+    patches, expand, reduced = ([name.format(stage) for stage in range(len(depths))] for name in (PATCHES, EXPAND, REDUCTION))
+    convolutions = [*patches, *(name for name in reduced if name in shapes)]
+    require_shapes(shapes, {**dict.fromkeys(convolutions, 4), **dict.fromkeys(expand, 2)}, "a Pyramid Vision Transformer")
+    dims, head = tuple(shapes[name][0] for name in patches), shapes.get("head.linear.weight")
+    told = known.get("mlp_ratios", ())
+    if len(told) != len(depths):
+        told = (None,) * len(depths)
     return {
         **known,
-        "channels": embeddings[0][1],
-        "num_classes": shapes["head.linear.weight"][0] if "head.linear.weight" in shapes else 0,
+        "channels": shapes[patches[0]][1],
+        "num_classes": head[0] if head else 0,
         "dims": dims,
         "depths": depths,
         "heads": known["heads"] if "heads" in known else _usual_heads(dims),
-        "reductions": tuple(reduction_of(shapes, stage) or 1 for stage in range(len(depths))),
-        "mlp_ratios": tuple(ratios),
+        "reductions": tuple(shapes[name][2] if name in shapes else 1 for name in reduced),
+        "mlp_ratios": tuple(ratio_of(shapes[name][0], shapes[name][1], ratio) for name, ratio in zip(expand, told, strict=True)),
         "qkv_bias": "stages.0.blocks.0.attention.layer.attention.query.bias" in shapes,
-        "patch_sizes": tuple(shape[2] for shape in embeddings),
+        "patch_sizes": tuple(shapes[name][2] for name in patches),
     }
-
-
-def _of(shapes: Shapes, name: str, ndim: int) -> Shape:
-    if len(shapes.get(name, ())) != ndim:
-        what, hint = f"no {name} of a Pyramid Vision Transformer", "give the weights of a Pyramid Vision Transformer"
-        raise ModelFileError(what, where="weights", hint=hint)
-    return shapes[name]
 
 
 def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -76,12 +70,6 @@ def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
         what = f"the weights do not tell how many heads there are in stages of {'-'.join(map(str, dims))}"
         raise ModelFileError(what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python")
     return HEADS[dims]
-
-
-def reduction_of(shapes: Shapes, stage: int) -> int | None:
-    """Side of the convolution before keys and values of a stage; None where there is none."""
-    name = f"stages.{stage}.blocks.0.attention.layer.reduction.projection.weight"
-    return _of(shapes, name, 4)[2] if name in shapes else None
 
 
 def square_of(table: int, patch: int, sizes: list[Size]) -> Size:
@@ -97,6 +85,21 @@ def square_of(table: int, patch: int, sizes: list[Size]) -> Size:
 def guessed_heads(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
     """Names the heads, where nobody has told them."""
     return [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
+
+
+def same_widths(config: PyramidConfig) -> PyramidConfig:
+    """The same with the ratios that the widths of the MLPs tell: others are rounded to the same."""
+    ratios = tuple(ratio_of(int(dim * ratio), dim) for dim, ratio in zip(config.dims, config.mlp_ratios, strict=True))
+    return config.changed(mlp_ratios=ratios)
+
+
+def for_transformers(config: PyramidConfig, **more: Any) -> dict[str, Any]:
+    """What its ``config.json`` says beside the fields; it has no fractions as ratios."""
+    whole = [int(ratio) for ratio in config.mlp_ratios]
+    if whole != list(config.mlp_ratios):
+        what = f"transformers has no MLPs of {'-'.join(f'{ratio:g}' for ratio in config.mlp_ratios)} times the width"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    return {"mlp_ratios": whole, "num_encoder_blocks": len(config.depths), "hidden_act": "gelu", **more}
 
 
 def blocks(theirs: str, **parts: str | tuple[str, ...]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError
+from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.models.configs.pvt_v2 import PRESETS, PVTv2Config
 from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET, Colours
@@ -15,10 +16,11 @@ from vitrail.weights.layouts.pvt_reading import (
     DESCRIBED,
     EPSILONS,
     HARMLESS,
-    STAGES,
+    REDUCTION,
     blocks,
+    for_transformers,
     guessed_heads,
-    reduction_of,
+    same_widths,
     stages_in,
 )
 from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
@@ -30,34 +32,32 @@ EMBEDDING = "stages.{s}.embedding"
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; of the images they tell the channels alone."""
     fields = stages_in(shapes, known)
-    pooled = reduction_of(shapes, 0) == 1  # a convolution that reduces is wider
+    pooled = REDUCTION.format(0) in shapes and fields["reductions"][0] == 1  # a convolution that reduces is wider
     if pooled:
         fields["reductions"] = known.get("reductions", fields["reductions"])
     strides = tuple((side + 1) // 2 for side in fields["patch_sizes"])
     return {"image_size": image_size or (224, 224), "strides": strides, **fields, "pooled": pooled}
 
 
-def _without_reductions(config: PVTv2Config) -> PVTv2Config:
-    """Where keys and values are pooled, nothing is computed of them."""
-    return config.changed(reductions=(1,) * len(config.depths)) if config.pooled else config
+def _canonical(config: PVTv2Config) -> PyramidConfig:
+    """Where keys and values are pooled, nothing is computed of the reductions."""
+    config = config.changed(reductions=(1,) * len(config.depths)) if config.pooled else config
+    return same_widths(config)
 
 
-READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_without_reductions, guesses=guessed_heads)
+READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=guessed_heads)
 
 
 def _other_patches(config: PVTv2Config) -> str:
     """Says so of patches that neither timm nor the authors have."""
-    later = len(config.depths) - 1
-    if (config.patch_sizes, config.strides) == ((7, *(3,) * later), (4, *(2,) * later)):
-        return ""
-    return f"patches of {'-'.join(map(str, config.patch_sizes))} with strides {'-'.join(map(str, config.strides))}"
+    usual = (7, *(3,) * (len(config.depths) - 1))
+    return "" if config.patch_sizes == usual else f"patches of {'-'.join(map(str, config.patch_sizes))}"
 
 
 def _unlike_the_authors(config: PVTv2Config) -> str:
     """What their constructor cannot build."""
-    return _other_patches(config) or (
-        "" if len(config.depths) == STAGES else f"{len(config.depths)} stages, in place of {STAGES}"
-    )
+    stages = len(config.depths)
+    return _other_patches(config) or ("" if stages == 4 else f"{stages} stages, in place of 4")
 
 
 ORIGINAL = Layout(
@@ -181,7 +181,7 @@ TRANSFORMERS = Layout(
     described={**DESCRIBED, "reductions": "sr_ratios", "strides": "strides", "pooled": "linear_attention"},
     harmless=HARMLESS,
     fixed={"hidden_act": ("gelu",)},
-    extra=lambda config: {"num_encoder_blocks": len(config.depths), "hidden_act": "gelu"},
+    extra=for_transformers,
     model_types=("pvt_v2",),
     classes=("PvtV2ForImageClassification", "PvtV2Model"),
     colours=Colours(IMAGENET.mean, IMAGENET.std, fit="squash"),

@@ -1,5 +1,6 @@
 """How the weights of ResNet and BiT are understood, whatever library wrote them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig
-from vitrail.weights.keys import Key, Shape, depths_of
+from vitrail.weights.keys import Key, Shape, count_of
 from vitrail.weights.layout import Layout, Reading, Size
 
 BLOCK = "features.stages.{s}.{j}"
@@ -34,9 +35,20 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "channels": root[1],
         "width": root[0],
         "root": "cifar" if root[2:] == (3, 3) else "imagenet",
-        "depths": depths_of(shapes, r"features\.stages\.(\d+)\.(\d+)\."),
+        "depths": _depths(shapes),
         "num_classes": head[0] if head else 0,
     }
+
+
+def _depths(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
+    """Blocks in every stage."""
+    found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"features\.stages\.(\d+)\.(\d+)\.", name))}
+    stages = 1 + max((stage for stage, _ in found), default=-1)
+    depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
+    if not all(depths):
+        what = f"stage {depths.index(0)} has no blocks" if depths else "no stages of a residual network"
+        raise ModelFileError(what, where="weights", hint="give the weights of a ResNet")
+    return depths
 
 
 UNTOLD: Mapping[Kind, list[str]] = {
