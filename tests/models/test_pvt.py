@@ -96,6 +96,12 @@ def test_the_class_token_and_every_position_have_a_say():
     assert sum("position" in name for name in told) == 4 and sum("class_token" in name for name in told) == 1
 
 
+def test_branches_are_dropped_the_more_often_the_later_they_come():
+    model = PVT(PVTConfig(**SMALL, image_size=32, stochastic_depth=0.4))
+    found = [branch.drop_path.probability for block in model.layers() for branch in (block.attention, block.mlp)]
+    assert found == pytest.approx([0, 0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4])
+
+
 def test_a_reduced_last_stage_is_refused():
     with pytest.raises(ConfigError, match="reductions end in 2, but a class token is among the tokens of the last stage"):
         PVTConfig(reductions=(8, 4, 2, 2))

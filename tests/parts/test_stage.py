@@ -27,6 +27,15 @@ def test_a_remainder_is_left_out_or_filled_with_zeros():
     torch.testing.assert_close(filled(images), left(whole))
 
 
+@pytest.mark.parametrize("side", [1, 2, 3])
+def test_a_side_below_a_patch_is_filled_to_one_and_no_further(side):
+    framed, plain = GridEmbedding(3, 4, 5, stride=2, padding=2), GridEmbedding(3, 4, 4)
+    images = torch.randn(1, side, 8, 3)
+    convolved = F.conv2d(images.permute(0, 3, 1, 2), framed.projection.weight, framed.projection.bias, stride=2, padding=2)
+    torch.testing.assert_close(framed(images), framed.norm(convolved.permute(0, 2, 3, 1)))
+    torch.testing.assert_close(plain(images), plain(F.pad(images, (0, 0, 0, 0, 0, 4 - side))))
+
+
 def test_four_neighbours_become_one_in_the_order_of_the_paper():
     made = PatchMerging(2)
     x = torch.arange(5 * 3 * 2, dtype=torch.float32).view(1, 5, 3, 2)
