@@ -28,11 +28,18 @@ from vitrail.weights.transfer import transfer
 TINY = {
     "ViT": {"patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24},
     "Swin": {"patch_size": 1, "dim": 12, "depths": (1, 2), "heads": (2, 2), "window_size": 3},
+    "PVT": {
+        "patch_sizes": (2, 2), "dims": (12, 16), "depths": (1, 2), "heads": (2, 2), "reductions": (2, 1), "mlp_ratios": (2, 2),
+    },
+    "PVTv2": {
+        "patch_sizes": (3, 3), "strides": (2, 2), "dims": (12, 16), "depths": (1, 2), "heads": (2, 2), "reductions": (2, 1),
+        "mlp_ratios": (2, 2),
+    },
     "CvT": {"dims": (8, 16), "depths": (1, 2), "heads": (1, 2), "patch_sizes": (3, 3), "strides": (1, 2), "paddings": (1, 1)},
     "TNT": {"patch_size": 4, "word_stride": 2, "dim": 16, "depth": 2, "heads": 2, "word_dim": 8, "word_heads": 2},
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
     "ResNet": {"depths": (1, 1), "width": 8, "root": "cifar"},
-}
+}  # fmt: skip
 """A small model of every architecture, beside images of 8×8 pixels."""
 IMAGES = {"image_size": 8, "channels": 3, "num_classes": 3}
 

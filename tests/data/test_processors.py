@@ -58,6 +58,7 @@ DESCRIPTIONS = {
     "Levit": {"size": {"shortest_edge": 24}, "crop_size": SQUARE},
     "ConvNext": {"size": {"shortest_edge": 24}},
     "ConvNext, another share": {"size": {"shortest_edge": 24}, "crop_pct": 0.95},
+    "Pvt": {"size": SQUARE},
     "DINOv3ViT": {"size": SQUARE},
 }
 

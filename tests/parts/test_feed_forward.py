@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from vitrail.parts import FeedForward
+from random_weights import randomize
+from vitrail.parts import ConvFeedForward, FeedForward
 
 
 def numbers(*shape: int) -> Tensor:
@@ -83,3 +85,15 @@ def test_a_norm_stands_on_the_activations(kind):
         hidden = hidden - hidden.mean(-1, keepdim=True)
     hidden = hidden / (hidden.square().mean(-1, keepdim=True) + 1e-3).sqrt() * mlp.norm.weight
     torch.testing.assert_close(mlp(x), hidden @ mlp.contract.weight.T)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_neighbours_are_weighed_channel_by_channel_before_the_activation(rectified):
+    torch.manual_seed(0)
+    layer, x = randomize(ConvFeedForward(4, 6, rectified=rectified), std=0.5), torch.randn(2, 3, 5, 4).double()
+    hidden = layer.expand(x).relu() if rectified else layer.expand(x)
+    framed = F.pad(hidden, (0, 0, 1, 1, 1, 1))
+    kernel = layer.depthwise.weight[:, 0]  # (hidden, 3, 3)
+    found = sum(framed[:, i : i + 3, j : j + 5] * kernel[:, i, j] for i in range(3) for j in range(3))
+    expected = layer.contract(F.gelu(found + layer.depthwise.bias))
+    torch.testing.assert_close(layer(x), expected)

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
 from vitrail.models.configs.mixer import MixerConfig
+from vitrail.models.configs.pvt import PVTConfig
+from vitrail.models.configs.pvt_v2 import PVTv2Config
 from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.models.configs.swin import SwinConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.mixer import Mixer
+from vitrail.models.pvt import PVT
+from vitrail.models.pvt_v2 import PVTv2
 from vitrail.models.resnet import ResNet
 from vitrail.models.swin import Swin
 from vitrail.models.vit import ViT
@@ -72,7 +76,10 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
                 MODELS[name] = model
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
     swin = Swin(SwinConfig(image_size=8, dim=8, depths=(1, 2), heads=(1, 2), num_classes=3))
-    for model in (mixer, swin, *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)):
+    four = {"depths": (1, 1, 1, 1), "mlp_ratios": (1, 1, 1, 1), "image_size": 32, "num_classes": 3}
+    pyramids = PVT(PVTConfig(**four)), PVTv2(PVTv2Config(**four, dims=(32, 64, 160, 256)))
+    residual = (ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)
+    for model in (mixer, swin, *pyramids, *residual):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):

@@ -46,6 +46,7 @@ PROCESSORS = {
     "ConvNext": Processor(
         {"size": {"shortest_edge": WARPED_FROM}, "resample": BICUBIC, "crop_pct": 224 / 256, **HALF}, square=False
     ),
+    "Pvt": Processor(_squashing(224, BICUBIC, IMAGENET)),
     "DINOv3ViT": Processor(_squashing(224, BILINEAR, IMAGENET), floats=True),
 }
 """Those that are known here, without the ending ImageProcessor."""
@@ -54,6 +55,7 @@ PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("beit", "data2vec-vision"), "Beit"),
     **dict.fromkeys(("clip", "metaclip_2", "mlcd", "aimv2", "aimv2_vision_model"), "CLIP"),
     **dict.fromkeys(("dinov2", "pixio", "hiera", "bit"), "Bit"),
+    **dict.fromkeys(("pvt", "pvt_v2"), "Pvt"),
     "resnet": "ConvNext",
     "deit": "DeiT",
     "siglip": "Siglip",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import cvt, mixer, resnet, swin, texts, tnt, vit, vit_names
+from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, texts, tnt, vit, vit_names
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Architecture:
 ROWS = (
     Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
     Architecture("Swin", "Swin Transformer", "swin", swin.SwinConfig, swin.PRESETS, swin.preset_of),
+    Architecture("PVT", "Pyramid Vision Transformer", "pvt", pvt.PVTConfig, pvt.PRESETS, pvt.preset_of),
+    Architecture("PVTv2", "Pyramid Vision Transformer v2", "pvt_v2", pvt_v2.PVTv2Config, pvt_v2.PRESETS, pvt_v2.preset_of),
     Architecture("CvT", "Convolutional vision Transformer", "cvt", cvt.CvTConfig, cvt.PRESETS, cvt.preset_of),
     Architecture("TNT", "Transformer in Transformer", "tnt", tnt.TNTConfig, tnt.PRESETS, tnt.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),

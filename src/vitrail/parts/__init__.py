@@ -8,7 +8,7 @@ from vitrail.parts.convolved import ConvolvedAttention, DepthwiseConv, SequenceS
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.dropout import Dropout
 from vitrail.parts.fast_block import FastBlock, Matrix, Product, product_of
-from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
 from vitrail.parts.lstm import BidirectionalLSTM, LSTMLayer, LSTMState, lstm_step
@@ -36,6 +36,7 @@ from vitrail.parts.positions import (
     sincos_position_2d,
 )
 from vitrail.parts.precision import as_autocast
+from vitrail.parts.reduced_attention import PooledReduction, ReducedAttention
 from vitrail.parts.resnet import (
     BasicBlock,
     Bottleneck,
@@ -44,7 +45,7 @@ from vitrail.parts.resnet import (
     ResNetFeatures,
     StandardizedConv2d,
 )
-from vitrail.parts.stage import GridEmbedding, PatchMerging, Stage
+from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
 from vitrail.parts.token_loss import token_loss
 from vitrail.parts.windows import WindowAttention
 
@@ -59,6 +60,7 @@ __all__ = [
     "Branch",
     "ClassAndMeanPooling",
     "ClassTokenPooling",
+    "ConvFeedForward",
     "ConvStem",
     "ConvolvedAttention",
     "DecoderCache",
@@ -84,9 +86,12 @@ __all__ = [
     "ParallelBlock",
     "PatchEmbedding",
     "PatchMerging",
+    "PooledReduction",
     "PooledStem",
+    "PositionedEmbedding",
     "PreActivationBottleneck",
     "Product",
+    "ReducedAttention",
     "RelativePositionBias",
     "ResNetFeatures",
     "RotaryPosition2d",

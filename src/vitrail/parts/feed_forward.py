@@ -1,6 +1,6 @@
 """The MLP of a block."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +54,35 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = activate(self.expand(x), self.activation)  # (…, hidden_dim)
+        hidden = activate(self.exchanged(self.expand(x)), self.activation)  # (…, hidden_dim)
         return self.dropout(self.contract(self.norm(self.hidden_dropout(hidden))))
+
+    def exchanged(self, hidden: Tensor) -> Tensor:
+        """What tokens learn of each other before the activation: nothing, each stands for itself."""
+        return hidden
+
+
+class ConvFeedForward(FeedForward):
+    """``Linear → 3×3 depth-wise convolution → GELU → Linear`` of tokens on their grid: (B, H, W, D) to (B, H, W, output_dim).
+
+    Zeros around the grid tell tokens where they stand (Wang et al. 2022, https://arxiv.org/abs/2106.13797, section 3.2).
+
+    Args:
+        dim: width D.
+        hidden_dim: width between the two linear layers.
+        rectified: whether a ReLU stands before the convolution.
+        options: as in `FeedForward`.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, *, rectified: bool = False, **options: Any):
+        super().__init__(dim, hidden_dim, **options)
+        self.rectified = rectified
+        self.depthwise = nn.Conv2d(hidden_dim, hidden_dim, 3, padding=1, groups=hidden_dim)
+
+    def exchanged(self, hidden: Tensor) -> Tensor:
+        hidden = F.relu(hidden) if self.rectified else hidden
+        convolved: Tensor = self.depthwise(hidden.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return convolved
 
 
 def activate(hidden: Tensor, activation: Activation) -> Tensor:

@@ -33,7 +33,7 @@ class WordEmbedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         if self.across:
-            return cut_windows(self.projection(images).permute(0, 2, 3, 1), self.words)
+            return cut_windows(self.projection(images).permute(0, 2, 3, 1), self.words).flatten(0, 1)
         patches = patchify(images, self.patch_size).unflatten(2, (-1, *self.patch_size)).flatten(0, 1)  # (B·N, C, P_h, P_w)
         words: Tensor = self.projection(patches).flatten(2).mT
         return words

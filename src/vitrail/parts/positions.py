@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.checks import require_multiple
-from vitrail.parts.interpolation import Grid, offsets_of, resize_factorised, resize_positions, resize_relative
+from vitrail.parts import interpolation as resizing
+from vitrail.parts.interpolation import Grid, Interpolation, offsets_of, resize_factorised, resize_positions, resize_relative
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
@@ -134,16 +135,21 @@ def _sincos_2d_table(dim: int, prefix: int, endpoint: bool, grid: Grid) -> Tenso
 
 
 class LearnedPosition1d(nn.Module):
-    """One learned vector per token, E_pos of equation (1): (prefix + N, D), added to (B, prefix + N, D)."""
+    """One learned vector per token, E_pos of equation (1): (prefix + N, D), added to (B, prefix + N, D).
 
-    def __init__(self, grid: Grid, dim: int, *, prefix: int):
+    ``interpolation`` is how they are resized to another grid.
+    """
+
+    def __init__(self, grid: Grid, dim: int, *, prefix: int, interpolation: Interpolation = resizing.ANTIALIASED):
         super().__init__()
-        self.grid, self.prefix = grid, prefix
+        self.grid, self.prefix, self.interpolation = grid, prefix, interpolation
         self.embedding = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], dim))
         nn.init.normal_(self.embedding, std=0.02)
 
     def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
-        return x + resize_positions(self.embedding, self.grid, grid or self.grid, prefix=self.prefix)
+        return x + resize_positions(
+            self.embedding, self.grid, grid or self.grid, prefix=self.prefix, interpolation=self.interpolation
+        )
 
 
 class LearnedPosition2d(nn.Module):

@@ -7,6 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.parts.dropout import Dropout
+from vitrail.parts.positions import LearnedPosition1d
+
 
 class GridEmbedding(nn.Module):
     """A convolution that makes tokens of patches: (B, H, W, C) to (B, H', W', D), images among them as (B, H, W, channels).
@@ -21,6 +24,8 @@ class GridEmbedding(nn.Module):
         padding: zeros on every side.
         pad: whether a remainder to the right and below is filled with zeros to a whole patch, and not left out.
         norm_eps: epsilon of the norm on the tokens.
+
+    A side that is shorter than a patch is filled to one in any case.
     """
 
     def __init__(
@@ -35,14 +40,46 @@ class GridEmbedding(nn.Module):
         norm_eps: float = 1e-5,
     ):
         super().__init__()
-        self.multiple = patch_size if pad else 1
+        self.multiple, self.least = patch_size if pad else 1, patch_size - 2 * padding
         self.projection = nn.Conv2d(channels, dim, patch_size, stride or patch_size, padding)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = pad_grid(x, self.multiple).permute(0, 3, 1, 2)
+        x = pad_grid(x, self.multiple, self.least).permute(0, 3, 1, 2)
         tokens: Tensor = self.norm(self.projection(x).permute(0, 2, 3, 1))
         return tokens
+
+
+class PositionedEmbedding(GridEmbedding):
+    """`GridEmbedding` with learned positions: (B, H, W, C) to (B, H', W', D).
+
+    Where the positions have a row before the patches, a class token stands there: (B, 1 + H'·W', D), and no grid.
+
+    Args:
+        channels, dim, patch_size: as in `GridEmbedding`.
+        position: added to the tokens, of a grid of any size.
+        dropout: on the result.
+        options: as in `GridEmbedding`.
+    """
+
+    def __init__(
+        self, channels: int, dim: int, patch_size: int, position: LearnedPosition1d, *, dropout: float = 0.0, **options: Any
+    ):
+        super().__init__(channels, dim, patch_size, **options)
+        self.class_token = nn.Parameter(torch.empty(1, position.prefix, dim)) if position.prefix else None
+        if self.class_token is not None:
+            nn.init.normal_(self.class_token, std=0.02)
+        self.position = position
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = super().forward(x)
+        grid = (patches.shape[1], patches.shape[2])
+        tokens = patches.flatten(1, 2)
+        if self.class_token is not None:
+            tokens = torch.cat([self.class_token.expand(tokens.shape[0], -1, -1), tokens], dim=1)
+        tokens = self.dropout(self.position(tokens, grid))
+        return tokens.unflatten(1, grid) if self.class_token is None else tokens
 
 
 class PatchMerging(nn.Module):
@@ -63,9 +100,9 @@ class PatchMerging(nn.Module):
         return merged
 
 
-def pad_grid(x: Tensor, multiple: int) -> Tensor:
-    """A grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples."""
-    rows, columns = (-side % multiple for side in x.shape[1:3])
+def pad_grid(x: Tensor, multiple: int, least: int = 1) -> Tensor:
+    """A grid (B, H, W, D) with zeros to the right and below, so that its sides are multiples, and not below the least."""
+    rows, columns = (max(-side % multiple, least - side) for side in x.shape[1:3])
     return F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x
 
 

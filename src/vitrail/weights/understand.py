@@ -1,7 +1,7 @@
 """A checkpoint as it is understood: layout, configuration and labels, from what the files say and what the tensors show."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +136,23 @@ def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
     return {name: layout.config.read_field(name, value, where=FORMAT) for name, value in own.items()}
 
 
-def _of_fields(layouts: list[Layout], fields: Iterable[str]) -> list[Layout]:
-    """The layouts whose architecture has all the fields that the user gives."""
-    for name in fields:
+def _of_fields(layouts: list[Layout], fields: Mapping[str, Any]) -> list[Layout]:
+    """The layouts whose architecture has all the fields that the user gives, with such values if any has."""
+    for name, value in fields.items():
         fitting = [layout for layout in layouts if name in layout.config.model_fields]
         if not fitting:
             raise unknown("field", name, list(layouts[0].config.model_fields), where=layouts[0].about)
-        layouts = fitting
+        layouts = [layout for layout in fitting if _takes(layout, name, value)] or fitting
     return layouts
+
+
+def _takes(layout: Layout, name: str, value: Any) -> bool:
+    """Whether a field may have a value: heads are a number in one architecture, a number for each stage in another."""
+    try:
+        layout.config.read_field(name, value)
+    except ConfigError:
+        return False
+    return True
 
 
 def _labels(names: Any, config: ImageConfig, where: Path) -> list[str]:

@@ -47,6 +47,9 @@ EXPECTED = {
     "clip": lambda: of_transformers(transformers.CLIPImageProcessor),
     "clip-original": lambda: of_transformers(transformers.CLIPImageProcessor),
     "timm-swin": lambda: of_timm("swin_tiny_patch4_window7_224.ms_in1k"),
+    "pvt": lambda: of_transformers(transformers.PvtImageProcessor),
+    "pvt-v2": lambda: of_transformers(transformers.PvtImageProcessor),
+    "timm-pvt-v2": lambda: of_timm("pvt_v2_b2.in1k"),
     "timm-clip": lambda: of_transformers(transformers.CLIPImageProcessor),
 }
 

@@ -16,7 +16,7 @@ def depths_of(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
     found = {tuple(map(int, hit.groups())) for name in shapes if (hit := re.match(r"stages\.(\d+)\.blocks\.(\d+)\.", name))}
     stages = count_of((stage for stage, _ in found), "stage")
     depths = tuple(count_of((block for at, block in found if at == stage), "block") for stage in range(stages))
-    if not all(depths):
+    if not depths or not all(depths):
         what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
         raise ModelFileError(what, where="weights", hint="give the weights of a model of stages")
     return depths

@@ -1,0 +1,89 @@
+"""What a Pyramid Vision Transformer consists of, and the names of its sizes."""
+
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from vitrail.errors import ConfigError
+from vitrail.models.configs.base import (
+    Depths,
+    Epsilon,
+    Heads,
+    ImageConfig,
+    Probability,
+    Ratio,
+    Size,
+    Width,
+    require_stages,
+)
+
+Sides = Annotated[tuple[Annotated[int, Field(gt=0, le=2**10)], ...], Field(min_length=1, max_length=8)]
+"""A number of places along a side for every stage."""
+
+
+class PyramidConfig(ImageConfig):
+    """What both versions consist of, a number for each stage."""
+
+    dims: Annotated[tuple[Width, ...], Field(min_length=1, max_length=8)] = (64, 128, 320, 512)
+    """Width of the tokens."""
+    depths: Depths = (3, 4, 6, 3)
+    """Blocks."""
+    heads: Heads = (1, 2, 5, 8)
+    """Attention heads."""
+    reductions: Sides = (8, 4, 2, 1)
+    """So many times fewer keys and values along each side than queries; 1 leaves them as they are."""
+    mlp_ratios: Annotated[tuple[Ratio, ...], Field(min_length=1, max_length=8)] = (8.0, 8.0, 4.0, 4.0)
+    """Hidden width of the MLPs by that of the tokens."""
+    qkv_bias: bool = True
+    """Whether the projections to q, k and v have a bias."""
+    dropout: Probability = 0.0
+    """Dropout in the MLPs, on every branch's result and on tokens with their positions."""
+    attention_dropout: Probability = 0.0
+    """Dropout on the attention weights."""
+    stochastic_depth: Probability = 0.0
+    """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
+    norm_eps: Epsilon = 1e-6
+    """Epsilon of the norms in blocks and behind them."""
+    grid_norm_eps: Epsilon = 1e-5
+    """Epsilon of the norms behind convolutions that make a coarser grid, of tokens or of keys and values."""
+
+    training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
+
+    @model_validator(mode="after")
+    def _numbers_for_each_stage(self) -> Self:
+        require_stages(self.depths, self.dims, self.heads, reductions=self.reductions, mlp_ratios=self.mlp_ratios)
+        return self
+
+
+class PVTConfig(PyramidConfig):
+    """Every choice of the Pyramid Vision Transformer (Wang et al. 2021, https://arxiv.org/abs/2102.12122)."""
+
+    patch_sizes: Sides = (4, 2, 2, 2)
+    """Side of a patch, of the image and then of the stage before."""
+
+    @model_validator(mode="after")
+    def _patches_for_each_stage(self) -> Self:
+        require_stages(self.depths, self.dims, self.heads, patch_sizes=self.patch_sizes)
+        if self.reductions[-1] != 1:
+            what = f"reductions end in {self.reductions[-1]}, but a class token is among the tokens of the last stage"
+            raise ConfigError(what, where="reductions", hint=f"end them in 1: {(*self.reductions[:-1], 1)}")
+        return self
+
+    def grids(self, image_size: Size | None = None) -> list[tuple[int, int]]:
+        """Rows and columns of tokens in every stage, for images of this size or the model's."""
+        rows, columns = image_size or self.image_size
+        found = []
+        for side in self.patch_sizes:
+            rows, columns = max(1, rows // side), max(1, columns // side)
+            found.append((rows, columns))
+        return found
+
+
+DEPTHS = {"Tiny": (2, 2, 2, 2), "Small": (3, 4, 6, 3), "Medium": (3, 4, 18, 3), "Large": (3, 8, 27, 3)}
+PRESETS: dict[str, dict[str, Any]] = {f"PVT-{size}": {"depths": depths} for size, depths in DEPTHS.items()}
+"""The sizes of table 1."""
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, ``PVT-Tiny`` or its authors' ``pvt_tiny``; None where it is no name."""
+    return PRESETS.get({f"pvt_{size.lower()}": f"PVT-{size}" for size in DEPTHS}.get(name, name))

@@ -1,0 +1,41 @@
+"""What a Pyramid Vision Transformer v2 consists of, and the names of its sizes."""
+
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from vitrail.models.configs.base import require_stages
+from vitrail.models.configs.pvt import DEPTHS, PyramidConfig, Sides
+
+
+class PVTv2Config(PyramidConfig):
+    """Every choice of the Pyramid Vision Transformer v2 (Wang et al. 2022, https://arxiv.org/abs/2106.13797)."""
+
+    patch_sizes: Sides = (7, 3, 3, 3)
+    """Side of a patch, of the image and then of the stage before; half of it is padded with zeros on every side."""
+    strides: Sides = (4, 2, 2, 2)
+    """From one patch to the next."""
+    pooled: bool = False
+    """Whether keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
+
+    @model_validator(mode="after")
+    def _patches_for_each_stage(self) -> Self:
+        require_stages(self.depths, self.dims, self.heads, patch_sizes=self.patch_sizes, strides=self.strides)
+        return self
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "PVTv2-b0": {"depths": DEPTHS["Tiny"], "dims": (32, 64, 160, 256)},
+    "PVTv2-b1": {"depths": DEPTHS["Tiny"]},
+    "PVTv2-b2": {"depths": DEPTHS["Small"]},
+    "PVTv2-b2-li": {"depths": DEPTHS["Small"], "pooled": True},
+    "PVTv2-b3": {"depths": DEPTHS["Medium"]},
+    "PVTv2-b4": {"depths": DEPTHS["Large"]},
+    "PVTv2-b5": {"depths": (3, 6, 40, 3), "mlp_ratios": (4, 4, 4, 4)},
+}
+"""The sizes of table 1."""
+
+
+def preset_of(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes, ``PVTv2-b2-li`` or its authors' and timm's ``pvt_v2_b2_li``; None where it is no name."""
+    return PRESETS.get({f"pvt_v2_{name[6:].replace('-', '_')}": name for name in PRESETS}.get(name, name))
