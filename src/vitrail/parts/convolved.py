@@ -22,10 +22,19 @@ class DepthwiseConv(nn.Module):
         super().__init__()
         self.convolution = nn.Conv2d(dim, dim, 3, stride, padding=1, groups=dim, bias=False)
         self.norm = BatchNorm(dim)
+        self.strided = stride > 1
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.strided and _derived_in_half_precision(x):
+            with torch.autocast("cpu", enabled=False):
+                return self.norm(self.convolution(x.float())).to(x.dtype)
         normalized: Tensor = self.norm(self.convolution(x))
         return normalized
+
+
+def _derived_in_half_precision(x: Tensor) -> bool:
+    """On a CPU the derivative of a strided convolution of each channel alone takes ten times as long there as in float32."""
+    return x.device.type == "cpu" and torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
 
 
 class ConvolvedAttention(Attention):
@@ -68,7 +77,8 @@ class ConvolvedAttention(Attention):
             what, hint = "convolved attention takes tokens and their grid alone", "call attention(x, grid=(rows, columns))"
             raise ConfigError(what, where="ConvolvedAttention", hint=hint)
         prefix = x.shape[1] - grid[0] * grid[1]
-        first, patches = x[:, :prefix], x[:, prefix:].unflatten(1, grid).permute(0, 3, 1, 2)  # (B, D, H, W)
+        first, patches = x[:, :prefix], x[:, prefix:].contiguous()  # once, or each of the convolutions would copy them
+        patches = patches.unflatten(1, grid).permute(0, 3, 1, 2)  # (B, D, H, W)
 
         def projected(kind: str) -> Tensor:
             tokens = self.convolved[kind](patches).permute(0, 2, 3, 1).flatten(1, 2)
