@@ -34,7 +34,7 @@ from PIL import Image
 
 HELPERS = Path(__file__).parents[2] / "tests/training"
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report"])
+PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report", "torch._dynamo"])
 SETTINGS = {
     "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 32, "model.depth": 2, "model.heads": 2, "model.mlp_dim": 64,
     "model.dropout": 0.1, "model.stochastic_depth": 0.1, "model.patch_dropout": 0.2, "training.ema": 0.9, "training.epochs": 4,
