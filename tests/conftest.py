@@ -1,6 +1,7 @@
 """What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
 
 import gc
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -85,6 +86,12 @@ def _what_is_the_same_for_every_export_is_done_once() -> None:
     ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
     utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
     config.do_not_emit_stack_traces = True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_is_lost() -> None:
+    """Nobody waits for the disk; what waits when is tested by its calls, in test_files.py and test_checkpoint.py."""
+    os.fsync = lambda file: None
 
 
 @pytest.fixture(scope="session", autouse=True)
