@@ -33,9 +33,9 @@ from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
 LONG = (
-    "test_processes.py", "test_soak.py", "test_export.py", "test_export_model.py", "test_study.py", "test_resnet.py",
-    "test_contract.py", "test_task_contract.py", "test_translate.py", "test_quantise.py", "test_trainer.py", "test_site.py",
-    "test_docs.py",
+    "test_processes.py", "test_soak.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
+    "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",
+    "test_trainer.py", "test_site.py",
 )  # fmt: skip
 """Files of tests that take long: they come first, so that no process is left alone with one at the end."""
 
