@@ -1,6 +1,8 @@
 """What many tests need: small images, a tiny run trained on them, and a trainer for a tiny model."""
 
 import gc
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +19,10 @@ from vitrail import api
 from vitrail.cli.app import main
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
+from vitrail.deploy import engines, measure, worth
 from vitrail.models.vit import ViT
 from vitrail.result import write_report
+from vitrail.study import speed
 from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -29,9 +33,9 @@ from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
 LONG = (
-    "test_processes.py", "test_soak.py", "test_export.py", "test_export_model.py", "test_study.py", "test_resnet.py",
-    "test_contract.py", "test_task_contract.py", "test_translate.py", "test_quantise.py", "test_trainer.py", "test_site.py",
-    "test_docs.py",
+    "test_processes.py", "test_soak.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
+    "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",
+    "test_trainer.py", "test_site.py",
 )  # fmt: skip
 """Files of tests that take long: they come first, so that no process is left alone with one at the end."""
 
@@ -58,8 +62,12 @@ class Answer:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking through it for garbage takes a second, at each of hundreds of collections."""
+    """What is imported by now stays: looking through it for garbage takes a second, at each of hundreds of collections.
+
+    What is imported later, by exports above all, takes a tenth of everything, unless it is looked through less often.
+    """
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,11 +75,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _operators_of_onnx_are_registered_once() -> None:
-    """Else torch registers them for every export, which takes a fifth of its time."""
+def _what_is_the_same_for_every_export_is_done_once() -> None:
+    """Else torch registers the operators of ONNX, goes through its own and looks up the lines of the source for every graph,
+    which takes a third of the time.
+    """
+    from torch._export import utils
+    from torch.fx import config
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
+    utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
+    config.do_not_emit_stack_traces = True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_power_is_lost() -> None:
+    """Nobody waits for the disk; what waits when is tested by its calls, in test_files.py and test_checkpoint.py."""
+    os.fsync = lambda file: None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _speeds_are_measured_for_a_moment() -> None:
+    """They mean nothing here; `vitrail.deploy.measure` and `vitrail.study.speed` have tests of their own."""
+
+    of_a_size = speed._measured
+
+    def timed(works: Mapping[str, Any], pixels: torch.Tensor, *, seconds: float = 1.0) -> dict[str, measure.Timing]:
+        return measure.timed(works, pixels, seconds=0.01)
+
+    measure.SETTLE = 0.001
+    worth.timed = engines.timed = timed
+    speed._measured = lambda model, size, batch, seconds: of_a_size(model, size, batch, 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from PIL import Image
 
 HELPERS = Path(__file__).parents[2] / "tests/training"
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report"])
+PROCESSES.set_forkserver_preload(["vitrail.api", "vitrail.cli.app", "vitrail.study.report", "torch._dynamo"])
 SETTINGS = {
     "model.name": "ViT-Ti/4", "model.image_size": 8, "model.dim": 32, "model.depth": 2, "model.heads": 2, "model.mlp_dim": 64,
     "model.dropout": 0.1, "model.stochastic_depth": 0.1, "model.patch_dropout": 0.2, "training.ema": 0.9, "training.epochs": 4,
@@ -390,33 +391,37 @@ def disk_full_at(share: float, run: Path, size: int = 30_000, *, mount: bool = F
     whole = 8 * size
     with small_disk(run, 4 * whole + 2**21, wanted=mount) as small:
         save_step(run, 1, size)
-        code = f"""
-import resource, shutil, signal, sys, tempfile
-from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from soak_runs import save_step
-from vitrail.errors import DiskFullError
-run = Path({str(run)!r})
-if {small}:
-    free = shutil.disk_usage(run).free - int({share} * {whole}) // 4096 * 4096
-    (run / "other").write_bytes(bytes(max(0, free)))
-else:
-    tempfile.gettempdir()  # it tries by writing, and something imported later may ask
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int({share} * {whole} / 2), resource.RLIM_INFINITY))
-usage = shutil.disk_usage
-shutil.disk_usage = lambda path: usage("/")
-try:
-    save_step(run, 2, {size})
-except DiskFullError as error:
-    print(error.what)
-    sys.exit(7)
-"""
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        told = ("bytes are needed", "are free") if small else ("larger than is allowed",)
-        if done.returncode != 7 or not all(words in done.stdout for words in told):
-            return f"exit {done.returncode}: {done.stdout[-200:]}{done.stderr[-300:]}"
+        told, theirs = PROCESSES.Pipe(duplex=False)
+        process = PROCESSES.Process(target=_save_on_full_disk, args=(share, run, size, small, theirs))
+        process.start()
+        theirs.close()
+        said = ""
+        with suppress(EOFError):
+            said = told.recv()
+        process.join()
+        expected = ("bytes are needed", "are free") if small else ("larger than is allowed",)
+        if process.exitcode != 0 or not all(words in said for words in expected):
+            return f"exit {process.exitcode}: {said}"
         return _failure_of_first(run)
+
+
+def _save_on_full_disk(share: float, run: Path, size: int, small: bool, answers: Any) -> None:
+    """A second checkpoint; what is said of the disk goes into a pipe, as no file may grow. Run in a process of its own."""
+    from vitrail.errors import DiskFullError
+
+    if small:
+        free = shutil.disk_usage(run).free - int(share * 8 * size) // 4096 * 4096
+        (run / "other").write_bytes(bytes(max(0, free)))
+    else:
+        tempfile.gettempdir()  # it tries by writing, and something imported later may ask
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * 8 * size / 2), resource.RLIM_INFINITY))
+    usage = shutil.disk_usage
+    shutil.disk_usage = lambda path: usage("/")
+    try:
+        save_step(run, 2, size)
+    except DiskFullError as error:
+        answers.send(error.what)
 
 
 def _failure_of_first(run: Path) -> str | None:
@@ -588,8 +593,6 @@ def _table(root: Path) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     """Everything at length, as a table in Markdown."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         print("| what | good of all | minutes |\n|---|---|---|", flush=True)
         rows = _table(Path(folder))

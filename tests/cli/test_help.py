@@ -47,6 +47,8 @@ def test_help_answers_in_under_a_third_of_a_second(command, timed):
         assert answer.returncode == 0
         assert f"Usage: vitrail {command}".rstrip() in answer.stdout
         assert answer.stderr == ""
+        if sum(seconds < SECONDS for seconds in took) == 2:
+            break  # a third changes nothing
     assert statistics.median(took) < SECONDS
 
 

@@ -1,6 +1,5 @@
 """What the tests of exported models share."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from server_running import tiny
 import vitrail
 from deploy.small import small_model
 from vitrail import api
-from vitrail.deploy import worth
 from vitrail.study.attention import look_of
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.translator import TrainedTranslator
@@ -42,12 +40,6 @@ def saved(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "small"
     small_model().save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def _measured_for_a_moment(monkeypatch):
-    """Speeds mean nothing here."""
-    monkeypatch.setattr(worth, "timed", partial(worth.timed, seconds=0.01))
 
 
 @pytest.fixture(scope="session")

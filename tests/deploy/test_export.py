@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import torch.fx.config
 
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy import export as exporting
@@ -43,10 +44,12 @@ def odd() -> TrainedModel:
 
 @pytest.fixture(scope="module")
 def written(odd, tmp_path_factory) -> dict[str, Path]:
-    """The folders of its graphs."""
+    """The folders of its graphs, for which torch looked up where in the source each node comes from, as it does for everybody."""
     folders = {to: tmp_path_factory.mktemp(to) for to in ("onnx", "openvino", "torch")}
-    for to, folder in folders.items():
-        export_graph(odd, described(odd), to, folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch.fx.config, "do_not_emit_stack_traces", False)
+        for to, folder in folders.items():
+            export_graph(odd, described(odd), to, folder)
     return folders
 
 

@@ -1,6 +1,7 @@
 """In int8 a graph answers nearly as before, and faster products are really there."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -9,30 +10,41 @@ import torch
 
 from deploy.small import described, pixels_for, small_model
 from vitrail.deploy.engines import open_graph
-from vitrail.deploy.export import Network, export_graph, to_openvino, trace
+from vitrail.deploy.export import Network, Written, export_graph, to_openvino, trace
 from vitrail.deploy.libraries import openvino
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.quantise import _origin, _sums_of_convolutions, last_products, quantise_openvino
+from vitrail.weights.folder import TrainedModel
 
 
-@pytest.mark.parametrize(("to", "engine"), [("onnx", "onnxruntime"), ("openvino", "openvino")])
-def test_int8_answers_nearly_as_the_model_does(to, engine, tmp_path):
-    trained = small_model(dim=64, mlp_dim=128, token_merging="4")
-    pixels = pixels_for(trained, 24)
-    written = export_graph(trained, described(trained, "int8"), to, tmp_path, pixels[:16])
+@pytest.fixture(scope="module")
+def merged() -> TrainedModel:
+    """A model that merges tokens."""
+    return small_model(dim=64, mlp_dim=128, token_merging="4")
+
+
+@pytest.fixture(scope="module", params=["onnx", "openvino"])
+def quantised(merged, request, tmp_path_factory) -> tuple[str, Path, Written]:
+    """It in int8, for an engine: which, its folder, and what was written."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, export_graph(merged, described(merged, "int8"), request.param, folder, pixels_for(merged, 16))
+
+
+def test_int8_answers_nearly_as_the_model_does(merged, quantised):
+    to, folder, written = quantised
+    engine = {"onnx": "onnxruntime"}.get(to, to)
+    pixels = pixels_for(merged, 24)
     assert (written.floats is None) == (to == "onnx")
-    expected = trained.model(trained.preparation.normalize(pixels)).detach()
-    found = open_graph(next(tmp_path.glob("model.[ox]*")), engine).logits(pixels)
+    expected = merged.model(merged.preparation.normalize(pixels)).detach()
+    found = open_graph(next(folder.glob("model.[ox]*")), engine).logits(pixels)
     difference = (found - expected).abs().mean() / expected.std()
     assert 0 < difference < 0.3  # of random weights; a trained model loses far less
     assert engine in written.predictor.name and "int8" in written.predictor.name
 
 
-def test_products_are_integer_but_those_that_suffer(tmp_path):
-    trained = small_model(token_merging="4")
-    pixels = pixels_for(trained, 8)
-    export_graph(trained, described(trained, "int8"), "onnx", tmp_path, pixels)
-    model = onnx.load(tmp_path / "model.onnx")
+@pytest.mark.parametrize("quantised", ["onnx"], indirect=True)
+def test_products_are_integer_but_those_that_suffer(quantised):
+    model = onnx.load(quantised[1] / "model.onnx")
     scaled = {output for node in model.graph.node if node.op_type == "DequantizeLinear" for output in node.output}
     products = [node for node in model.graph.node if node.op_type in ("MatMul", "Gemm")]
     scopes = {n.name: next(e.value for e in n.metadata_props if "scope" in e.key) for n in products}

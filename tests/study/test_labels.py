@@ -34,10 +34,10 @@ def meet(a, b):
 @given(st.lists(st.tuples(st.floats(1, 9), st.floats(1, 9)), min_size=1, max_size=10))
 def test_names_stay_inside_and_off_each_other_wherever_the_points_are(points):
     _, axes, made = written(points)
-    frame = axes.get_window_extent()
-    for box in boxes(made):
+    found, frame = boxes(made), axes.get_window_extent()
+    for box in found:
         assert frame.x0 - 1 <= box.x0 and box.x1 <= frame.x1 + 1 and frame.y0 - 1 <= box.y0 and box.y1 <= frame.y1 + 1
-    assert not [pair for pair in itertools.combinations(boxes(made), 2) if meet(*pair)]
+    assert not [pair for pair in itertools.combinations(found, 2) if meet(*pair)]
 
 
 def test_a_name_with_room_stands_to_the_right_of_its_point_without_a_line_to_it():

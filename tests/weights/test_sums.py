@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from vitrail.deploy.graph_files import description_in
 from vitrail.errors import ModelFileError
 from vitrail.weights.folder import keep_thresholds, save_model
 from vitrail.weights.reference import from_pretrained, load_model
+from vitrail.weights.sums import verified
 
 SUMS = "SHA256SUMS"
 
@@ -64,6 +66,16 @@ def test_a_changed_file_is_refused_by_name_and_the_hint_renews_the_sums(saved):
     for model in (saved, saved / "model.safetensors"):
         with pytest.raises(ModelFileError, match=r"^model\.safetensors is not the file"):
             from_pretrained(model)
+
+
+def test_what_is_refused_at_once_does_not_wait_for_the_sum_of_a_large_file(tmp_path):
+    with (tmp_path / "model.safetensors").open("wb") as content:
+        content.truncate(40 * 2**30)  # a minute of reading
+    (tmp_path / SUMS).write_text(f"{0:064}  model.safetensors\n")
+    begin = time.monotonic()
+    with pytest.raises(ZeroDivisionError), verified(tmp_path, ["model.safetensors"]):
+        raise ZeroDivisionError
+    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("line", [f"{0:064}  ../config.json", f"{0:064}  /etc/passwd", f"{0:064}  ..", "0  config.json", "\\"])

@@ -1,14 +1,15 @@
-"""One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2)."""
+"""One model over several processes: a copy in each (DDP), or its parameters sharded over them (FSDP2).
 
+What torch has for sharding takes half a second to import, and nothing is sharded before `shard` has imported it.
+"""
+
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -16,11 +17,17 @@ from vitrail.runtime.processes import Processes
 from vitrail.tasks.task import Task
 from vitrail.training.optimizer import require_state
 
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
 Tensors = dict[str, Tensor]
 
 
 def shard(task: Task, group: Processes, device: torch.device) -> None:
     """Shard the parameters, layer by layer: each is whole only while its layer computes (Zhao et al. 2023, 2304.11277)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(device.type, (group.count,))
     for layer in task.model.layers():
         fully_shard(layer, mesh=mesh)
@@ -38,29 +45,37 @@ def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[Any]:
     """A context in which gradients are averaged over the processes now, or added up for a later average."""
     if isinstance(model, DistributedDataParallel):
         return nullcontext() if now else model.no_sync()
-    if isinstance(model, FSDPModule):
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(model, fsdp.FSDPModule):
         model.set_requires_gradient_sync(now)
     return nullcontext()
 
 
+def _is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def one_number(norm: Tensor) -> Tensor:
     """The norm over all processes, from this process's part."""
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if _is_sharded(norm) else norm
 
 
 def local(tensors: list[Tensor]) -> list[Tensor]:
     """This process's part of each tensor, which is all of it unless it is sharded; no copies."""
-    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+    return [tensor.to_local() if _is_sharded(tensor) else tensor for tensor in tensors]
 
 
 def whole(tensors: Mapping[str, Tensor]) -> Tensors:
     """Every tensor in one piece in this process's memory; all processes must call this together."""
-    return {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+    return {name: t.full_tensor().cpu() if _is_sharded(t) else t for name, t in tensors.items()}
 
 
 def sharded(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole tensor, sharded over the processes if ``like`` is."""
-    if isinstance(like, DTensor) and tensor.shape == like.shape:
+    if _is_sharded(like) and tensor.shape == like.shape:
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(tensor.to(like.device_mesh.device_type), like.device_mesh, like.placements)
     return tensor
 

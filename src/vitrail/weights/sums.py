@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 from vitrail.errors import ModelFileError
 from vitrail.files import read_text, regular_file, write_text
@@ -15,6 +16,8 @@ from vitrail.runtime.terminal import note
 from vitrail.weights.plain_files import CARD, CONFIG
 
 SUMS = "SHA256SUMS"
+BLOCK = 2**20
+"""Bytes that are read at a time."""
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
@@ -50,8 +53,13 @@ def verified(folder: Path, names: Collection[str]) -> Iterator[None]:
         yield
         return
     with ThreadPoolExecutor(1) as beside:
-        differing = beside.submit(_differing, folder, there)
-        yield
+        given_up = Event()
+        differing = beside.submit(_differing, folder, there, given_up)
+        try:
+            yield
+        except BaseException:
+            given_up.set()  # else whoever was refused a file of 40 GB, or pressed Ctrl-C, would wait until all of it is read
+            raise
     for name in differing.result():
         known = shlex.join(sorted(name for name in sums if os.path.exists(folder / name)))
         renew = f"cd {shlex.quote(str(folder))} && sha256sum -- {known} > {SUMS}"
@@ -80,11 +88,14 @@ def _read(folder: Path) -> dict[str, str]:
     return sums
 
 
-def _differing(folder: Path, sums: Mapping[str, str]) -> list[str]:
-    """The files that are others than their sums say."""
-    return [name for name, digest in sums.items() if _digest(folder / name) != digest]
+def _differing(folder: Path, sums: Mapping[str, str], given_up: Event) -> list[str]:
+    """The files that are others than their sums say; anything, once it is given up."""
+    return [name for name, digest in sums.items() if _digest(folder / name, given_up) != digest]
 
 
-def _digest(file: Path) -> str:
+def _digest(file: Path, given_up: Event | None = None) -> str:
+    digest, block = hashlib.sha256(), memoryview(bytearray(BLOCK))
     with regular_file(file) as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        while not (given_up and given_up.is_set()) and (count := content.readinto(block)):
+            digest.update(block[:count])
+    return digest.hexdigest()

@@ -12,6 +12,7 @@ import torchvision
 from residual_networks import NARROW, alike, batches, images, random_weights, small
 from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
+from torchvision.models.resnet import BasicBlock, Bottleneck
 
 import vitrail
 from vitrail.errors import ConfigError, ModelFileError
@@ -23,8 +24,8 @@ from vitrail.weights.reference import from_pretrained
 
 TIMM = [
     ("resnet18", {}),
-    ("resnet34", {"num_classes": 0}),
-    ("resnet26", {"in_chans": 1}),
+    ("resnet34", {"layers": (1, 1, 2, 1), "num_classes": 0}),
+    ("resnet26", {"layers": (1, 1, 1, 1), "in_chans": 1}),
     ("resnet50", {"layers": (1, 2, 1, 1)}),
     ("resnet18", {"layers": (1, 2, 1, 1), "drop_path_rate": 0.1}),
     ("resnetv2_50x1_bit", NARROW),
@@ -63,7 +64,8 @@ def layout_of(fields) -> str:
 
 @pytest.mark.parametrize("name", ["resnet50d", "resnet50_gn", "seresnet18", "wide_resnet50_2", "resnetblur18", "resnetv2_18"])
 def test_other_networks_of_timms_are_refused_by_name(name, tmp_path):
-    save_for_hf(timm.create_model(name, num_classes=5), tmp_path / "theirs", safe_serialization=True)
+    theirs = timm.create_model(name, num_classes=5, layers=(1, 1, 1, 1))
+    save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
     with pytest.raises(ModelFileError, match=name):
         from_pretrained(tmp_path / "theirs")
 
@@ -104,15 +106,15 @@ def test_an_argument_that_changes_the_answer_is_refused_by_name(name, arguments,
         from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-def test_a_file_of_torchvisions_is_read_and_written(name, tmp_path, capsys):
-    theirs = random_weights(getattr(torchvision.models, name)(num_classes=7))
+@pytest.mark.parametrize(("block", "layers"), [(BasicBlock, (2, 2, 2, 2)), (Bottleneck, (1, 2, 1, 1))])
+def test_a_file_of_torchvisions_is_read_and_written(block, layers, tmp_path, capsys):
+    theirs = random_weights(torchvision.models.ResNet(block, layers, num_classes=7))
     save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
     ours = from_pretrained(tmp_path / "theirs.safetensors")
     assert "guessed, as the file does not say: ReLU, strides without blurring" in capsys.readouterr().err
     assert alike(ours, theirs, images())
     vitrail.convert(ours, tmp_path / "ours.safetensors", layout="torchvision")
-    again = getattr(torchvision.models, name)(num_classes=7).eval()
+    again = torchvision.models.ResNet(block, layers, num_classes=7).eval()
     again.load_state_dict(load_file(tmp_path / "ours.safetensors"))
     assert alike(again, theirs, images())
 
