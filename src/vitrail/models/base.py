@@ -117,7 +117,7 @@ class ImageModel(Model):
         return target.training_only | {"num_classes"}
 
 
-class FreeSizeModel(ImageModel):
+class AnySizeModel(ImageModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     def require_images(self, images: Tensor) -> None:

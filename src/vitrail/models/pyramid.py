@@ -6,10 +6,10 @@ from typing import cast
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.models.base import FreeSizeModel
+from vitrail.models.base import AnySizeModel
 
 
-class PyramidModel(FreeSizeModel):
+class PyramidModel(AnySizeModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     stages: nn.ModuleList

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.models.base import FreeSizeModel
+from vitrail.models.base import AnySizeModel
 from vitrail.models.configs.tnt import TNTConfig
 
 FIRST = "embedding.projection.weight"
 POSITION = "position.embedding"
 
 
-class TNT(FreeSizeModel):
+class TNT(AnySizeModel):
     """Images (B, C, H, W) in whole patches to logits (B, classes), or without classes to the class token (B, D).
 
     Every patch is a sentence of words. Attention is among the words of a patch, then, with what they say added to it, among
