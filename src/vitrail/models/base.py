@@ -72,6 +72,16 @@ class ImageModel(Model):
     config: ImageConfig
     sees_whole_image: ClassVar[bool] = False
     """Whether every layer lets each patch of the image look at all others, so that its attention can be laid over the image."""
+    tokens_read: int | None = None
+    """How many of the first tokens the answer is read from, so that the last layer may leave out the others; None for all."""
+
+    @contextmanager
+    def every_token(self) -> Iterator[None]:
+        read, self.tokens_read = self.tokens_read, None
+        try:
+            yield
+        finally:
+            self.tokens_read = read
 
     def initialize(self) -> None:
         """Draw fresh weights: LeCun's normal for matrices, a deviation of 0.02 for the last layer of every head, no biases."""
@@ -89,6 +99,10 @@ class ImageModel(Model):
                 where="model input",
                 hint="resize the images, or build the model with their image_size and channels",
             )
+
+    def filters(self) -> Tensor:
+        """What the first layer sums of the pixels, by default the kernels of the first convolution: (D, C, h, w)."""
+        return next(module for module in self.modules() if isinstance(module, nn.Conv2d)).weight
 
     def vectors(self, images: Tensor) -> Tensor:
         """What the heads read of images (B, C, H, W): (B, D)."""
@@ -115,6 +129,37 @@ class ImageModel(Model):
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         return target.training_only | {"num_classes"}
+
+
+class AnySizeModel(ImageModel):
+    """A model of images (B, C, H, W) of any size, which no pass changes."""
+
+    def require_images(self, images: Tensor) -> None:
+        """Refuse images of other channels; raises `ConfigError`."""
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
+
+    def at_any_size(self, *, graph: bool = False) -> nn.Module:
+        """The model itself.
+
+        Raises:
+            ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
+        """
+        if graph:
+            raise ConfigError(
+                f"there is no graph of a {type(self).__name__} for images of any size",
+                where="--image-size",
+                hint="export one graph for each size: --image-size 384",
+            )
+        return self
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size"}
 
 
 def _lecun_normal(module: nn.Module) -> None:

@@ -6,11 +6,10 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from vitrail import parts
-from vitrail.errors import ConfigError
-from vitrail.models.base import ImageModel
+from vitrail.models.base import AnySizeModel
 
 
-class PyramidModel(ImageModel):
+class PyramidModel(AnySizeModel):
     """A model of images (B, C, H, W) of any size, which no pass changes."""
 
     stages: nn.ModuleList
@@ -45,29 +44,6 @@ class PyramidModel(ImageModel):
         logits: Tensor = self.head(self.vectors(images))
         return logits
 
-    def require_images(self, images: Tensor) -> None:
-        """Refuse images of other channels; raises `ConfigError`."""
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
-                where="model input",
-                hint="give the images these channels, or build the model with theirs",
-            )
-
-    def at_any_size(self, *, graph: bool = False) -> nn.Module:
-        """The model itself.
-
-        Raises:
-            ConfigError: a ``graph`` for images of any size, which this kind of model has none for.
-        """
-        if graph:
-            raise ConfigError(
-                f"there is no graph of a {type(self).__name__} for images of any size",
-                where="--image-size",
-                hint="export one graph for each size: --image-size 384",
-            )
-        return self
-
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import mixer, resnet, swin, texts, vit, vit_names
+from vitrail.models.configs import mixer, resnet, swin, t2t, texts, vit, vit_names
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Architecture:
 ROWS = (
     Architecture("ViT", "Vision Transformer", "vit", vit.ViTConfig, vit_names.PRESETS, vit_names.preset_of),
     Architecture("Swin", "Swin Transformer", "swin", swin.SwinConfig, swin.PRESETS, swin.preset_of),
+    Architecture("T2T", "Tokens-to-Token ViT", "t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture(

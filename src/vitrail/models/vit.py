@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -89,15 +88,6 @@ class ViT(ImageModel):
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         return resizing.may_differ(source, target, keep_head=keep_head)
-
-    @contextmanager
-    def every_token(self) -> Iterator[None]:
-        """Within, the last block gives all tokens, whether the pool reads them or not."""
-        read, self.tokens_read = self.tokens_read, None
-        try:
-            yield
-        finally:
-            self.tokens_read = read
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """(B, C, H, W) to logits (B, classes).

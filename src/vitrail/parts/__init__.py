@@ -22,8 +22,10 @@ from vitrail.parts.patches import (
     resize_patches,
     unpatchify,
 )
+from vitrail.parts.performer import KernelAttention
 from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
+    KeptPosition,
     LearnedPosition1d,
     LearnedPosition2d,
     RelativePositionBias,
@@ -44,6 +46,7 @@ from vitrail.parts.resnet import (
 )
 from vitrail.parts.stage import GridEmbedding, PatchMerging, Stage
 from vitrail.parts.token_loss import token_loss
+from vitrail.parts.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
 from vitrail.parts.windows import WindowAttention
 
 __all__ = [
@@ -68,6 +71,8 @@ __all__ = [
     "GridEmbedding",
     "HybridEmbedding",
     "Interpolation",
+    "KeptPosition",
+    "KernelAttention",
     "KeyValueCache",
     "LSTMLayer",
     "LSTMState",
@@ -86,8 +91,11 @@ __all__ = [
     "ResNetFeatures",
     "RotaryPosition2d",
     "SequencePosition",
+    "SoftSplit",
     "Stage",
     "StandardizedConv2d",
+    "TokenLayer",
+    "TokensToToken",
     "WindowAttention",
     "adapt_channels",
     "as_autocast",
