@@ -25,7 +25,7 @@ def positive_features(x: Tensor, directions: Tensor) -> Tensor:
     Args:
         directions: W, (m, D_h).
     """
-    return (x @ directions.mT - x.square().sum(dim=-1, keepdim=True) / 2).exp() / math.sqrt(directions.shape[0])
+    return (x @ directions.mT - (x * x).sum(dim=-1, keepdim=True) / 2).exp() / math.sqrt(directions.shape[0])
 
 
 class KernelAttention(Attention):
