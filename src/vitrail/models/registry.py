@@ -91,13 +91,13 @@ def family_of(config: ModelConfig) -> str:
 
 
 def listed_name(config: ModelConfig) -> str:
-    """The listed name of a model of these sizes, whatever its images and classes; its family where there is none."""
-    row, free = architecture_of(config), {"image_size", "channels", "num_classes"}
+    """The listed name that says most of a model, whatever its images and classes; its family where there is none."""
+    row, free, found = architecture_of(config), {"image_size", "channels", "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
-        listed = row.config.read(dict(fields), where=name)
-        if all(getattr(config, field) == getattr(listed, field) for field in fields if field not in free):
-            return name
-    return family_of(config)
+        listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
+        if all(getattr(config, field) == getattr(listed, field) for field in told):
+            found[name] = len(told)
+    return max(found, key=lambda name: found[name], default=family_of(config))
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:

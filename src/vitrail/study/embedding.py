@@ -42,8 +42,8 @@ def position_similarity(model: nn.Module) -> Tensor:
 def position_table(model: Any) -> Tensor:
     """E_pos of the patches, (N, D), whatever added scheme makes it."""
     c = model.config
-    zeros = torch.zeros(1, c.prefix - c.registers + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
-    table: Tensor = model.position(zeros)[0, c.prefix - c.registers :]
+    zeros = torch.zeros(1, c.position_prefix + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
+    table: Tensor = model.position(zeros)[0, c.position_prefix :]
     return table
 
 

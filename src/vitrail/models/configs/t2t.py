@@ -53,6 +53,8 @@ class T2TConfig(ImageConfig):
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth", "token_dropout"))
     prefix: ClassVar[int] = 1
     """Tokens before the patches: the class token."""
+    position_prefix: ClassVar[int] = 1
+    """And those of them that have a position."""
     pool: ClassVar[str] = "class"
     pools_by_attention: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False

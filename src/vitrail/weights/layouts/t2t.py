@@ -15,20 +15,26 @@ from vitrail.weights.colours import IMAGENET
 from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
 
-NEEDED = {
-    "embedding.layers.0.norm.weight": 1, "embedding.layers.0.mlp.norm.weight": 1, "embedding.projection.weight": 2,
-    "blocks.0.attention.norm.weight": 1, "blocks.0.mlp.layer.expand.weight": 2, "position.embedding": 3,
-}  # fmt: skip
-"""Without these, of so many dimensions, nothing can be said."""
+NEEDED = (
+    "embedding.layers.0.norm.weight", "embedding.layers.0.mlp.norm.weight", "embedding.projection.weight",
+    "blocks.0.attention.norm.weight", "blocks.0.mlp.layer.expand.weight", "position.embedding",
+)  # fmt: skip
+"""Without these nothing can be said."""
+DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "features": 2, "head.linear.weight": 2,
+              "position.embedding": 3}  # fmt: skip
+"""Of the shapes that are looked at, by the ends of their names."""
 HEAD_DIM = 64
 """Width of a head in all models of the paper."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
-    for name, ndim in NEEDED.items():
-        if len(shapes.get(name, ())) != ndim:
-            raise ModelFileError(f"no {name} of a T2T-ViT", where="weights", hint="give the weights of a T2T-ViT")
+    for name in {*NEEDED, *shapes}:
+        ndim = next((ndim for end, ndim in DIMENSIONS.items() if name.endswith(end)), None)
+        shape = shapes.get(name, ())
+        if ndim is not None and (len(shape) != ndim or not all(shape)):
+            what = f"{name} has the shape {shape}" if name in shapes else f"no {name}"
+            raise ModelFileError(what, where="weights", hint="give the weights of a T2T-ViT")
     dim, head = shapes["blocks.0.attention.norm.weight"][0], shapes.get("head.linear.weight")
     token_dim = shapes["embedding.layers.0.mlp.norm.weight"][0]
     features = next((shape for name, shape in shapes.items() if name.endswith("mixer.features")), None)
