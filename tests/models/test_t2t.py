@@ -55,7 +55,7 @@ def formula(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 
 
 def _features(fields: dict) -> dict:
-    return {"random_features": fields["token_dim"] // 2} if fields["tokens"] == "performer" else {}
+    return {"random_features": fields["token_dim"] // 2} if fields["token_mixer"] == "performer" else {}
 
 
 def of_formula(**fields) -> tuple[T2T, dict[str, Tensor]]:
@@ -70,7 +70,7 @@ def of_formula(**fields) -> tuple[T2T, dict[str, Tensor]]:
     return model, theirs
 
 
-@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['tokens']}-{row['image_size']}")
+@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['token_mixer']}-{row['image_size']}")
 def test_logits_are_the_authors(row):
     model, _ = of_formula(**{name: value for name, value in row.items() if name != "logits"})
     expected = torch.tensor(row["logits"])
@@ -147,7 +147,7 @@ def test_parts_that_do_not_fit_are_refused(fields, told):
 
 def test_a_transformer_between_the_splits_is_exported(tmp_path):
     """A Performer is, by the contract of every architecture."""
-    model = T2T(T2TConfig(image_size=32, **SMALL, tokens="transformer")).eval()
+    model = T2T(T2TConfig(image_size=32, **SMALL, token_mixer="transformer")).eval()
     trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard((32, 32), 3), False)
     written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), "onnx", tmp_path)
     assert written.verified.largest < 1e-4

@@ -91,7 +91,7 @@ def _embedding(c: T2TConfig) -> parts.TokensToToken:
 
 def _token_layer(c: T2TConfig, width: int) -> parts.TokenLayer:
     sizes: dict[str, Any] = {"query_dim": c.token_dim, "output_dim": c.token_dim, "value_skip": True, "dropout": c.token_dropout}
-    if c.tokens == "performer":
+    if c.token_mixer == "performer":
         mixer: parts.Attention = parts.KernelAttention(width, 1, features=c.random_features, **sizes)
     else:
         mixer = parts.Attention(width, 1, bias=False, scale=width**-0.5, **sizes)

@@ -59,13 +59,13 @@ def theirs(made: T2T) -> dict[str, torch.Tensor]:
     return LAYOUTS["t2t"].write(made.state_dict(), made.config)
 
 
-@pytest.mark.parametrize("tokens", ["performer", "transformer"])
-def test_the_authors_checkpoint_is_read_and_a_file_of_theirs_is_written(tokens, tmp_path, capsys):
-    made = model(tokens=tokens)
+@pytest.mark.parametrize("mixer", ["performer", "transformer"])
+def test_the_authors_checkpoint_is_read_and_a_file_of_theirs_is_written(mixer, tmp_path, capsys):
+    made = model(token_mixer=mixer)
     tensors = theirs(made)
     layers = {name.split(".", 2)[2] for name in tensors if name.startswith("tokens_to_token.attention")}
     assert layers - {f"norm{i}.{p}" for i in (1, 2) for p in ("weight", "bias")} == (
-        PERFORMER if tokens == "performer" else TRANSFORMER
+        PERFORMER if mixer == "performer" else TRANSFORMER
     )
     assert tensors["pos_embed"].shape == (1, 17, 128)
     before = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}

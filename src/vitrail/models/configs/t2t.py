@@ -20,7 +20,7 @@ class T2TConfig(ImageConfig):
     """Side of a patch in every soft split."""
     strides: Sides = (4, 2, 2)
     """From one patch to the next, in every soft split."""
-    tokens: Literal["performer", "transformer"] = "performer"
+    token_mixer: Literal["performer", "transformer"] = "performer"
     """Attention between two splits: by random features, or by the softmax of all scores."""
     token_dim: Width = 64
     """Width of the tokens between two splits."""
@@ -99,7 +99,7 @@ class T2TConfig(ImageConfig):
 
 PRESETS: dict[str, dict[str, Any]] = {
     f"T2T-ViT{kind}-{depth}": {"dim": dim, "depth": depth, "heads": dim // 64, "mlp_dim": ratio * dim, **tokens}
-    for kind, tokens in (("", {}), ("_t", {"tokens": "transformer", "token_dropout": 0.0}))
+    for kind, tokens in (("", {}), ("_t", {"token_mixer": "transformer", "token_dropout": 0.0}))
     for depth, dim, ratio in ((7, 256, 2), (10, 256, 2), (12, 256, 2), (14, 384, 3), (19, 448, 3), (24, 512, 3))
     if depth > 12 or not kind
 }

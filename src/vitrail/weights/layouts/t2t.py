@@ -47,7 +47,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "patch_sizes": tuple(sides),
         "channels": channels,
         "num_classes": head[0] if head else 0,
-        "tokens": "performer" if features else "transformer",
+        "token_mixer": "performer" if features else "transformer",
         "token_dim": token_dim,
         "dim": dim,
         "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
@@ -113,11 +113,11 @@ class KeysFirst(Key):
 
 
 def _performs(config: T2TConfig) -> bool:
-    return config.tokens == "performer"
+    return config.token_mixer == "performer"
 
 
 def _transforms(config: T2TConfig) -> bool:
-    return config.tokens == "transformer"
+    return config.token_mixer == "transformer"
 
 
 OURS, THEIRS = "embedding.layers.{j}", "tokens_to_token.attention{J}"
