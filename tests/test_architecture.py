@@ -49,7 +49,7 @@ GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "result", "data", "models", "weights", "study", "deploy", "errors"},
+    "": {"lazy", "api", "result", "data", "models", "weights", "tasks", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},

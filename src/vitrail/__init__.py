@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vitrail.models.vit import ViT
     from vitrail.result import Run
     from vitrail.study.captures import capture, capture_names
+    from vitrail.tasks.teachers import CallableTeacher
     from vitrail.weights.convert import convert
     from vitrail.weights.folder import TrainedModel
     from vitrail.weights.reference import from_pretrained, open_model
@@ -48,6 +49,7 @@ _HOMES = {
     "model_config": "models.registry",
     "ViT": "models.vit",
     "TrainedModel": "weights.folder",
+    "CallableTeacher": "tasks.teachers",
     "capture": "study.captures",
     "capture_names": "study.captures",
     "convert": "weights.convert",
@@ -56,6 +58,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CallableTeacher",
     "ConfigError",
     "DataError",
     "DivergedError",

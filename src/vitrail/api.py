@@ -15,7 +15,7 @@ from vitrail.deploy.predict import predict as predict
 from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
 from vitrail.deploy.translate import AnyTranslator, is_translator
-from vitrail.files import path_of, whole_folder, write_json
+from vitrail.files import path_of, whole_folder
 from vitrail.result import Run, write_report
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.observer import Note, Observer
@@ -24,11 +24,12 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.study.attention import look_of, relevance_map
 from vitrail.study.subjects import subjects_of
 from vitrail.tasks.answer_table import evaluated_rows, write_table
-from vitrail.tasks.metrics import main_metric
 from vitrail.tasks.task import Metrics
+from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.configuration import nested
 from vitrail.training.data_of_model import open_any, open_for, unlabelled_run
 from vitrail.training.pairs import open_pairs_for
+from vitrail.training.preparing import teacher_settings
 from vitrail.training.progress import watching
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
@@ -50,6 +51,7 @@ def train(
     observer: Observer | None = None,
     progress: bool | None = None,
     transform: Transform | None = None,
+    teacher: str | Path | AnyTeacher | None = None,
     **settings: Any,
 ) -> Run:
     """Train a model and write its run folder.
@@ -63,6 +65,7 @@ def train(
         observer: gets the progress of the run, in place of what would be shown.
         progress: whether to show how it goes, on stderr or in the cell of a notebook; None does on a terminal and in a notebook.
         transform: a change of your own to every training picture, before flips and crops: a torchvision transform, say.
+        teacher: a model to learn from as well: the path of one, a loaded one, or any callable as a `vitrail.CallableTeacher`.
         settings: any setting over recipe and file: by its short name (``epochs=5``), its dotted name
             (``**{"model.depth": 6}``), or a whole section (``training={"ema": 0.99}``).
 
@@ -71,9 +74,10 @@ def train(
     """
     if data is not None:
         settings["data"] = str(data)
+    given, own = nested(settings | teacher_settings(teacher)), None if isinstance(teacher, str | Path) else teacher
     with watching(observer, progress) as observer:
-        options: dict[str, Any] = {"recipe": recipe, "config": config, "observer": observer, "transform": transform}
-        return Run.of(begin_run(out, write_report, nested(settings), **options))
+        options: dict[str, Any] = {"observer": observer, "transform": transform, "teacher": own}
+        return Run.of(begin_run(out, write_report, given, recipe=recipe, config=config, **options))
 
 
 def resume(
@@ -82,6 +86,7 @@ def resume(
     observer: Observer | None = None,
     progress: bool | None = None,
     transform: Transform | None = None,
+    teacher: AnyTeacher | None = None,
     **settings: Any,
 ) -> Run:
     """Continue an interrupted run with its own settings and data, from its newest complete checkpoint; a finished one is opened.
@@ -89,7 +94,7 @@ def resume(
     Args:
         folder: the run folder.
         observer, progress: as in `train`.
-        transform: the same as in the run; settings are data and cannot hold it.
+        transform, teacher: the same as in the run; settings are data and hold no callable.
         settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``.
 
     Raises:
@@ -100,7 +105,7 @@ def resume(
     if not extends and (ended := finished_run(run)) is not None:
         return Run(*ended)
     with watching(observer, progress) as observer:
-        return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform))
+        return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform, teacher=teacher))
 
 
 def evaluate(
@@ -172,15 +177,9 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
         require_free(path_of(out))
     found = benches.bench(model, data, open_for=open_for, **options)
     if out is not None:
-        from vitrail.study.figures import save
-        from vitrail.study.pictures import frontier
+        from vitrail.study.frontier import write_bench
 
-        with whole_folder(path_of(out), replace=False) as draft:
-            write_json(draft / "bench.json", found)
-            best = benches.best_rows(found["rows"])
-            metric = main_metric(best[0])
-            shown = [(row["engine"], row["precision"], row["images_per_second"], row.get(metric.name)) for row in best]
-            save(frontier(shown, metric), draft / "frontier.png")
+        write_bench(path_of(out), found, benches.best_rows(found["rows"]))
     return found
 
 

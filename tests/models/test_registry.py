@@ -8,7 +8,7 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
 from vitrail.models.cost import totals
 from vitrail.models.counted import TOTALS
-from vitrail.models.registry import NAMES, create_model, model_config
+from vitrail.models.registry import NAMES, create_model, listed_name, model_config
 from vitrail.models.vit import ViT
 
 
@@ -86,6 +86,11 @@ def test_the_default_is_b_16_at_224():
         ("vit_small_r26_s32_224", "R26+ViT-S/32", {}),
         ("vit_base_r50_s16_224", "R50+ViT-B/16", {}),
         ("vit_large_r50_s32_224", "R50+ViT-L/32", {}),
+        ("deit_tiny_patch16_224", "DeiT-Ti", {}),
+        ("deit_base_distilled_patch16_384", "DeiT-B-distilled-384", {}),
+        ("deit3_medium_patch16_224", "DeiT-III-M", {}),
+        ("deit3_large_patch16_384", "DeiT-III-L", {"image_size": 384}),
+        ("deit3_huge_patch14_224", "DeiT-III-H14", {}),
         ("resnet18", "ResNet-18", {}),
         ("resnet152", "ResNet-152", {}),
         ("resnetv2_50x1_bit", "BiT-R50x1", {}),
@@ -94,6 +99,12 @@ def test_the_default_is_b_16_at_224():
 )
 def test_names_of_timm_are_aliases(alias, name, fields):
     assert model_config(alias) == model_config(name, **fields)
+
+
+def test_a_model_is_listed_by_the_name_that_says_most_of_it():
+    names = ("ViT-S/16", "DeiT-S-distilled", "DeiT-III-B", "ResNet-50")
+    assert [listed_name(model_config(name, num_classes=7)) for name in names] == list(names)
+    assert listed_name(model_config("ViT-S/16", depth=7)) == "ViT"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "+" in name and "/" in name])

@@ -1,6 +1,7 @@
 """Distillation: its loss by hand and by torch; what a teacher sees, what it says, and what the student makes of it."""
 
 import copy
+import json
 import math
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+import vitrail
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.errors import ConfigError, DataError
@@ -20,6 +22,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.distillation import Distillation, Teacher
 from vitrail.tasks.settings import DistillationSettings
+from vitrail.tasks.teachers import CallableTeacher
 from vitrail.training.configuration import nested, resolve
 from vitrail.weights.folder import TrainedModel
 
@@ -207,6 +210,98 @@ def test_it_answers_the_same_every_time_and_learns_nothing(shades):
     assert torch.equal(torch.get_rng_state(), state)
     assert not teacher(given).requires_grad
     assert all(torch.equal(value, before[name]) for name, value in trained.model.state_dict().items())
+
+
+# any callable
+
+
+def convolutional(channels=3, classes=3) -> nn.Sequential:
+    """A network of no library, in training mode, as whoever has trained it may leave it."""
+    torch.manual_seed(3)
+    pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
+    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), *pooled)
+
+
+COLOURS = Preparation.standard((12, 10), 3).changed(mean=(0.1, 0.2, 0.3), std=(0.5, 0.4, 0.2))
+
+
+def test_a_callable_gets_the_students_pixels_as_its_preparation_says_and_its_labels_order_its_answers(shades):
+    seen = []
+
+    def network(images):
+        seen.append(images)
+        return torch.arange(4.0).expand(len(images), -1)
+
+    given = pixels(channels=3, size=(12, 10))
+    found = Teacher(CallableTeacher(network, ("bright", "dark", "violet", "grey"), COLOURS), shades)(given)
+    assert torch.equal(found, torch.tensor([1.0, 3.0, 0.0]).expand(4, -1))  # dark, grey, bright
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (COLOURS.mean, COLOURS.std))
+    torch.testing.assert_close(seen[0], (given.float() / 255 - mean) / std)
+    assert seen[0].dtype == torch.float32
+    Teacher(CallableTeacher(network, [*LABELS, "violet"], COLOURS), shades)(pixels(channels=1, size=(30, 20)))
+    assert seen[1].shape == (4, 3, 12, 10)
+
+
+def test_a_convolutional_network_answers_in_evaluation_mode_and_learns_nothing(shades):
+    network = convolutional()
+    before = copy.deepcopy(network.state_dict())
+    found = Teacher(CallableTeacher(network, LABELS, COLOURS), shades)(given := pixels(channels=3, size=(12, 10)))
+    assert not network.training and not found.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    torch.testing.assert_close(found, network(COLOURS.normalize(given)))
+
+
+@pytest.mark.parametrize(
+    ("network", "told"),
+    [
+        (lambda images: images.mean(dim=(2, 3))[:, :2], r"4 images with \(4, 2\), and has 3 labels"),
+        (lambda images: SimpleNamespace(logits=images), "with a SimpleNamespace"),
+    ],
+)
+def test_answers_that_are_no_logits_are_refused_with_what_to_give(network, told, shades):
+    teacher = Teacher(CallableTeacher(network, LABELS, COLOURS), shades)
+    with pytest.raises(ConfigError, match=told) as error:
+        teacher(pixels(channels=3))
+    assert "network(images).logits" in error.value.hint
+
+
+TINY = {"model": "ViT-Ti/4", "image_size": 8, "epochs": 1, "batch_size": 12, "recipe": "scratch",
+        "model.dim": 8, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 8, "model.embedding": "conv",
+        "model.pool": "class", "augmentation.crop": "none"}  # fmt: skip
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_run_with_a_callable_says_so_and_goes_on_with_it_alone(pictures, tmp_path):
+    teacher = CallableTeacher(convolutional(), ["red", "green", "blue"], COLOURS)
+    run = vitrail.train(pictures, tmp_path / "run", teacher=teacher, **TINY)
+    assert run.trained.config.distillation_token
+    written = (run.folder / "config.yaml").read_text()
+    assert "given: Sequential, 3 classes, images 12×10×3" in written
+    status = json.loads((run.folder / "status.json").read_text())
+    (run.folder / "status.json").write_text(json.dumps({**status, "state": "interrupted"}))
+    other = CallableTeacher(convolutional(), ["red", "green", "blue"], COLOURS.changed(image_size=(8, 8), resize_size=(8, 8)))
+    for wrong in (None, other):
+        with pytest.raises(ConfigError, match="given in Python: Sequential, 3 classes, images 12×10×3") as error:
+            vitrail.resume(run.folder, teacher=wrong)
+        assert "vitrail.resume(RUN, teacher=…)" in error.value.hint
+    again = vitrail.resume(run.folder, teacher=teacher)
+    assert again.scores == run.scores
+
+
+def test_a_model_that_is_open_teaches_as_its_folder_does(pictures, tmp_path):
+    trained = TrainedModel(teacher_model(channels=3).model, ["red", "green", "blue"], Preparation.standard((8, 8), 3))
+    trained.save_pretrained(tmp_path / "teacher")
+    weights = []
+    for name, teacher in (("folder", tmp_path / "teacher"), ("open", vitrail.open_model(tmp_path / "teacher"))):
+        run = vitrail.train(pictures, tmp_path / name, teacher=teacher, **TINY)
+        weights.append(run.trained.model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_what_says_nothing_of_its_images_is_refused_before_anything_is_opened(tmp_path):
+    with pytest.raises(ConfigError, match="a Sequential does not say what images it takes") as error:
+        vitrail.train(tmp_path / "nowhere", teacher=convolutional())
+    assert "vitrail.CallableTeacher(network, labels, preparation)" in error.value.hint
 
 
 # what the student makes of it

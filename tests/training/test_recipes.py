@@ -60,6 +60,26 @@ def test_the_imagenet_recipe_is_that_of_the_paper():
     assert round(1_281_167 / 1024 * settings.schedule.warmup_epochs, -3) == 10_000
 
 
+def test_the_deit_recipe_is_that_of_the_paper_and_a_teacher_gives_it_the_second_token():
+    settings = resolve(read_recipe("deit"), {}, DATA)
+    assert settings.model.config == model_config("DeiT-S", stochastic_depth=0.1)
+    taught = resolve(read_recipe("deit"), {}, {**DATA, "distillation": {"teacher": "somewhere"}})
+    assert taught.model.config == model_config("DeiT-S-distilled", stochastic_depth=0.1)
+    assert (taught.distillation.kind, taught.distillation.weight) == ("hard", 0.5)
+    a, t, o = settings.augmentation, settings.training, settings.optimizer
+    assert (a.mixup, a.cutmix, a.erasing, a.repeats, a.policy, a.operations, a.magnitude) == (
+        0.8,
+        1,
+        0.25,
+        3,
+        "randaugment",
+        2,
+        9,
+    )
+    assert (t.epochs, t.batch_size, t.label_smoothing, o.weight_decay, o.clip_norm) == (300, 1024, 0.1, 0.05, 0)
+    assert o.lr == pytest.approx(5e-4 * t.batch_size / 512) and o.lr * settings.schedule.final == pytest.approx(1e-5)
+
+
 @pytest.mark.parametrize("name", recipe_names())
 @pytest.mark.parametrize("choice", list(itertools.product(OPTIMIZERS, SCHEDULES, PRECISIONS)), ids=" ".join)
 def test_a_recipe_takes_every_optimizer_schedule_and_precision(name, choice):
@@ -84,7 +104,7 @@ def test_a_recipe_that_names_its_data_needs_none():
 
 
 def test_an_unknown_recipe_is_an_error_that_lists_the_known():
-    with pytest.raises(ConfigError, match="digits, finetune, imagenet-s16, mae, scratch"):
+    with pytest.raises(ConfigError, match="deit, digits, finetune, imagenet-s16, mae, scratch"):
         recipe_text("digit")
 
 

@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
+from vitrail.models.configs.cvt import CvTConfig
 from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.pvt import PVTConfig
 from vitrail.models.configs.pvt_v2 import PVTv2Config
 from vitrail.models.configs.resnet import ResNetConfig
 from vitrail.models.configs.swin import SwinConfig
+from vitrail.models.configs.t2t import T2TConfig
+from vitrail.models.configs.tnt import TNTConfig
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.cvt import CvT
 from vitrail.models.mixer import Mixer
 from vitrail.models.pvt import PVT
 from vitrail.models.pvt_v2 import PVTv2
 from vitrail.models.resnet import ResNet
 from vitrail.models.swin import Swin
+from vitrail.models.t2t import T2T
+from vitrail.models.tnt import TNT
 from vitrail.models.vit import ViT
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.layouts import LAYOUTS
@@ -80,7 +86,12 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
     four = {"depths": (1, 1, 1, 1), "mlp_ratios": (1, 1, 1, 1), "image_size": 32, "num_classes": 3}
     pyramids = PVT(PVTConfig(**four)), PVTv2(PVTv2Config(**four, dims=(32, 64, 160, 256)))
     residual = (ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)
-    for model in (mixer, swin, *pyramids, *residual):
+    t2t = T2T(T2TConfig(image_size=8, dim=64, depth=2, heads=1, mlp_dim=128, token_dim=4, random_features=2, num_classes=3))
+    cvt = CvT(
+        CvTConfig(dims=(8, 16), depths=(1, 2), heads=(1, 2), patch_sizes=(7, 3), strides=(4, 2), paddings=(2, 1), num_classes=3)
+    )
+    tnt = TNT(TNTConfig(image_size=32, patch_size=16, dim=16, depth=2, heads=2, word_dim=8, word_heads=2, num_classes=3))
+    for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
@@ -153,7 +164,8 @@ def test_a_block_of_a_far_number_is_refused_without_building_those_in_between(la
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_a_projection_of_another_rank_is_refused(name, shape):
     state = dict(STATES[name])
-    key = next(key for key in state if state[key].shape.numel() in (64 * 48, 32 * 147, 8 * 48))  # what sees the image
+    sizes = {64 * 48, 32 * 147, 8 * 48, 12 * 147, 8 * 147}
+    key = next(key for key in state if state[key].shape.numel() in sizes)  # what sees the image
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))

@@ -72,6 +72,16 @@ class ImageModel(Model):
     config: ImageConfig
     sees_whole_image: ClassVar[bool] = False
     """Whether every layer lets each patch of the image look at all others, so that its attention can be laid over the image."""
+    tokens_read: int | None = None
+    """How many of the first tokens the answer is read from, so that the last layer may leave out the others; None for all."""
+
+    @contextmanager
+    def every_token(self) -> Iterator[None]:
+        read, self.tokens_read = self.tokens_read, None
+        try:
+            yield
+        finally:
+            self.tokens_read = read
 
     def initialize(self) -> None:
         """Draw fresh weights: LeCun's normal for matrices, a deviation of 0.02 for the last layer of every head, no biases."""
@@ -89,6 +99,10 @@ class ImageModel(Model):
                 where="model input",
                 hint="resize the images, or build the model with their image_size and channels",
             )
+
+    def filters(self) -> Tensor:
+        """What the first layer sums of the pixels, by default the kernels of the first convolution: (D, C, h, w)."""
+        return next(module for module in self.modules() if isinstance(module, nn.Conv2d)).weight
 
     def vectors(self, images: Tensor) -> Tensor:
         """What the heads read of images (B, C, H, W): (B, D)."""
@@ -145,7 +159,7 @@ class AnySizeModel(ImageModel):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+        return super().may_differ(source, target, keep_head=keep_head) | {"image_size"}
 
 
 def _lecun_normal(module: nn.Module) -> None:

@@ -1,7 +1,6 @@
 """The Convolutional vision Transformer (CvT; Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import accumulate
 from operator import mul
 from typing import Any, cast
@@ -27,7 +26,7 @@ class CvT(PyramidModel):
     def __init__(self, config: CvTConfig):
         super().__init__()
         self.config = c = config
-        self.tokens_read: int | None = 1
+        self.tokens_read = 1
         self.stages = nn.ModuleList(_stage(c, number) for number in range(len(c.depths)))
         self.norm = nn.LayerNorm(c.dims[-1], eps=c.norm_eps)
         self.head = parts.linear_head(c.dims[-1], c.num_classes) if c.num_classes else nn.Identity()
@@ -36,15 +35,6 @@ class CvT(PyramidModel):
     @property
     def strides(self) -> tuple[int, ...]:
         return tuple(accumulate(self.config.strides, mul))
-
-    @contextmanager
-    def every_token(self) -> Iterator[None]:
-        """Within, the last block gives all tokens, though the class token alone is read."""
-        self.tokens_read = None
-        try:
-            yield
-        finally:
-            self.tokens_read = 1
 
     def vectors(self, images: Tensor) -> Tensor:
         x = self.grid_of(images)

@@ -1,7 +1,7 @@
 """Models whose stages see an image on coarser and coarser grids."""
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Set
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -47,3 +47,7 @@ class PyramidModel(AnySizeModel):
         """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
         logits: Tensor = self.head(self.vectors(images))
         return logits
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}

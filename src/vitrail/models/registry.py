@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, texts, tnt, vit, vit_names
+from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ ROWS = (
     Architecture("PVTv2", "Pyramid Vision Transformer v2", "pvt_v2", pvt_v2.PVTv2Config, pvt_v2.PRESETS, pvt_v2.preset_of),
     Architecture("CvT", "Convolutional vision Transformer", "cvt", cvt.CvTConfig, cvt.PRESETS, cvt.preset_of),
     Architecture("TNT", "Transformer in Transformer", "tnt", tnt.TNTConfig, tnt.PRESETS, tnt.preset_of),
+    Architecture("T2T", "Tokens-to-Token ViT", "t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
     Architecture(
@@ -94,13 +95,13 @@ def family_of(config: ModelConfig) -> str:
 
 
 def listed_name(config: ModelConfig) -> str:
-    """The listed name of a model of these sizes, whatever its images and classes; its family where there is none."""
-    row, free = architecture_of(config), {"image_size", "channels", "num_classes"}
+    """The listed name that says most of a model, whatever its images and classes; its family where there is none."""
+    row, free, found = architecture_of(config), {"image_size", "channels", "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
-        listed = row.config.read(dict(fields), where=name)
-        if all(getattr(config, field) == getattr(listed, field) for field in fields if field not in free):
-            return name
-    return family_of(config)
+        listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
+        if all(getattr(config, field) == getattr(listed, field) for field in told):
+            found[name] = len(told)
+    return max(found, key=lambda name: found[name], default=family_of(config))
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:

@@ -16,6 +16,7 @@ MAY_DIFFER = ViTConfig.training_only | {
     "num_classes",
     "registers",
     "distillation_token",
+    "class_position",
     "token_merging",
 }
 """Fields that may differ: weights can be made to fit, or need no change."""
@@ -42,7 +43,9 @@ def adapted(
     first = next(name for name in FIRST if name in tensors)
     ours = resized_positions(tensors, source, target, interpolation)
     ours[first] = _first(tensors[first], target, resize=source.embedding in FLAT)
-    return ours | _second_token(ours) if target.distillation_token and not source.distillation_token else ours
+    ours = _with_rows(ours, source, target)
+    second = target.distillation_token and not source.distillation_token
+    return ours | _second_token(ours, target) if second else ours
 
 
 def resized_positions(
@@ -51,7 +54,7 @@ def resized_positions(
     """The parameters of a model of ``source``, with its positions interpolated to the grid of ``target``."""
     old, new, how = source.grid, target.grid, {"interpolation": interpolation}
     changes: dict[str, Callable[[Tensor], Tensor]] = {
-        "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.prefix - source.registers, **how),
+        "position.embedding": lambda table: resize_positions(table, old, new, prefix=source.position_prefix, **how),
         "position.rows": lambda table: resize_factorised(table, new[0], **how),
         "position.columns": lambda table: resize_factorised(table, new[1], **how),
     }
@@ -70,10 +73,22 @@ def _first(weight: Tensor, target: ViTConfig, *, resize: bool) -> Tensor:
     return resize_patches(weight, target.patch_size) if resize else weight
 
 
-def _second_token(ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _with_rows(ours: Mapping[str, Tensor], source: ViTConfig, target: ViTConfig) -> dict[str, Tensor]:
+    """Positions with rows for class and distillation token, or without: then what stood in them is added to the tokens."""
+    tokens = [name for name in ("class_token", "distillation_token") if name in ours]
+    table = ours.get("position.embedding")
+    if source.class_position == target.class_position or table is None or not tokens:
+        return dict(ours)
+    if target.class_position:
+        return {**ours, "position.embedding": torch.cat([table.new_zeros(len(tokens), table.shape[1]), table])}
+    moved = {name: ours[name] + row for name, row in zip(tokens, table, strict=False)}
+    return {**ours, **moved, "position.embedding": table[len(tokens) :]}
+
+
+def _second_token(ours: Mapping[str, Tensor], target: ViTConfig) -> dict[str, Tensor]:
     """A distillation token like the class token, with the same position."""
     second = {"distillation_token": ours["class_token"].clone()} if "class_token" in ours else {}
-    tables = [name for name in ("position.embedding", "position.prefix") if name in ours]
+    tables = [name for name in ("position.embedding", "position.prefix") if name in ours and target.class_position]
     return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
 
 
@@ -86,6 +101,8 @@ def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[
         allowed -= {"patch_size"}
     if source.embedding_norm == "patches":  # which has a weight for every pixel of a patch
         allowed -= {"patch_size", "channels"}
+    if not target.position.startswith("learned-1d"):
+        allowed -= {"class_position"}
     if (source.layer_scale is None) == (target.layer_scale is None):
         allowed |= {"layer_scale"}
     return allowed

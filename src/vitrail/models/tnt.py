@@ -1,7 +1,6 @@
 """Transformer in Transformer (TNT; Han et al. 2021, https://arxiv.org/abs/2103.00112)."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Set
 from typing import Any
 
 import torch
@@ -29,7 +28,7 @@ class TNT(AnySizeModel):
     def __init__(self, config: TNTConfig):
         super().__init__()
         self.config = c = config
-        self.tokens_read: int | None = 1
+        self.tokens_read = 1
         self.embedding = parts.WordEmbedding(c.channels, c.word_dim, c.patch_size, c.word_stride, across=c.legacy)
         self.word_position = parts.LearnedPosition1d(c.word_grid, c.word_dim, prefix=0)
         self.fold = parts.WordsToPatches(c.words, c.word_dim, c.dim, bias=True, norm_eps=c.norm_eps)
@@ -47,15 +46,6 @@ class TNT(AnySizeModel):
 
     def heads(self) -> dict[str, nn.Module]:
         return {"head": self.head}
-
-    @contextmanager
-    def every_token(self) -> Iterator[None]:
-        """Within, the last block gives all tokens, though the class token alone is read."""
-        self.tokens_read = None
-        try:
-            yield
-        finally:
-            self.tokens_read = 1
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to (B, classes)."""
@@ -95,6 +85,10 @@ class TNT(AnySizeModel):
             tensors[POSITION], source.grid, target.grid, prefix=1, interpolation=interpolation
         )
         return found
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}
 
 
 def _block(c: TNTConfig, index: int) -> nn.Module:

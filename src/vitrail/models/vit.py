@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -90,15 +89,6 @@ class ViT(ImageModel):
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         return resizing.may_differ(source, target, keep_head=keep_head)
 
-    @contextmanager
-    def every_token(self) -> Iterator[None]:
-        """Within, the last block gives all tokens, whether the pool reads them or not."""
-        read, self.tokens_read = self.tokens_read, None
-        try:
-            yield
-        finally:
-            self.tokens_read = read
-
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """(B, C, H, W) to logits (B, classes).
 
@@ -146,8 +136,8 @@ class ViT(ImageModel):
 
         Beside it what every attention needs to know of positions: a bias (a tuple with one for each block, where they differ),
         a rotation, or nothing. Where images may have ``any_size`` in whole patches, positions fit the images' own grid; they may
-        also come with their own E_pos, (prefix + N, D), in ``position``. The tokens ``kept`` are as in `encode`; without them
-        a model in training leaves out patches at random, if its configuration says so.
+        also come with their own E_pos, of the tokens that have one, in ``position``. The tokens ``kept`` are as in `encode`;
+        without them a model in training leaves out patches at random, if its configuration says so.
         """
         grid = self.config.grid
         if any_size:
@@ -155,9 +145,11 @@ class ViT(ImageModel):
         elif position is None:
             self.require_images(images)
         z = self.embedding(images)  # (B, N, D)
-        first = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        z = torch.cat([*(token.expand(z.shape[0], -1, -1) for token in first), z], dim=1)  # (B, 1 + N, D)
-        z = z + position if position is not None else self._with_position(z, grid)
+        first = [token.expand(z.shape[0], -1, -1) for token in (self.class_token, self.distillation_token) if token is not None]
+        if self.config.class_position:
+            z = self._with_position(torch.cat([*first, z], dim=1), grid, position)  # (B, 1 + N, D)
+        else:
+            z = torch.cat([*first, self._with_position(z, grid, position)], dim=1)
         if self.registers is not None:  # after the class token and without a position, as their authors have it
             z = torch.cat([z[:, : len(first)], self.registers.expand(z.shape[0], -1, -1), z[:, len(first) :]], dim=1)
         z = self.dropout(self.embedding_norm(z))  # (B, prefix + N, D)
@@ -172,7 +164,9 @@ class ViT(ImageModel):
             )
         return (z, attention) if kept is None else (keep_tokens(z, kept), keep_attention(attention, kept))
 
-    def _with_position(self, z: Tensor, grid: parts.Grid) -> Tensor:
+    def _with_position(self, z: Tensor, grid: parts.Grid, position: Tensor | None) -> Tensor:
+        if position is not None:
+            return z + position
         return z if isinstance(self.position, nn.Identity) else self.position(z, grid)
 
     def features(self, images: Tensor) -> Features:
@@ -240,7 +234,7 @@ def _position(c: ViTConfig) -> nn.Module:
     }
     if c.position not in added:
         return nn.Identity()
-    return added[c.position](c.grid, c.dim, prefix=c.prefix - c.registers)
+    return added[c.position](c.grid, c.dim, prefix=c.position_prefix)
 
 
 def _block(c: ViTConfig, index: int) -> nn.Module:

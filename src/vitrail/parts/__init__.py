@@ -24,8 +24,10 @@ from vitrail.parts.patches import (
     resize_patches,
     unpatchify,
 )
+from vitrail.parts.performer import KernelAttention
 from vitrail.parts.pooling import AttentionPooling, ClassAndMeanPooling, ClassTokenPooling, MeanPooling
 from vitrail.parts.positions import (
+    KeptPosition,
     LearnedPosition1d,
     LearnedPosition2d,
     RelativePositionBias,
@@ -47,6 +49,7 @@ from vitrail.parts.resnet import (
 )
 from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
 from vitrail.parts.token_loss import token_loss
+from vitrail.parts.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
 from vitrail.parts.windows import WindowAttention
 
 __all__ = [
@@ -74,6 +77,8 @@ __all__ = [
     "GridEmbedding",
     "HybridEmbedding",
     "Interpolation",
+    "KeptPosition",
+    "KernelAttention",
     "KeyValueCache",
     "LSTMLayer",
     "LSTMState",
@@ -97,8 +102,11 @@ __all__ = [
     "RotaryPosition2d",
     "SequencePosition",
     "SequenceStage",
+    "SoftSplit",
     "Stage",
     "StandardizedConv2d",
+    "TokenLayer",
+    "TokensToToken",
     "WindowAttention",
     "WordEmbedding",
     "WordsToPatches",

@@ -46,6 +46,8 @@ class Attention(nn.Module):
         norm_kind: of the norms of ``qk_norm`` and ``output_norm``.
         norm_eps: their epsilon.
         scale: what scores are multiplied by; ``1 / sqrt(D_h)`` by default.
+        value_skip: whether the values are added to the result, which has their width then: a residual where ``dim`` is another
+            (Yuan et al. 2021, https://arxiv.org/abs/2101.11986).
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Attention(nn.Module):
         norm_kind: NormKind = "layer",
         norm_eps: float = 1e-6,
         scale: float | None = None,
+        value_skip: bool = False,
     ):
         super().__init__()
         query_dim = query_dim or dim
@@ -73,7 +76,7 @@ class Attention(nn.Module):
         require_divisible("dim" if query_dim == dim else "query_dim", query_dim, "heads", heads)
         require_divisible("value_dim", value_dim, "heads", heads)
         self.heads, self.widths = heads, [query_dim, query_dim, value_dim]
-        self.attention_dropout, self.scale = attention_dropout, scale
+        self.attention_dropout, self.scale, self.value_skip = attention_dropout, scale, value_skip
         self.add_projections(dim, context_dim, bias)
         self.query_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
         self.key_norm = norm_layer(query_dim // heads, kind=norm_kind, eps=norm_eps) if qk_norm else nn.Identity()
@@ -140,13 +143,27 @@ class Attention(nn.Module):
         causal: bool = False,
     ) -> Tensor:
         """What `forward` makes of the result of `project`: (B, N_Q, output_dim)."""
+        heads = self.attended(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
+        joined = self.output_norm(heads.transpose(-3, -2).flatten(-2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
+        result = self.dropout(self.output(joined))  # (B, N_Q, output_dim)
+        return v.transpose(-3, -2).flatten(-2) + result if self.value_skip else result
+
+    def attended(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        groups: Sequence[Group] = (),
+        causal: bool = False,
+    ) -> Tensor:
+        """Equations (6) and (7), ``A v``: (B, k, N_Q, D_V)."""
         dropout = self.attention_dropout if self.training else 0.0
         if groups:
-            heads = attend_within(q, k, v, groups, dropout=dropout, scale=self.scale)
-        else:
-            heads = attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout, scale=self.scale)
-        joined = self.output_norm(heads.transpose(-3, -2).flatten(-2))  # (B, k, N_Q, D_V) to (B, N_Q, k·D_V)
-        return self.dropout(self.output(joined))  # (B, N_Q, output_dim)
+            return attend_within(q, k, v, groups, dropout=dropout, scale=self.scale)
+        return attend(q, k, v, mask=mask, bias=bias, causal=causal, dropout=dropout, scale=self.scale)
 
     def project(
         self,
@@ -200,4 +217,10 @@ class Attention(nn.Module):
     ) -> Tensor:
         """A of equation (6) for the same arguments as `forward`: (B, k, N_Q, N_X). `forward` never builds it."""
         q, k, _ = self.project(x, context, rotation, **places)
+        return self.weights_of(q, k, mask=mask, bias=bias, causal=causal)
+
+    def weights_of(
+        self, q: Tensor, k: Tensor, *, mask: Tensor | None = None, bias: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """A of projected queries and keys: (B, k, N_Q, N_X)."""
         return attention_weights(q, k, mask=with_causal(mask, causal, q, k), bias=bias, scale=self.scale)

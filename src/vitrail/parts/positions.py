@@ -66,14 +66,15 @@ class FixedPosition(nn.Module):
     Args:
         table: gives the rows (prefix + N, D) for a grid.
         grid: rows and columns.
+        kept: whether the table is kept with the weights, as it may have been resized (`KeptPosition`).
     """
 
     embedding: Tensor
 
-    def __init__(self, table: Callable[[Grid], Tensor], grid: Grid):
+    def __init__(self, table: Callable[[Grid], Tensor], grid: Grid, *, kept: bool = False):
         super().__init__()
         self.table, self.grid = table, grid
-        self.register_buffer("embedding", table(grid).clone(), persistent=False)
+        self.register_buffer("embedding", table(grid).clone(), persistent=kept)
 
     def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
         table = self.embedding if grid in (None, self.grid) else self.table(grid).to(x.device)
@@ -88,6 +89,17 @@ def sincos_position_1d(grid: Grid, dim: int, *, prefix: int) -> FixedPosition:
 def sincos_position_2d(grid: Grid, dim: int, *, prefix: int, endpoint: bool = False) -> FixedPosition:
     """2-D sin-cos positions of the patches, see `sincos_2d`; prefix tokens get zero."""
     return FixedPosition(partial(_sincos_2d_table, dim, prefix, endpoint), grid)
+
+
+class KeptPosition(FixedPosition):
+    """The table of `sincos_position_1d`, which is kept with the weights and for another grid interpolated, as T2T-ViT has it."""
+
+    def __init__(self, grid: Grid, dim: int, *, prefix: int):
+        super().__init__(partial(_sincos_1d_table, dim, prefix), grid, kept=True)
+        self.prefix = prefix
+
+    def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
+        return x + resize_positions(self.embedding, self.grid, grid or self.grid, prefix=self.prefix)
 
 
 class SequencePosition(nn.Module):

@@ -11,8 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.models.base import Model
-from vitrail.parts import Attention, Block, FeedForward, ParallelBlock, attention_weights
-from vitrail.parts.dot_product import with_causal
+from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
 Images = slice | Sequence[int]
@@ -181,8 +180,7 @@ def _attention_hook(kinds: list[str], path: str, keep: OnEach, images: Images) -
         q, k, v = attention.project(x, context, rotation, **places)
         found = dict(zip(PROJECTED, (q, k, v), strict=True))
         if WEIGHTS in kinds:
-            mask = with_causal(mask, options.get("causal", False), q, k)
-            found[WEIGHTS] = attention_weights(q, k, mask=mask, bias=bias, scale=attention.scale)
+            found[WEIGHTS] = attention.weights_of(q, k, mask=mask, bias=bias, causal=options.get("causal", False))
         for what in kinds:
             keep(f"{path}.{what}", found[what])
 

@@ -1,13 +1,13 @@
 """What a model has learned before its first block: where patches stand, and what a patch is made of."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
-from vitrail.parts import RelativePositionBias, RotaryPosition2d
+from vitrail.models.base import ImageModel
 from vitrail.study.captures import model_in
 
 
@@ -24,10 +24,10 @@ def position_similarity(model: nn.Module) -> Tensor:
     """
     vit: Any = model_in(model)
     c = vit.config
-    if isinstance(vit.relative, RelativePositionBias):
+    if c.position.startswith("relative"):
         bias = vit.relative()
         similar = (torch.cat(bias) if isinstance(bias, tuple) else bias).mean(dim=0)
-    elif isinstance(vit.rotary, RotaryPosition2d) and c.position == "rotary":
+    elif c.position == "rotary":
         cos, sin = vit.rotary()
         similar = (cos @ cos.T + sin @ sin.T) / cos.shape[1]
     elif c.position == "none":
@@ -42,8 +42,8 @@ def position_similarity(model: nn.Module) -> Tensor:
 def position_table(model: Any) -> Tensor:
     """E_pos of the patches, (N, D), whatever added scheme makes it."""
     c = model.config
-    zeros = torch.zeros(1, c.prefix - c.registers + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
-    table: Tensor = model.position(zeros)[0, c.prefix - c.registers :]
+    zeros = torch.zeros(1, c.position_prefix + c.grid[0] * c.grid[1], c.dim, device=next(model.parameters()).device)
+    table: Tensor = model.position(zeros)[0, c.position_prefix :]
     return table
 
 
@@ -51,13 +51,14 @@ def position_table(model: Any) -> Tensor:
 def filters(model: nn.Module, count: int = 28) -> tuple[Tensor, Tensor]:
     """Principal components of the first filters (Dosovitskiy et al. 2021, figure 7, left), those that explain most first.
 
-    Of a plain embedding these are patches, of a stem, a hybrid or a convolutional network the kernels of its first convolution.
+    Of a plain embedding these are patches, of a stem, a hybrid or a convolutional network kernels of the first convolution, of
+    a T2T-ViT what its first queries, keys and values are made of.
 
     Returns:
         components (count, C, h, w) of length 1, and the share of the filters' variance that each explains, (count,).
     """
-    first = next(module for module in model_in(model).modules() if isinstance(module, nn.Conv2d))
-    weights = first.weight.cpu().double().flatten(1)  # (D, C·h·w)
+    first = cast(ImageModel, model_in(model)).filters()
+    weights = first.cpu().double().flatten(1)  # (D, C·h·w)
     _, lengths, components = torch.linalg.svd(weights - weights.mean(dim=0), full_matrices=False)
     shares = lengths**2 / (lengths**2).sum()
-    return components[:count].unflatten(1, first.weight.shape[1:]).float(), shares[:count].float()
+    return components[:count].unflatten(1, first.shape[1:]).float(), shares[:count].float()

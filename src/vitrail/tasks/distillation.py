@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.data.batches import Batch
 from vitrail.data.items import ImageData
@@ -13,7 +13,7 @@ from vitrail.errors import ConfigError
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.settings import DistillationSettings
 from vitrail.tasks.task import Options
-from vitrail.weights.folder import TrainedModel
+from vitrail.tasks.teachers import AnyTeacher
 
 LUMINANCE = (0.299, 0.587, 0.114)
 """Red, green and blue in grey, as Pillow has it (ITU-R BT.601)."""
@@ -61,12 +61,12 @@ class Distillation(Classification):
 
 
 class Teacher:
-    """A trained model that answers for the same pixels as the student, normalised as it learned.
+    """A model that answers for the same pixels as the student, normalised as it learned.
 
     It is no part of the task that holds it: it is neither trained nor averaged nor kept in checkpoints.
 
     Args:
-        trained: the model.
+        given: the model.
         data: what the student learns from; its classes are among the teacher's labels, in any order.
 
     Raises:
@@ -74,26 +74,39 @@ class Teacher:
         ConfigError: images with several labels, which there is no distillation for.
     """
 
-    def __init__(self, trained: TrainedModel, data: ImageData):
-        if data.multi_label or trained.multi_label:
+    def __init__(self, given: AnyTeacher, data: ImageData):
+        if data.multi_label or given.multi_label:
             whose = "the images have" if data.multi_label else "the teacher gives"
             hint = "leave the teacher out, or take data and a teacher with one label an image"
             raise ConfigError(f"{whose} several labels each, and distillation is for one", where="--teacher", hint=hint)
-        self.index = match_classes(data.classes, trained.labels, where="--teacher")
-        self.preparation = trained.preparation
-        self.model = trained.model.eval().requires_grad_(False)
+        self.index = match_classes(data.classes, list(given.labels), where="--teacher")
+        self.preparation, self.classes = given.preparation, len(given.labels)
+        self.model: Any = given.model.eval() if isinstance(given.model, nn.Module) else given.model
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Tensor:
-        """A student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes."""
+        """A student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes.
+
+        Raises:
+            ConfigError: the answers are no logits of so many classes.
+        """
         height, width = self.preparation.image_size
         images = _in_colours(pixels, self.preparation.channels)
         if images.shape[2:] != (height, width):
             images = F.interpolate(images.float(), (height, width), mode="bilinear", antialias=True)
-        return self.model.to(pixels.device)(self.preparation.normalize(images))[:, self.index]
+        model = self.model.to(pixels.device) if isinstance(self.model, nn.Module) else self.model
+        logits = model(self.preparation.normalize(images))
+        if not isinstance(logits, Tensor) or logits.shape != (len(images), self.classes):
+            answers = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise ConfigError(
+                f"the teacher answers {len(images)} images with {answers}, and has {self.classes} labels",
+                where="teacher",
+                hint="give a callable that returns logits (images, classes): lambda images: network(images).logits, say",
+            )
+        return logits[:, self.index]
 
 
 def _in_colours(pixels: Tensor, channels: int) -> Tensor:

@@ -52,6 +52,8 @@ class DistillationSettings(Settings):
 
     teacher: str | None = None
     """A trained model of the same classes (``--teacher``); a student with a class token gets one that learns from it."""
+    given: str = ""
+    """A teacher that was given in Python, in a few words; settings cannot hold it, and who resumes the run gives it again."""
     kind: Literal["hard", "soft"] = "hard"
     """Learn the class that the teacher is surest of, or all its probabilities."""
     weight: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -12,7 +12,7 @@ from vitrail.data.batches import Batch, Samples
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
-from vitrail.weights.folder import TrainedModel
+from vitrail.tasks.teachers import AnyTeacher
 
 Answers = Mapping[str, Tensor]
 """A model's answers to the images of a batch, by name, each (B, …)."""
@@ -29,7 +29,7 @@ class Options:
     """How rare classes are made to weigh as much as frequent ones."""
     tune: str = "all"
     """Which part of the model is trained."""
-    teacher: TrainedModel | None = None
+    teacher: AnyTeacher | None = None
 
 
 class Metrics:

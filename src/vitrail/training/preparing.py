@@ -9,6 +9,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.teachers import AnyTeacher, told
 from vitrail.training.batch_size import largest_batch_size
 from vitrail.training.configuration import Values
 from vitrail.training.inputs import inputs_for, inputs_of
@@ -40,13 +41,34 @@ def require_transform(settings: RunSettings, transform: Transform | None) -> Non
         )
 
 
-def open_teacher(settings: RunSettings) -> TrainedModel | None:
+def teacher_settings(teacher: str | Path | AnyTeacher | None) -> Values:
+    """What settings can say of a teacher: where it is, or of one that was given in Python a few words."""
+    if teacher is None:
+        return {}
+    return {"distillation.teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": told(teacher)}
+
+
+def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
+    """A run whose settings speak of a teacher that was given in Python needs that one, and no other."""
+    expected, found = settings.distillation.given, "" if given is None else told(given)
+    if expected and settings.distillation.teacher is not None:
+        raise ConfigError("there are two teachers", where="--teacher", hint="give one of them")
+    if expected != found:
+        begun = f"a teacher that was given in Python: {expected}" if expected else "no teacher that was given in Python"
+        raise ConfigError(
+            f"the run has {begun}",
+            where="teacher",
+            hint="give in Python what the run was started with: vitrail.resume(RUN, teacher=…), or leave it out",
+        )
+
+
+def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher | None:
     reference = settings.distillation.teacher
-    return None if reference is None else open_model(reference)
+    return given if reference is None else open_model(reference)
 
 
 def with_batch_size(
-    settings: RunSettings, source: Data, teacher: TrainedModel | None, observer: Observer, group: Processes
+    settings: RunSettings, source: Data, teacher: AnyTeacher | None, observer: Observer, group: Processes
 ) -> RunSettings:
     """The settings with a number for the batch size, which each process finds for its share of the batch."""
     if settings.training.batch_size != "auto":

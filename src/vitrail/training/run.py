@@ -21,12 +21,13 @@ from vitrail.runtime.signals import InterruptedRunError, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
+from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
 from vitrail.training.inputs import inputs_of
-from vitrail.training.preparing import open_teacher, require_transform, resolve_run, with_batch_size
+from vitrail.training.preparing import open_teacher, require_teacher, require_transform, resolve_run, with_batch_size
 from vitrail.training.probe import Probe, is_probed
 from vitrail.training.request import require_data_of
 from vitrail.training.resuming import settings_to_resume
@@ -75,16 +76,18 @@ def begin_run(
     config: str | Path | None,
     observer: Observer | None,
     transform: Transform | None,
+    teacher: AnyTeacher | None = None,
 ) -> Finished:
     """Train a model and write its run folder; see `vitrail.train`."""
     observer = observer or Observer()
     resolved, start = resolve_run(recipe, path_of(config) if config else None, settings)
+    require_teacher(resolved, teacher)
     inputs = inputs_of(resolved)
     with open_processes() as group:
         with group.together():
             folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
-            teacher = open_teacher(resolved)
+            teacher = open_teacher(resolved, teacher)
             source = inputs.open_source(resolved, start=start)
             resolved = inputs.complete(resolved, source, start)
             if transform is not None:
@@ -116,7 +119,13 @@ def begin_run(
 
 
 def resume_run(
-    folder: str | Path, report: Report, settings: Values, *, observer: Observer | None, transform: Transform | None
+    folder: str | Path,
+    report: Report,
+    settings: Values,
+    *,
+    observer: Observer | None,
+    transform: Transform | None,
+    teacher: AnyTeacher | None = None,
 ) -> Finished:
     """Continue an interrupted run; see `vitrail.resume`."""
     run = RunFolder.open(path_of(folder))
@@ -124,6 +133,7 @@ def resume_run(
     resolved = settings_to_resume(run, settings)
     extends = resolved.schedule.extended_at != begun.schedule.extended_at
     require_transform(resolved, transform)
+    require_teacher(resolved, teacher)
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
         with group.together():
             require_data_of(run.path, settings)
@@ -137,7 +147,7 @@ def resume_run(
                 resolved = resolved.changed(data=resolved.data.changed(source=source.source))
                 source.tell(observer.note)
                 source = inputs.used(source, run.bad_images, resolved)
-                teacher, start = open_teacher(resolved), None
+                teacher, start = open_teacher(resolved, teacher), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = inputs.open_start(resolved.start)
             trainer = _trainer(
@@ -167,7 +177,7 @@ def _trainer(
     run: RunFolder,
     *,
     observer: Observer,
-    teacher: TrainedModel | None,
+    teacher: AnyTeacher | None,
     **others: Any,
 ) -> Trainer:
     """What trains the model, which a probe may have given its first head."""

@@ -6,11 +6,11 @@ from vitrail.data.items import Data
 from vitrail.models.base import Model
 from vitrail.tasks.registry import task_class
 from vitrail.tasks.task import Options, Task
+from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.settings import RunSettings
-from vitrail.weights.folder import TrainedModel
 
 
-def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: TrainedModel | None = None) -> Task:
+def create_task(settings: RunSettings, model: Model, preparation: Any, data: Data, teacher: AnyTeacher | None = None) -> Task:
     """What a run learns, and with what model; raises `ConfigError` where settings, model or data do not fit together."""
     options = Options(
         settings.task,

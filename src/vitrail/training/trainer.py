@@ -23,6 +23,7 @@ from vitrail.runtime.signals import Signals
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.metrics import described, of_epoch, rank
 from vitrail.tasks.task import Metrics
+from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training import parallel
 from vitrail.training.clock import Clock
 from vitrail.training.features import remove_features
@@ -36,7 +37,6 @@ from vitrail.training.state import RunState, seed_of
 from vitrail.training.tasks import create_task
 from vitrail.training.tracking import Tracker, open_tracker
 from vitrail.training.tuning import start_training
-from vitrail.weights.folder import TrainedModel
 
 FAILED_STEPS = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
@@ -56,7 +56,7 @@ class Trainer(RunState):
         folder: RunFolder,
         *,
         transform: Transform | None = None,
-        teacher: TrainedModel | None = None,
+        teacher: AnyTeacher | None = None,
         probed: Probed | None = None,
         group: Processes = ALONE,
         signals: Signals | None = None,

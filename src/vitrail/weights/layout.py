@@ -91,6 +91,7 @@ class Layout:
         describe: what ``config.json`` says of a model that is none of transformers'.
         describe_data: what it says beside that, of labels and of images.
         register_positions: whether rows of the positions are for the registers, too.
+        patch_positions: whether positions may be for the patches alone, where there are other tokens.
         colours: preparation of images where a checkpoint does not say.
         interpolation: of positions to another grid, as this library does it.
         empty: our parameters that a model may lack, to the keys under which theirs then has one of no rows.
@@ -126,6 +127,7 @@ class Layout:
     describe: Callable[[Any], dict[str, Any]] | None = None
     describe_data: Callable[[Any, list[str], Preparation], dict[str, Any]] | None = None
     register_positions: bool = False
+    patch_positions: bool = False
     colours: Colours = HALF
     family: str = ""
     interpolation: Interpolation = ANTIALIASED

@@ -67,7 +67,8 @@ def _require_little(file: Path) -> None:
 def read_pickle(file: Path) -> dict[str, Tensor]:
     """The tensors of a pickle that the user trusts, by torch's restricted reader, which calls nothing it does not know.
 
-    Where they lie deeper, as in training checkpoints, the largest dictionary of tensors is taken.
+    Where they lie deeper, as in training checkpoints, the largest dictionary of tensors is taken; of several as large the one of
+    averaged weights (``state_dict_ema``), which training was for.
 
     Raises:
         ModelFileError: damaged, or holding more than tensors and plain values.
@@ -113,7 +114,8 @@ def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
     if not isinstance(content, Mapping) or depth > 4:
         return []
     own = {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
-    return [own, *(found for value in content.values() for found in _dictionaries(value, depth + 1))]
+    inner = [content[name] for name in sorted(content, key=lambda name: not str(name).endswith("ema"))]
+    return [own, *(found for value in inner for found in _dictionaries(value, depth + 1))]
 
 
 def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:

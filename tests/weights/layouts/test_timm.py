@@ -235,7 +235,7 @@ def test_what_is_written_is_read_by_timm(name, randomized, kept, tmp_path, agree
     size = {"image_size": variant["img_size"]} if "img_size" in variant else {}
     ours = from_pretrained(kept(theirs.state_dict()), **size)
     convert(ours, tmp_path / "out.safetensors", layout="timm")
-    again = VisionTransformer(**{**SMALL, **variant, "no_embed_class": False}).eval()
+    again = VisionTransformer(**{**SMALL, **variant}).eval()
     again.load_state_dict(load_file(tmp_path / "out.safetensors"))
     agree(again, theirs, size=variant.get("img_size", (32, 32)), channels=variant.get("in_chans", 3))
 

@@ -43,6 +43,7 @@ class TNTConfig(ImageConfig):
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
     prefix: ClassVar[int] = 1
+    position_prefix: ClassVar[int] = 1
     """Tokens before the patches: the class token."""
     registers: ClassVar[int] = 0
     distillation_token: ClassVar[bool] = False

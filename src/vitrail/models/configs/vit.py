@@ -77,6 +77,8 @@ class ViTConfig(ImageConfig):
     """A class token even where the pool does not read it."""
     distillation_token: bool = False
     """A second token, with a head of its own, that learns from a teacher (DeiT); logits are the mean of both heads'."""
+    class_position: bool = True
+    """Whether added positions have rows for class and distillation token, too, which DeiT III has for the patches alone."""
     final_norm: Literal["tokens", "pooled", "none"] = "tokens"
     """Where the last norm stands: on all tokens, on the pooled vector, or nowhere."""
     head: Literal["linear", "mlp", "lecture", "projection"] = "linear"
@@ -221,6 +223,11 @@ class ViTConfig(ImageConfig):
     def prefix(self) -> int:
         """Tokens before the patches: class token, distillation token and registers."""
         return self.has_class_token + self.distillation_token + self.registers
+
+    @property
+    def position_prefix(self) -> int:
+        """Tokens before the patches that have a position: class and distillation token, or none."""
+        return self.prefix - self.registers if self.class_position else 0
 
     @property
     def has_class_token(self) -> bool:

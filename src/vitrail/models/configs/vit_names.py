@@ -50,6 +50,25 @@ PRESETS["R+ViT-CIFAR10"] = {
 }  # fmt: skip
 """A hybrid for images of 32 pixels and minutes of a laptop."""
 
+PRESETS |= {
+    f"DeiT-{size}{token}{image}": {
+        **SIZES[size], "patch_size": 16, **({"distillation_token": True} if token else {}),
+        **({"image_size": 384} if image else {}),
+    }
+    for image in ("", "-384") for token in ("", "-distilled") for size in ("Ti", "S", "B")
+    if size == "B" or not image
+}  # fmt: skip
+"""Those of Touvron et al. 2021 (https://arxiv.org/abs/2012.12877): plain ViTs, some with a token that learns from a teacher."""
+
+PRESETS |= {
+    f"DeiT-III-{name}": {**sizes, "patch_size": patch, "class_position": False, "layer_scale": 1e-6}
+    for name, sizes, patch in (
+        ("S", SIZES["S"], 16), ("M", {"dim": 512, "depth": 12, "heads": 8, "mlp_dim": 2048}, 16), ("B", SIZES["B"], 16),
+        ("L", SIZES["L"], 16), ("H14", SIZES["H"], 14),
+    )
+}  # fmt: skip
+"""Those of Touvron et al. 2022 (https://arxiv.org/abs/2204.07118), whose class token has no position."""
+
 _HYBRID = re.compile(r"(?P<resnet>R[0-9]*)\+(?P<vit>\w+/[0-9]+)")  # R50+B/16 for R50+ViT-B/16
 _PAPER = re.compile(r"ViT-(?P<size>\w+)/(?P<patch>[0-9]{1,5})")
 _TIMM = re.compile(r"vit_(?P<size>[a-z]+)_patch(?P<patch>[0-9]{1,5})(_(?P<image>[0-9]{1,5}))?")
@@ -60,6 +79,7 @@ _TIMM_HYBRIDS = {
     "vit_tiny_r_s16_p8_224": "R+ViT-Ti/16", "vit_small_r26_s32_224": "R26+ViT-S/32",
     "vit_base_r50_s16_224": "R50+ViT-B/16", "vit_large_r50_s32_224": "R50+ViT-L/32",
 }  # fmt: skip
+_TIMM_DEIT = re.compile(r"deit(?P<third>3?)_(?P<size>[a-z]+)(?P<token>_distilled)?_patch(?P<patch>14|16)_(?P<image>224|384)")
 
 
 def preset_of(name: str) -> dict[str, Any] | None:
@@ -67,6 +87,8 @@ def preset_of(name: str) -> dict[str, Any] | None:
     if match := _HYBRID.fullmatch(name):
         name = f"{match['resnet']}+ViT-{match['vit']}"
     name = _TIMM_HYBRIDS.get(name, name)
+    if match := _TIMM_DEIT.fullmatch(name):
+        return _deit(*match.group("third", "size", "token", "patch", "image"))
     if name in PRESETS:
         return PRESETS[name]
     if (match := _PAPER.fullmatch(name)) and match["size"] in SIZES:
@@ -75,3 +97,12 @@ def preset_of(name: str) -> dict[str, Any] | None:
         image = {"image_size": int(match["image"])} if match["image"] else {}
         return {**SIZES[_TIMM_SIZES[match["size"]]], "patch_size": int(match["patch"]), **image}
     return None
+
+
+def _deit(third: str, size: str, token: str | None, patch: str, image: str) -> dict[str, Any] | None:
+    """The fields of a DeiT's name in timm."""
+    letter = {"medium": "M"}.get(size) or _TIMM_SIZES.get(size, size)
+    name = f"DeiT{'-III' * bool(third)}-{letter}{patch if letter == 'H' else ''}{'-distilled' if token else ''}"
+    if name not in PRESETS or PRESETS[name]["patch_size"] != int(patch):
+        return None
+    return {**PRESETS[name], **({"image_size": 384} if image == "384" else {})}

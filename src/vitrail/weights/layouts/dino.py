@@ -23,6 +23,7 @@ NEEDED = (*TIMM.needs, "class_token")
 
 DINO = replace(
     TIMM,
+    patch_positions=False,
     name="dino",
     about="the original DINO",
     keys={name: key for name, key in PLAIN.items() if ".scale." not in name},

@@ -94,6 +94,7 @@ TIMM = ViTLayout(
     describe=describe_vit,
     describe_data=timm_data,
     register_positions=True,
+    patch_positions=True,
 )
 
 TIMM_CLIP = replace(
@@ -182,6 +183,7 @@ MAE_ORIGINAL = replace(
         if name.startswith(MAE_PARTS) and not any(part in name for part in NOT_OF_MAE)
     },
     needs=(*TIMM.needs, "class_token"),
+    patch_positions=False,
     fields={"norm_eps": 1e-6},
     activations={},
     lacks=not_plain_or_no_bias,

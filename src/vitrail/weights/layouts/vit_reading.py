@@ -13,7 +13,7 @@ from vitrail.weights.keys import Shape
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.vit_shapes import fields_of
 
-CHOICES = frozenset(("layer_scale", "class_token", "image_size", "registers", "distillation_token", "position"))
+CHOICES = frozenset(("layer_scale", "class_token", "image_size", "registers", "distillation_token", "position", "class_position"))
 """Fields that the weights decide, whatever a description says."""
 
 
@@ -56,7 +56,7 @@ def _settle(ours: dict[str, Tensor], config: ViTConfig) -> None:
     if len(tokens) == 2 and not config.distillation_token:
         registers = torch.cat([ours.pop("distillation_token").reshape(1, -1) + before[1], registers])
     if "position.embedding" in ours:
-        ours["position.embedding"] = torch.cat([before[: config.prefix - config.registers], rows[len(rows) - patches :]])
+        ours["position.embedding"] = torch.cat([before[: config.position_prefix], rows[len(rows) - patches :]])
     if len(registers):
         ours["registers"] = registers
 
@@ -68,6 +68,7 @@ def _canonical(config: ViTConfig) -> ViTConfig:
     width = None if config.head_dim and config.head_dim * config.heads == config.dim else config.head_dim
     scale = None if config.layer_scale is None else 1.0
     fields: dict[str, Any] = {"embedding": conv, "class_token": own_token, "head_dim": width, "layer_scale": scale}
+    fields["class_position"] = True  # a model without such rows answers as one whose rows are zero
     fields["pool"] = "attention" if config.pools_by_attention and not config.prefix else config.pool
     fields["pool_heads"] = (config.pool_heads or config.heads) if config.pools_by_attention else None
     fields["pool_mlp_dim"] = (config.pool_mlp_dim or config.mlp_dim) if config.pools_by_attention else None
@@ -81,8 +82,13 @@ def _share_out(state: Mapping[str, Tensor], config: ViTConfig, layout: Layout) -
     """Tokens, positions and biases as the layout has them: the opposite of `_settle`."""
     ours = dict(state)
     rows = ours.get("position.embedding")
-    first = config.prefix - config.registers
-    if rows is not None and layout.register_positions and config.registers:
+    first, bare = (
+        config.prefix - config.registers,
+        not config.class_position and layout.patch_positions and not config.distillation_token,
+    )
+    if rows is not None and not config.class_position and not bare:
+        rows = torch.cat([rows.new_zeros(first, config.dim), rows])
+    if rows is not None and layout.register_positions and config.registers and not bare:
         rows = torch.cat([rows[:first], rows.new_zeros(config.registers, config.dim), rows[first:]])
     for name in [name for name in ours if name.endswith(".bias") and layout.place(name, config) is None]:
         bias = ours.pop(name)

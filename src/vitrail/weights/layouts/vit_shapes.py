@@ -176,11 +176,12 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
     counts = [rows - extra for extra in prefix_rows(shapes) if rows > extra]
     for size in sizes:
         if (size[0] // patch[0]) * (size[1] // patch[1]) in counts:
-            return {"position": position, "image_size": tuple(size), **_remainder(size, patch)}
+            return {"position": position, "image_size": tuple(size), **_remainder(size, patch), **_rows(shapes, size, patch)}
     for count in counts:
         side = math.isqrt(count)
         if side * side == count:
-            return {"position": position, "image_size": (side * patch[0], side * patch[1])}
+            size = (side * patch[0], side * patch[1])
+            return {"position": position, "image_size": size, **_rows(shapes, size, patch)}
     raise ModelFileError(
         f"the positions of {counts[-1] if len(counts) == 1 else ' or '.join(map(str, counts))} patches form no square",
         where="weights",
@@ -191,6 +192,13 @@ def _positions(shapes: Shapes, fields: Mapping[str, Any], image_size: tuple[int,
 def _remainder(size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
     """A convolution leaves out what a stride of whole patches does not reach."""
     return {"crop_remainder": any(side % step for side, step in zip(size, patch, strict=True))}
+
+
+def _rows(shapes: Shapes, size: tuple[int, int], patch: tuple[int, int]) -> dict[str, Any]:
+    """Whether positions have rows for more than the patches of images of this size, where there is more."""
+    patches = (size[0] // patch[0]) * (size[1] // patch[1])
+    tokens = "class_token" in shapes or "distillation_token" in shapes
+    return {"class_position": not tokens or shapes["position.embedding"][-2] > patches}
 
 
 def prefix_rows(shapes: Shapes) -> list[int]:

@@ -1,0 +1,46 @@
+"""Who may teach: a model of this library, or any callable that says what it takes and what its answers mean."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError
+from vitrail.weights.folder import TrainedModel
+
+
+@dataclass(frozen=True)
+class CallableTeacher:
+    """A network of any library, as ``teacher`` of `vitrail.train`.
+
+    Args:
+        model: images, float32 (B, C, H, W), to logits (B, classes). A torch module is put into evaluation mode and brought to
+            where the student learns; any other callable gets tensors that are there.
+        labels: the names of its classes, in the order of its logits; whole numbers are indices of the data's classes.
+        preparation: what its images are: their height, width and channels, and the ``mean`` and ``std`` that levels of 0…1 are
+            normalised by. They are the student's own pictures, cropped and changed as it sees them, resized to that.
+    """
+
+    model: Callable[[Tensor], Tensor]
+    labels: Sequence[str]
+    preparation: Preparation
+    multi_label: ClassVar[bool] = False
+
+
+AnyTeacher = TrainedModel | CallableTeacher
+
+
+def told(teacher: AnyTeacher) -> str:
+    """A teacher in a few words, for settings, which cannot hold it; raises `ConfigError` where it is none."""
+    if not isinstance(teacher, TrainedModel | CallableTeacher):
+        raise ConfigError(
+            f"a {type(teacher).__name__} does not say what images it takes and what its answers mean",
+            where="teacher",
+            hint="give vitrail.CallableTeacher(network, labels, preparation), a model of vitrail.open_model, or its path",
+        )
+    model: Any = teacher.model
+    (height, width), channels = teacher.preparation.image_size, teacher.preparation.channels
+    name = getattr(model, "__name__", type(model).__name__)
+    return f"{name}, {len(teacher.labels)} classes, images {height}×{width}×{channels}"
