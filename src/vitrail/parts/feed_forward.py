@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -95,5 +94,5 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
     if activation == "silu":
         return F.silu(hidden)
     if activation == "quick-gelu":
-        return hidden * torch.sigmoid(1.702 * hidden)
+        return F.silu(1.702 * hidden).mul_(1 / 1.702)  # in fewer passes over the memory
     return F.gelu(hidden, approximate="tanh" if activation == "gelu-tanh" else "none")
