@@ -170,6 +170,30 @@ def test_other_sizes_are_answered_or_refused_with_a_sentence(kind):
     torch.testing.assert_close(network(images), model(images))
 
 
+def test_sizes_in_turns_change_no_bit(kind):
+    model = tiny(kind)
+    try:
+        network = model.at_any_size()
+    except ConfigError:
+        return  # which the test before has looked at
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    sizes = [(8, 8), (16, 12), (4, 20), (8, 8), (16, 12)]
+    with torch.inference_mode():
+        found = [network(torch.ones(1, 3, *size)) for size in sizes]
+    assert torch.equal(found[0], found[3]) and torch.equal(found[1], found[4])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_features_are_a_map_for_every_stage(kind):
+    model = tiny(kind)
+    if not hasattr(model, "strides"):
+        return
+    maps = model.features(torch.randn(2, 3, 16, 12))
+    assert len(maps) == len(model.strides) and list(model.strides) == sorted(model.strides)
+    for level, stride in zip(maps, model.strides, strict=True):
+        assert level.shape[0] == 2 and level.shape[2:] == (-(-16 // stride), -(-12 // stride))
+
+
 def test_cost_is_that_of_the_model(kind):
     model = tiny(kind)
     found = cost(model.config)

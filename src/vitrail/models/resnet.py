@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from vitrail import parts
 from vitrail.errors import ConfigError
-from vitrail.models.base import ImageModel
+from vitrail.models.base import AnySizeModel
 from vitrail.models.configs.resnet import ResNetConfig
 
 
-class ResNet(ImageModel):
+class ResNet(AnySizeModel):
     """Images (B, C, H, W) of any size to logits (B, classes), or without classes to the mean of the feature map (B, D)."""
 
     config: ResNetConfig
@@ -22,7 +22,7 @@ class ResNet(ImageModel):
     def __init__(self, config: ResNetConfig):
         super().__init__()
         self.config = c = config
-        self.features = parts.ResNetFeatures(
+        self.features = parts.ResNetPyramid(
             c.channels, c.depths, width=c.width, root=c.root, block=c.block,
             kind="bit" if c.block == "pre-activation" else "resnet",
         )  # fmt: skip
@@ -33,14 +33,10 @@ class ResNet(ImageModel):
         """Draw fresh weights: He's normal for convolutions, a small one for the head (Goyal et al. 2017, 1706.02677)."""
         self.apply(_initialize)
 
-    def require_images(self, images: Tensor) -> None:
-        """Refuse images of other channels; raises `ConfigError`."""
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
-                where="model input",
-                hint="give the images these channels, or build the model with theirs",
-            )
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Pixels of the image from one place of a feature map to the next, for every stage."""
+        return tuple(parts.resnet_stride(self.config.root, stages) for stages in range(1, len(self.config.depths) + 1))
 
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.features.stages for block in stage.children()]
@@ -51,7 +47,7 @@ class ResNet(ImageModel):
     def vectors(self, images: Tensor) -> Tensor:
         self.require_images(images)
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
-        return self.features(images).mean(dim=(2, 3))  # (B, D)
+        return self.features(images)[-1].mean(dim=(2, 3))  # (B, D)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to logits (B, classes)."""
@@ -82,7 +78,7 @@ class ResNet(ImageModel):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"image_size", "channels"}
+        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}
 
 
 def _initialize(module: nn.Module) -> None:

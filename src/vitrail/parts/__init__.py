@@ -45,7 +45,9 @@ from vitrail.parts.resnet import (
     HybridEmbedding,
     PreActivationBottleneck,
     ResNetFeatures,
+    ResNetPyramid,
     StandardizedConv2d,
+    resnet_stride,
 )
 from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
 from vitrail.parts.token_loss import token_loss
@@ -99,6 +101,7 @@ __all__ = [
     "ReducedAttention",
     "RelativePositionBias",
     "ResNetFeatures",
+    "ResNetPyramid",
     "RotaryPosition2d",
     "SequencePosition",
     "SequenceStage",
@@ -130,6 +133,7 @@ __all__ = [
     "resize_patches",
     "resize_positions",
     "resize_relative",
+    "resnet_stride",
     "rotate",
     "sincos_position_1d",
     "sincos_position_2d",

@@ -1,6 +1,7 @@
 """Residual networks of convolutions (He et al. 2016, https://arxiv.org/abs/1512.03385), alone and under a hybrid's tokens."""
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -201,13 +202,26 @@ class ResNetFeatures(nn.Module):
         self.norm = nn.Sequential(_norm(kind, self.channels), nn.ReLU()) if late else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
+        *_, last = self.pyramid(images)
+        return last
+
+    def pyramid(self, images: Tensor) -> Iterator[Tensor]:
+        """The feature map of every stage, or of the root where there are none: (B, width, H / stride, W / stride)."""
         x = self.root(images)
         if self.pool:
             x = _maximum(self.kind, x)
-        for stage in self.stages:
+        *stages, last = self.stages or [nn.Identity()]
+        for stage in stages:
             x = stage(x)
-        features: Tensor = self.norm(x)
-        return features
+            yield x
+        yield self.norm(last(x))
+
+
+class ResNetPyramid(ResNetFeatures):
+    """`ResNetFeatures` that give the map of every stage: (B, C, H, W) to a list of (B, width, H / stride, W / stride)."""
+
+    def forward(self, images: Tensor) -> list[Tensor]:  # type: ignore[override]
+        return list(self.pyramid(images))
 
 
 def _maximum(kind: Kind, x: Tensor) -> Tensor:
