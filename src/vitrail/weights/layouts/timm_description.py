@@ -81,6 +81,8 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
         return _architecture("deit_base_distilled_patch16_224", config, arguments)
     if name is None:
         raise _inexpressible("model with these norms, this epsilon, this MLP or this ResNet")
+    if config.norm == "residual-post" and config.layer_scale:
+        raise _inexpressible("LayerScale beside such norms")
     embedded = config.embedding_norm == "projected"
     arguments["mlp_ratio"] = ratio_of(config.mlp_dim * (2 if config.mlp == "swiglu" else 1), config.dim)  # a gate counts, too
     if name == BASES[True, "rms", 1e-5, "pre"]:  # which has such a norm, and no name of a norm has its epsilon
