@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import Model
+from vitrail.models.configs.cvt import CvTConfig
 from vitrail.models.configs.mixer import MixerConfig
 from vitrail.models.configs.resnet import ResNetConfig
+from vitrail.models.configs.tnt import TNTConfig
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.cvt import CvT
 from vitrail.models.mixer import Mixer
 from vitrail.models.resnet import ResNet
+from vitrail.models.tnt import TNT
 from vitrail.models.vit import ViT
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.layouts import LAYOUTS
@@ -69,7 +73,14 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
                     continue
                 MODELS[name] = model
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
-    for model in (mixer, *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)):
+    cvt = CvT(CvTConfig(dims=(64, 64), depths=(1, 2), heads=(1, 1), patch_sizes=(7, 3), strides=(4, 2), paddings=(2, 1)))
+    tnt = TNT(TNTConfig(image_size=32, dim=64, heads=1, word_dim=8, depth=2, num_classes=3))
+    for model in (
+        mixer,
+        cvt,
+        tnt,
+        *(ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS),
+    ):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
@@ -142,7 +153,7 @@ def test_a_block_of_a_far_number_is_refused_without_building_those_in_between(la
 @pytest.mark.parametrize("name", sorted(STATES))
 def test_a_projection_of_another_rank_is_refused(name, shape):
     state = dict(STATES[name])
-    key = next(key for key in state if state[key].shape.numel() in (64 * 48, 32 * 147))  # what sees the image
+    key = next(key for key in state if state[key].shape.numel() in (64 * 48, 32 * 147, 64 * 147, 8 * 147))  # what sees the image
     state[key] = torch.zeros(shape)
     with pytest.raises(ModelFileError):
         build(Checkpoint(Path("weights.safetensors"), state))

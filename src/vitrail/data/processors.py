@@ -54,7 +54,7 @@ PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("beit", "data2vec-vision"), "Beit"),
     **dict.fromkeys(("clip", "metaclip_2", "mlcd", "aimv2", "aimv2_vision_model"), "CLIP"),
     **dict.fromkeys(("dinov2", "pixio", "hiera", "bit"), "Bit"),
-    "resnet": "ConvNext",
+    **dict.fromkeys(("resnet", "cvt"), "ConvNext"),
     "deit": "DeiT",
     "siglip": "Siglip",
     "siglip2": "Siglip2",
