@@ -90,12 +90,13 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
     cvt = CvT(
         CvTConfig(dims=(8, 16), depths=(1, 2), heads=(1, 2), patch_sizes=(7, 3), strides=(4, 2), paddings=(2, 1), num_classes=3)
     )
-    tnt = TNT(TNTConfig(image_size=32, patch_size=16, dim=16, depth=2, heads=2, word_dim=8, word_heads=2, num_classes=3))
+    tnt = TNT(TNTConfig(image_size=32, patch_size=16, dim=16, depth=2, heads=2, word_dim=8, word_heads=4, num_classes=3))
     for model in (mixer, swin, *pyramids, t2t, cvt, tnt, *residual):
         zeros = {name: torch.zeros_like(tensor) for name, tensor in model.state_dict().items()}
         for name, layout in LAYOUTS.items():
             if layout.reading.architecture == type(model).__name__ and layout.reading.covers(model.config):
-                states[name], MODELS[name] = layout.write(zeros, model.config), model
+                held = model.config.changed(**layout.fields)
+                states[name], MODELS[name] = layout.write(zeros, held), type(model)(held)
     return states
 
 

@@ -56,7 +56,7 @@ PROCESSOR_OF_MODEL = {
     **dict.fromkeys(("clip", "metaclip_2", "mlcd", "aimv2", "aimv2_vision_model"), "CLIP"),
     **dict.fromkeys(("dinov2", "pixio", "hiera", "bit"), "Bit"),
     **dict.fromkeys(("pvt", "pvt_v2"), "Pvt"),
-    "resnet": "ConvNext",
+    **dict.fromkeys(("resnet", "cvt"), "ConvNext"),
     "deit": "DeiT",
     "siglip": "Siglip",
     "siglip2": "Siglip2",
