@@ -55,6 +55,7 @@ def test_a_block_adds_what_words_say_to_their_patch_and_to_no_other():
     nested = parts.NestedBlock(
         8, parts.Attention(8, 2), parts.FeedForward(8, 16), inner=block(6), fold=parts.WordsToPatches(4, 6, 8, bias=False)
     )
+    assert [name for name, _ in nested.named_children()] == ["inner", "fold", "attention", "mlp"], "in the order of the pass"
     x, words, grid = torch.randn(2, 1 + 6, 8), torch.randn(2 * 6, 4, 6), (2, 3)
     after, said = nested(x, words, grid=grid)
     torch.testing.assert_close(said, nested.inner(words))

@@ -80,7 +80,12 @@ class NestedBlock(Block):
 
     def __init__(self, dim: int, attention: nn.Module, mlp: nn.Module, *, inner: Block, fold: WordsToPatches, **options: Any):
         super().__init__(dim, attention, mlp, **options)
+        among_patches = dict(self.named_children())
+        for name in among_patches:
+            delattr(self, name)
         self.inner, self.fold = inner, fold
+        for name, branch in among_patches.items():  # in the order of the pass: the MLP of the patches is the last
+            self.add_module(name, branch)
 
     def forward(self, x: Tensor, words: Tensor, *, grid: Grid, **options: Any) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """Tokens (B, prefix + N, D) of patches on a ``grid`` and words (B·N, n, d) to the same; ``options`` as in `Block`."""
