@@ -65,14 +65,52 @@ def transformers_model(kind: str, **fields: Any) -> Callable[[], nn.Module]:
     return build
 
 
-SMALL = {"image_size": 32, "batch": 128, "classes": 10}
-SWIN = {"dim": 48, "depths": (2, 2, 2), "heads": (2, 4, 8), "patch_size": 2, "window_size": 4}
+def pvt_v2(fields: dict[str, Any]) -> Callable[[], nn.Module]:
+    """timm's, whose first patches are 7 wide, 4 apart; here 3 wide, 2 apart."""
+
+    def build() -> nn.Module:
+        from timm.models.pvt_v2 import OverlapPatchEmbed, PyramidVisionTransformerV2
+
+        model = PyramidVisionTransformerV2(**fields)
+        model.patch_embed = OverlapPatchEmbed(3, 2, 3, fields["embed_dims"][0])
+        return model
+
+    return build
+
+
+SMALL: dict[str, Any] = {"image_size": 32, "batch": 128, "classes": 10}
+THREE = {"depths": (2, 2, 2), "heads": (2, 4, 8)}
+SWIN = {"dim": 48, "patch_size": 2, "window_size": 4, **THREE}
 THEIR_SWIN = {"img_size": 32, "num_classes": 10, "embed_dim": 48, "depths": (2, 2, 2), "num_heads": (2, 4, 8), "patch_size": 2,
               "window_size": 4}  # fmt: skip
+PVT = {"dims": (32, 64, 128), "depths": (2, 2, 2), "heads": (1, 2, 4), "reductions": (4, 2, 1), "mlp_ratios": (4, 4, 4),
+       "patch_sizes": (4, 2, 2)}  # fmt: skip
+THEIR_PVT = {"image_size": 32, "num_labels": 10, "num_encoder_blocks": 3, "hidden_sizes": [32, 64, 128], "depths": [2, 2, 2],
+             "num_attention_heads": [1, 2, 4], "sequence_reduction_ratios": [4, 2, 1], "mlp_ratios": [4, 4, 4],
+             "patch_sizes": [4, 2, 2], "strides": [4, 2, 2]}  # fmt: skip
+PVT_V2 = {**PVT, "patch_sizes": (3, 3, 3), "strides": (2, 2, 2)}
+THEIR_PVT_V2 = {"num_classes": 10, "embed_dims": (32, 64, 128), "depths": (2, 2, 2), "num_heads": (1, 2, 4),
+                "sr_ratios": (4, 2, 1), "mlp_ratios": (4.0, 4.0, 4.0)}  # fmt: skip
+CVT = {"dims": (32, 64, 128), "depths": (1, 2, 3), "heads": (1, 2, 4), "patch_sizes": (3, 3, 3), "strides": (2, 2, 2),
+       "paddings": (1, 1, 1), "activation": "gelu"}  # fmt: skip
+THEIR_CVT = {"num_labels": 10, "embed_dim": [32, 64, 128], "depth": [1, 2, 3], "num_heads": [1, 2, 4], "patch_sizes": [3, 3, 3],
+             "patch_stride": [2, 2, 2], "patch_padding": [1, 1, 1]}  # fmt: skip
+TNT = {"patch_size": 4, "word_stride": 2, "dim": 128, "depth": 4, "heads": 4, "word_dim": 16, "word_heads": 2}
+THEIR_TNT = {"img_size": 32, "num_classes": 10, "patch_size": 4, "first_stride": 2, "embed_dim": 128, "depth": 4,
+             "num_heads_outer": 4, "inner_dim": 16, "num_heads_inner": 2}  # fmt: skip
 CASES = (
     Case("Swin-T", "timm", timm_model("swin_tiny_patch4_window7_224")),
     Case("Swin-T", "transformers", transformers_model("Swin")),
+    Case("PVT-Tiny", "transformers", transformers_model("Pvt")),
+    Case("PVTv2-b1", "timm", timm_model("pvt_v2_b1")),
+    Case("CvT-13", "transformers", transformers_model("Cvt"), fields={"activation": "gelu"}),
+    Case("TNT-S", "timm", timm_model("tnt_s_patch16_224")),
+    Case("DeiT-S-distilled", "timm", timm_model("deit_small_distilled_patch16_224")),
     Case("Swin-T", "timm", timm_model("swin_tiny_patch4_window7_224", **THEIR_SWIN), fields=SWIN, **SMALL),
+    Case("PVT-Tiny", "transformers", transformers_model("Pvt", **THEIR_PVT), fields=PVT, **SMALL),
+    Case("PVTv2-b1", "timm", pvt_v2(THEIR_PVT_V2), fields=PVT_V2, **SMALL),
+    Case("CvT-13", "transformers", transformers_model("Cvt", **THEIR_CVT), fields=CVT, **SMALL),
+    Case("TNT-S", "timm", timm_model("tnt_s_patch16_224", **THEIR_TNT), fields=TNT, **SMALL),
 )
 
 
