@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -38,7 +37,6 @@ from vitrail.parts import (
     LearnedPosition2d,
     RelativePositionBias,
     RotaryPosition2d,
-    SequencePosition,
     resize_factorised,
     resize_positions,
     resize_relative,
@@ -47,7 +45,6 @@ from vitrail.parts import (
     sincos_position_2d,
 )
 from vitrail.parts.interpolation import resize_grid, resizing_matrix
-from vitrail.parts.positions import sincos_1d
 
 few = settings(max_examples=20, deadline=None)
 grids = st.tuples(st.integers(1, 4), st.integers(1, 4))
@@ -568,15 +565,3 @@ def test_rotations_by_the_place_between_the_edges_are_those_of_dinov3(grid):
     theirs = RotaryEmbeddingDinoV3(16, temperature=100.0, feat_shape=grid)
     sin, cos = theirs.get_embed().chunk(2, dim=-1)
     torch.testing.assert_close(RotaryPosition2d(grid, 16, prefix=0, coordinates="unit")(), (cos, sin), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("length", [5, 64, 200])
-def test_positions_of_a_text_go_on_where_the_tokens_before_ended_and_marians_are_halves(length):
-    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-
-    x = torch.zeros(2, length, 12)
-    whole = SequencePosition(12)(x)
-    torch.testing.assert_close(whole[0], torch.from_numpy(sincos_1d(np.arange(length), 12)).float())
-    torch.testing.assert_close(SequencePosition(12)(x[:, 3:], offset=3), whole[:, 3:])
-    theirs = MarianSinusoidalPositionalEmbedding(length, 12).create_weight()
-    torch.testing.assert_close(SequencePosition(12, halves=True)(x)[0], theirs)

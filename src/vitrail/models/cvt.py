@@ -61,7 +61,7 @@ def _stage(c: CvTConfig, number: int) -> nn.Module:
         c.dims[number - 1] if number else c.channels, dim, c.patch_sizes[number], stride=c.strides[number],
         padding=c.paddings[number], norm_eps=c.norm_eps,
     )  # fmt: skip
-    rates = [c.stochastic_depth * place / max(1, depth - 1) if last else 0.0 for place in range(depth)]
+    rates = [parts.drop_path_rate(c.stochastic_depth, place, depth) if last else 0.0 for place in range(depth)]
     return parts.SequenceStage(embedding, [_block(c, number, rate) for rate in rates], class_token=dim if last else None)
 
 

@@ -46,7 +46,7 @@ class MixerBlock(nn.Module):
 
     def __init__(self, c: MixerConfig, index: int):
         super().__init__()
-        drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
+        drop_path = parts.drop_path_rate(c.stochastic_depth, index, c.depth)
         tokens = TokenMixing(c.tokens, c.token_dim, dropout=c.dropout)
         channels = parts.FeedForward(c.dim, c.channel_dim, dropout=c.dropout)
         self.tokens = parts.Branch(c.dim, tokens, norm_eps=c.norm_eps, drop_path=drop_path)

@@ -81,7 +81,7 @@ def stages_of_blocks(
             attention = parts.ReducedAttention(
                 dim, heads, reduction(stage), bias=c.qkv_bias, attention_dropout=c.attention_dropout, dropout=c.dropout
             )
-            drop_path = c.stochastic_depth * number / max(1, sum(c.depths) - 1)
+            drop_path = parts.drop_path_rate(c.stochastic_depth, number, sum(c.depths))
             layer = mlp(dim, int(dim * ratio), dropout=c.dropout)
             blocks.append(parts.Block(dim, attention, layer, norm_eps=c.norm_eps, drop_path=drop_path))
             number += 1

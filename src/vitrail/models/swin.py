@@ -76,6 +76,6 @@ def _blocks(c: SwinConfig) -> Iterator[nn.Module]:
                 dropout=c.dropout,
             )  # fmt: skip
             mlp = parts.FeedForward(dim, int(dim * c.mlp_ratio), dropout=c.dropout)
-            drop_path = c.stochastic_depth * number / max(1, sum(c.depths) - 1)
+            drop_path = parts.drop_path_rate(c.stochastic_depth, number, sum(c.depths))
             yield parts.Block(dim, attention, mlp, norm_eps=c.norm_eps, drop_path=drop_path)
             number += 1

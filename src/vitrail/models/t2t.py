@@ -105,5 +105,5 @@ def _block(c: T2TConfig, index: int) -> nn.Module:
         attention_dropout=c.attention_dropout, dropout=c.dropout,
     )  # fmt: skip
     mlp = parts.FeedForward(c.dim, c.mlp_dim, dropout=c.dropout)
-    drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
+    drop_path = parts.drop_path_rate(c.stochastic_depth, index, c.depth)
     return parts.Block(c.dim, attention, mlp, norm_eps=c.norm_eps, drop_path=drop_path)

@@ -92,7 +92,7 @@ class TNT(AnySizeModel):
 
 
 def _block(c: TNTConfig, index: int) -> nn.Module:
-    branches: dict[str, Any] = {"norm_eps": c.norm_eps, "drop_path": c.stochastic_depth * index / max(1, c.depth - 1)}
+    branches: dict[str, Any] = {"norm_eps": c.norm_eps, "drop_path": parts.drop_path_rate(c.stochastic_depth, index, c.depth)}
 
     def layers(dim: int, heads: int) -> tuple[int, nn.Module, nn.Module]:
         attention = parts.Attention(dim, heads, bias=c.qkv_bias, attention_dropout=c.attention_dropout, dropout=c.dropout)

@@ -247,7 +247,7 @@ def _block(c: ViTConfig, index: int) -> nn.Module:
         c.dim, c.mlp_dim, activation=c.mlp, dropout=c.dropout, bias=c.linear_bias,
         norm=c.norm_kind if c.mlp_norm else None, norm_eps=c.norm_eps,
     )  # fmt: skip
-    drop_path = c.stochastic_depth * index / max(1, c.depth - 1)
+    drop_path = parts.drop_path_rate(c.stochastic_depth, index, c.depth)
     kind: type[nn.Module] = parts.ParallelBlock if c.block == "parallel" else parts.Block
     return kind(
         c.dim, attention, mlp, norm=c.norm, norm_kind=c.norm_kind, layer_scale=c.layer_scale, drop_path=drop_path,

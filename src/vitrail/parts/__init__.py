@@ -2,7 +2,7 @@
 
 from vitrail.parts.alignment import AdditiveAlignment, DotAlignment
 from vitrail.parts.attention import Attention
-from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, patches_in
+from vitrail.parts.block import Block, Branch, DropPath, LayerScale, ParallelBlock, drop_path_rate, patches_in
 from vitrail.parts.cache import DecoderCache, KeyValueCache
 from vitrail.parts.convolved import ConvolvedAttention, DepthwiseConv, SequenceStage
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
@@ -32,7 +32,6 @@ from vitrail.parts.positions import (
     LearnedPosition2d,
     RelativePositionBias,
     RotaryPosition2d,
-    SequencePosition,
     rotate,
     sincos_position_1d,
     sincos_position_2d,
@@ -50,6 +49,7 @@ from vitrail.parts.resnet import (
     resnet_stride,
 )
 from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
+from vitrail.parts.text_position import SequencePosition
 from vitrail.parts.token_loss import token_loss
 from vitrail.parts.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
 from vitrail.parts.windows import WindowAttention
@@ -118,6 +118,7 @@ __all__ = [
     "attend",
     "attention_weights",
     "causal_mask",
+    "drop_path_rate",
     "grid_size",
     "last_layer",
     "lecture_head",

@@ -32,6 +32,11 @@ class DropPath(nn.Module):
         return x * mask / keep
 
 
+def drop_path_rate(last: float, number: int, count: int) -> float:
+    """The probability of dropping one of ``count`` blocks: it grows linearly from 0 in the first to ``last``."""
+    return last * number / max(1, count - 1)
+
+
 class LayerScale(nn.Module):
     """A learned factor per channel on a branch (Touvron et al. 2021, https://arxiv.org/abs/2103.17239)."""
 

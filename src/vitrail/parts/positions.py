@@ -14,8 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.checks import require_multiple
-from vitrail.parts import interpolation as resizing
-from vitrail.parts.interpolation import Grid, Interpolation, offsets_of, resize_factorised, resize_positions, resize_relative
+from vitrail.parts.interpolation import (
+    ANTIALIASED,
+    Grid,
+    Interpolation,
+    offsets_of,
+    resize_factorised,
+    resize_positions,
+    resize_relative,
+)
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines, each (…, N, D_h)."""
@@ -102,37 +109,6 @@ class KeptPosition(FixedPosition):
         return x + resize_positions(self.embedding, self.grid, grid or self.grid, prefix=self.prefix)
 
 
-class SequencePosition(nn.Module):
-    """Sin-cos positions of the tokens of a text, of any length: ``x + PE``; see `sincos_1d`.
-
-    Args:
-        dim: width D.
-        halves: whether all sines stand before all cosines, as in Marian, and not in turns as in the paper.
-    """
-
-    def __init__(self, dim: int, *, halves: bool = False):
-        super().__init__()
-        self.dim, self.halves = dim, halves
-
-    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first."""
-        length = 64
-        while length < offset + x.shape[1]:
-            length *= 2  # few tables, whatever the lengths
-        table = sequence_table(self.dim, length, halves=self.halves, device=x.device)
-        return x + table[offset : offset + x.shape[1]].to(x.dtype)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
-def sequence_table(dim: int, length: int, *, halves: bool, device: torch.device | str = "cpu") -> Tensor:
-    """What `SequencePosition` adds to the first tokens, (length, D)."""
-    table = sincos_1d(np.arange(length, dtype=np.float64), dim)
-    if halves:
-        table = np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
-    return torch.from_numpy(table.astype(np.float32)).to(device)
-
-
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)  # it is kept, and may be asked for gradients later
 def _sincos_1d_table(dim: int, prefix: int, grid: Grid) -> Tensor:
@@ -152,7 +128,7 @@ class LearnedPosition1d(nn.Module):
     ``interpolation`` is how they are resized to another grid.
     """
 
-    def __init__(self, grid: Grid, dim: int, *, prefix: int, interpolation: Interpolation = resizing.ANTIALIASED):
+    def __init__(self, grid: Grid, dim: int, *, prefix: int, interpolation: Interpolation = ANTIALIASED):
         super().__init__()
         self.grid, self.prefix, self.interpolation = grid, prefix, interpolation
         self.embedding = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], dim))

@@ -140,8 +140,10 @@ def count_of(numbers: Iterable[int], what: str) -> int:
     return count
 
 
-def ratio_of(width: int, dim: int) -> float:
-    """A number that others multiply ``dim`` by and round down to ``width``."""
+def ratio_of(width: int, dim: int, known: float | None = None) -> float:
+    """A number that ``dim`` is multiplied by and rounded down to ``width``; the one that is known, if it is such a number."""
+    if known is not None and int(dim * known) == width:
+        return known
     return width / dim if int(width / dim * dim) == width else (width + 0.5) / dim
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import TransformerConfig
 from vitrail.models.text_model import TextModel
-from vitrail.parts.positions import sequence_table
+from vitrail.parts.text_position import sequence_table
 from vitrail.weights.keys import Key
 from vitrail.weights.layout import Layout, Reading
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.texts import TextConfig, TransformerConfig
-from vitrail.parts.positions import sequence_table
+from vitrail.parts.text_position import sequence_table
 from vitrail.settings import brief
 from vitrail.weights.description import described
 from vitrail.weights.keys import Key, weight_and_bias, words

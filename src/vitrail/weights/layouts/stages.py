@@ -27,10 +27,3 @@ def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], w
     for name, count in dimensions.items():
         if len(shapes.get(name, ())) != count:
             raise ModelFileError(f"no {name} of {what}", where="weights", hint=f"give the weights of {what}")
-
-
-def ratio_of(hidden: int, dim: int, known: float | None = None) -> float:
-    """A number that ``dim`` is multiplied by and rounded down to ``hidden``; the one that is known, if it is such a number."""
-    if known is not None and int(dim * known) == hidden:
-        return known
-    return hidden / dim if int(dim * (hidden / dim)) == hidden else (hidden + 0.5) / dim

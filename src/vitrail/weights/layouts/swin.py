@@ -10,9 +10,9 @@ from vitrail.models.configs.swin import SwinConfig, preset_of
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET
-from vitrail.weights.keys import Key, Shape, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.stages import depths_of, ratio_of, require_shapes
+from vitrail.weights.layouts.stages import depths_of, require_shapes
 from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
 from vitrail.weights.layouts.timm_description import timm_data
 
