@@ -77,3 +77,10 @@ def test_windows_are_cut_row_by_row_and_joined_again():
     windows = cut_windows(x, (2, 3))
     assert windows.shape == (2, 4, 6, 1) and windows[0, 1, :, 0].tolist() == [3, 4, 5, 9, 10, 11]
     assert torch.equal(join_windows(windows, (2, 3), (4, 6)), x)
+
+
+def test_what_a_graph_is_made_of_does_not_stay_behind():
+    made = WindowAttention(8, 2, (2, 2), shifted=True).eval()
+    x = torch.randn(2, 6, 10, 8)  # of a size that no other test has
+    program = torch.export.export(made, (x,), strict=False)
+    torch.testing.assert_close(program.module()(x), made(x))

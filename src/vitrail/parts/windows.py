@@ -6,6 +6,7 @@ Tokens keep their grid here: (B, H, W, D).
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,19 +29,16 @@ def join_windows(windows: Tensor, window: Grid, grid: Grid) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # it is kept, and may be asked for gradients later
-def neighbours(grid: Grid, window: Grid, shift: Grid) -> Tensor:
+def neighbours(grid: Grid, window: Grid, shift: Grid) -> np.ndarray:
     """Which tokens of a window were neighbours before the grid was rolled: boolean (windows, n, n), True where they may look.
 
-    Rolled up and to the left by the shift, the last windows hold what has come from the other edge.
+    Rolled up and to the left by the shift, the last windows hold what has come from the other edge. It is an array, as a tensor
+    that is kept while a graph is made would be none outside of it.
     """
-    regions = [
-        (torch.arange(side) >= side - step).long() if step else torch.zeros(side, dtype=torch.long)
-        for side, step in zip(grid, shift, strict=True)
-    ]
-    region = (2 * regions[0][:, None] + regions[1])[None, :, :, None]  # (1, H, W, 1)
-    cut = cut_windows(region, window)[0]  # (windows, n, 1)
-    return cut == cut.mT
+    rows, columns = (np.arange(side) >= side - (step or -1) for side, step in zip(grid, shift, strict=True))
+    region = 2 * rows[:, None] + columns  # (H, W)
+    cut = region.reshape(grid[0] // window[0], window[0], -1, window[1]).swapaxes(1, 2).reshape(-1, window[0] * window[1])
+    return np.equal(cut[:, :, None], cut[:, None])
 
 
 class WindowAttention(nn.Module):
@@ -72,7 +70,7 @@ class WindowAttention(nn.Module):
         padded: Grid = (x.shape[1], x.shape[2])
         bias = self.bias(window)  # (k, n, n)
         if any(shift):
-            looks = neighbours(padded, window, shift).to(x.device)[:, None]  # (windows, 1, n, n)
+            looks = torch.tensor(neighbours(padded, window, shift), device=x.device)[:, None]  # (windows, 1, n, n)
             bias = torch.where(looks, bias, float("-inf"))  # cheaper than a mask, as all images share it
         windows = self.attention(cut_windows(x, window), bias=bias)
         x = join_windows(windows, window, padded).roll(shift, dims=(1, 2))

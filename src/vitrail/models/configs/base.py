@@ -13,8 +13,6 @@ Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hos
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Width = Annotated[int, Field(gt=0, le=2**16)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
-Depths = Annotated[tuple[Depth, ...], Field(min_length=1, max_length=8)]
-Heads = Annotated[tuple[Positive, ...], Field(min_length=1, max_length=8)]
 Ratio = Annotated[float, Field(gt=0, le=256)]
 Epsilon = Annotated[float, Field(gt=0, le=1)]
 
@@ -28,6 +26,21 @@ def _height_and_width(value: Any) -> Any:
 
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
+
+
+def numbers(value: Any) -> Any:
+    """On the command line several numbers are written ``2,2,6,2``."""
+    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+
+
+_STAGES = Field(min_length=1, max_length=8)
+Depths = Annotated[tuple[Depth, ...], BeforeValidator(numbers), _STAGES]
+Heads = Annotated[tuple[Positive, ...], BeforeValidator(numbers), _STAGES]
+Widths = Annotated[tuple[Width, ...], BeforeValidator(numbers), _STAGES]
+Ratios = Annotated[tuple[Ratio, ...], BeforeValidator(numbers), _STAGES]
+Sides = Annotated[tuple[Annotated[int, Field(gt=0, le=2**10)], ...], BeforeValidator(numbers), _STAGES]
+Paddings = Annotated[tuple[Annotated[int, Field(ge=0, le=2**10)], ...], BeforeValidator(numbers), _STAGES]
+"""A number for each stage of a model."""
 
 
 def require_stages(depths: Sequence[int], widths: Sequence[int], heads: Sequence[int], **others: Sequence[Any]) -> None:

@@ -1,19 +1,27 @@
 """What a CvT consists of, and the names of its sizes."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from vitrail.models.configs.base import Depths, Epsilon, Heads, ImageConfig, Probability, Ratio, Width, require_stages
-
-Sides = Annotated[tuple[Annotated[int, Field(gt=0, le=2**8)], ...], Field(min_length=1, max_length=8)]
-Paddings = Annotated[tuple[Annotated[int, Field(ge=0, le=2**8)], ...], Field(min_length=1, max_length=8)]
+from vitrail.models.configs.base import (
+    Depths,
+    Epsilon,
+    Heads,
+    ImageConfig,
+    Paddings,
+    Probability,
+    Ratio,
+    Sides,
+    Widths,
+    require_stages,
+)
 
 
 class CvTConfig(ImageConfig):
     """Every choice of the Convolutional vision Transformer (Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
-    dims: Annotated[tuple[Width, ...], Field(min_length=1, max_length=8)] = (64, 192, 384)
+    dims: Widths = (64, 192, 384)
     """Width of every stage."""
     depths: Depths = (1, 2, 10)
     """Blocks in every stage."""

@@ -1,8 +1,8 @@
 """What a Pyramid Vision Transformer consists of, and the names of its sizes."""
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import (
@@ -11,20 +11,18 @@ from vitrail.models.configs.base import (
     Heads,
     ImageConfig,
     Probability,
-    Ratio,
+    Ratios,
+    Sides,
     Size,
-    Width,
+    Widths,
     require_stages,
 )
-
-Sides = Annotated[tuple[Annotated[int, Field(gt=0, le=2**10)], ...], Field(min_length=1, max_length=8)]
-"""A number of places along a side for every stage."""
 
 
 class PyramidConfig(ImageConfig):
     """What both versions consist of, a number for each stage."""
 
-    dims: Annotated[tuple[Width, ...], Field(min_length=1, max_length=8)] = (64, 128, 320, 512)
+    dims: Widths = (64, 128, 320, 512)
     """Width of the tokens."""
     depths: Depths = (3, 4, 6, 3)
     """Blocks."""
@@ -32,7 +30,7 @@ class PyramidConfig(ImageConfig):
     """Attention heads."""
     reductions: Sides = (8, 4, 2, 1)
     """So many times fewer keys and values along each side than queries; 1 leaves them as they are."""
-    mlp_ratios: Annotated[tuple[Ratio, ...], Field(min_length=1, max_length=8)] = (8.0, 8.0, 4.0, 4.0)
+    mlp_ratios: Ratios = (8.0, 8.0, 4.0, 4.0)
     """Hidden width of the MLPs by that of the tokens."""
     qkv_bias: bool = True
     """Whether the projections to q, k and v have a bias."""

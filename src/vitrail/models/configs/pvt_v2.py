@@ -4,8 +4,8 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from vitrail.models.configs.base import require_stages
-from vitrail.models.configs.pvt import DEPTHS, PyramidConfig, Sides
+from vitrail.models.configs.base import Sides, require_stages
+from vitrail.models.configs.pvt import DEPTHS, PyramidConfig
 
 
 class PVTv2Config(PyramidConfig):

@@ -4,13 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from vitrail.models.configs.base import Depth, ImageConfig
+from vitrail.models.configs.base import Depths, ImageConfig
 
 
 class ResNetConfig(ImageConfig):
     """Every choice of the residual network."""
 
-    depths: Annotated[tuple[Depth, ...], Field(min_length=1, max_length=8)] = (3, 4, 6, 3)
+    depths: Depths = (3, 4, 6, 3)
     """Blocks in every stage; each stage but the first halves height and width."""
     width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the root, which every stage but the first doubles."""

@@ -3,14 +3,14 @@
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_width
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width
+from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width, numbers
 
 Side = Annotated[int, Field(gt=0, le=2**6)]
-Sides = Annotated[tuple[Side, ...], Field(min_length=1, max_length=8)]
+Sides = Annotated[tuple[Side, ...], BeforeValidator(numbers), Field(min_length=1, max_length=8)]
 
 
 class T2TConfig(ImageConfig):

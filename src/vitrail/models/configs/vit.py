@@ -1,17 +1,11 @@
 """What a Vision Transformer consists of: a field for every choice."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_divisible, require_multiple, require_width
-from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width
-
-
-def _numbers(value: Any) -> Any:
-    """On the command line several numbers are written ``0,0,24``."""
-    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
-
+from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width, numbers
 
 Merging = Annotated[int, Field(ge=0, le=2**12)]
 
@@ -36,7 +30,7 @@ class ViTConfig(ImageConfig):
     embedding: Literal["conv", "linear", "stem", "pooled-stem", "resnet"] = "conv"
     """Patches to tokens: a strided convolution, flatten and multiply (the same numbers), a convolutional stem, one that halves by
     maxima and has BatchNorm, or a ResNet."""
-    resnet_depths: tuple[Depth, ...] = ()
+    resnet_depths: Annotated[tuple[Depth, ...], BeforeValidator(numbers)] = ()
     """Blocks in every stage of the ResNet; none leaves its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the ResNet's root."""
@@ -116,7 +110,7 @@ class ViTConfig(ImageConfig):
     """Share of the patches left out of every training image."""
     stochastic_depth: Probability = 0.0
     """Probability of dropping the last block's branches; grows linearly from 0 in the first."""
-    token_merging: Merging | Annotated[tuple[Merging, ...], BeforeValidator(_numbers)] = 0
+    token_merging: Merging | Annotated[tuple[Merging, ...], BeforeValidator(numbers)] = 0
     """Outside training, how many patches every block merges into others like them (ToMe), or a number for each block, 0,0,0,24
     say, the rest 0; at most half of what is left."""
     norm_eps: Annotated[float, Field(gt=0, le=1)] = 1e-6
