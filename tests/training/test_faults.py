@@ -82,6 +82,24 @@ def test_a_worker_that_dies_names_the_image_it_was_at(workers):
     assert "deadly.png" in caught.value.where and "data.workers" in caught.value.hint
 
 
+class Dawdling(Deadly):
+    """The same, when everything before it has long been taken."""
+
+    def open(self):
+        time.sleep(0.5)
+        super().open()
+
+
+def test_a_worker_that_dies_while_it_is_waited_for_is_missed_soon(monkeypatch):
+    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
+    items = [Item("good.png", np.zeros((8, 8, 3), np.uint8), 0), Item("deadly.png", Dawdling(), 0)]
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
+    begin = time.monotonic()
+    with pytest.raises(DataError, match="was killed") as caught:
+        list(loader.epoch())
+    assert "deadly.png" in caught.value.where and time.monotonic() - begin < 20
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_workers_leave_a_signal_to_the_process_they_work_for(number):
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(8)]

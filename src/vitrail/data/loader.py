@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import RawArray
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -19,6 +19,8 @@ from vitrail.runtime.signals import HEARD
 
 WAIT = 600
 """Seconds after which workers that give nothing are given up: a disk that has gone keeps them waiting for ever."""
+LOOK = 5
+"""Seconds after which it is seen whether all workers are alive, while none gives anything."""
 
 
 class EpochLoader:
@@ -61,7 +63,7 @@ class EpochLoader:
             collate_fn=_as_it_is,
             persistent_workers=workers > 0,
             worker_init_fn=_patient,
-            timeout=WAIT if workers else 0,
+            timeout=min(LOOK, WAIT) if workers else 0,
         )
 
     def __len__(self) -> int:
@@ -115,13 +117,23 @@ class EpochLoader:
             iterator._shutdown_workers()
 
     def _batches(self) -> Iterator[Batch | VitrailError]:
-        try:
-            yield from self._iterator()
-        except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
-            time.sleep(0.1)  # until the system knows of it
-            self._require_answer(error)
-            self._require_alive(error)
-            raise
+        iterator, asked = self._iterator(), time.monotonic()
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
+                silent = "timed out" in str(error)
+                if silent and time.monotonic() - asked < WAIT:
+                    continue
+                time.sleep(0.1)  # until the system knows of it
+                if silent:
+                    self._give_up()
+                self._require_alive(error)
+                raise
+            yield batch
+            asked = time.monotonic()
 
     def _iterator(self) -> Iterator[Any]:
         """That of torch's loader, without its handler of SIGCHLD, which would raise in the middle of anything."""
@@ -135,10 +147,8 @@ class EpochLoader:
             signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, open_to)
 
-    def _require_answer(self, error: Exception) -> None:
-        """Give up workers that have given nothing for `WAIT` seconds, and say which images they are at."""
-        if "timed out" not in str(error):
-            return
+    def _give_up(self) -> NoReturn:
+        """End workers that have given nothing for `WAIT` seconds, and say which images they are at."""
         workers: list[Any] = getattr(self._loader._iterator, "_workers", [])
         for process in workers:
             process.kill()
