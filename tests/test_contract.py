@@ -286,6 +286,12 @@ def test_it_is_studied(kind, pictures, tmp_path):
     folder, numbers = api.study_model(trained, pictures, tmp_path / "study", images=6)
     assert (folder / "report.html").is_file() and numbers["parameters"] == cost(trained.config).parameters
     assert numbers["cost"][0]["images_per_second"] > 0
+    model, page = trained.model, (folder / "report.html").read_text()
+    assert ("attention_distance" in numbers) == (folder / "maps.png").is_file() == (model.sight is not None)
+    assert ("What is left out" in page) == (model.sight != "image")
+    if model.sight:
+        assert all(0 < head < 12 for layer in numbers["attention_distance"] for head in layer)  # pixels, of eight a side
+        assert len(numbers["attention_distance"]) == len(model.layers())
 
 
 def _some_linear(kind: str) -> list[str]:

@@ -31,6 +31,18 @@ def test_every_token_sees_the_image_as_means_by_the_convolution():
     torch.testing.assert_close(layer(x), expected.view_as(x))
 
 
+@pytest.mark.parametrize("reduction", [GridEmbedding(8, 8, 2), GridEmbedding(8, 8, 3), PooledReduction(8, side=3)])
+@pytest.mark.parametrize("grid", [(6, 7), (2, 9), (4, 1)])
+def test_keys_stand_in_the_middle_of_the_places_that_they_are_made_of(reduction, grid):
+    queries, keys = ReducedAttention(8, 2, reduction).places(grid)
+    x = torch.randn(1, *grid, 8, requires_grad=True)
+    made = reduction(x)[0].flatten(0, 1) @ torch.randn(8)
+    for key, place in zip(made, keys, strict=True):
+        (gradient,) = torch.autograd.grad(key, x, retain_graph=True)
+        torch.testing.assert_close(gradient[0].any(dim=-1).nonzero().float().mean(dim=0), place)
+    assert queries.tolist() == [[row, column] for row in range(grid[0]) for column in range(grid[1])]
+
+
 def test_what_is_left_over_at_the_edges_is_seen_by_itself_alone():
     layer, x = reduced(2), numbers(1, 5, 4, 8)
     other = x.clone()

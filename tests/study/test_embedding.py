@@ -4,16 +4,21 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
 
+import test_contract as contract
 import vitrail
 from vitrail.errors import ConfigError
 from vitrail.parts.positions import sincos_2d
-from vitrail.study.embedding import filters, position_similarity
+from vitrail.study.embedding import filters, offset_biases, position_similarity, stage_position_similarity
 
 TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}
 
 
 def tiny(**fields):
     return vitrail.create_model("ViT-Ti/4", **{**TINY, **fields}).eval()
+
+
+def pyramid(kind, **fields):
+    return contract.tiny(kind, image_size=(16, 12), **fields)
 
 
 def test_similarity_of_learned_positions_is_their_cosine():
@@ -60,6 +65,36 @@ def test_similarity_of_rotary_positions_is_the_score_of_two_equal_tokens():
     token = torch.ones(1, 26, 8)  # of equal length in every plane
     turned = rotate(token, model.rotary())[0, 2:]
     torch.testing.assert_close(position_similarity(model).reshape(24, 24), turned @ turned.T / 8)
+
+
+def test_similarity_of_the_positions_of_a_stage_is_their_cosine():
+    model = pyramid("PVT")
+    for stage, grid in enumerate([(8, 6), (4, 3)]):
+        rows = model.stages[stage].embedding.position.embedding.detach().numpy()
+        table = rows[stage:]  # in the last there is one of the class token
+        found = stage_position_similarity(model, stage)
+        assert found.shape == (*grid, *grid)
+        np.testing.assert_allclose(found.reshape(len(table), -1), cosine_similarity(table), atol=1e-6)
+
+
+def test_a_bias_is_drawn_where_the_key_stands_beside_the_query():
+    model = pyramid("Swin", window_size=3)
+    for stage in range(2):
+        bias = model.stages[stage].blocks[0].attention.layer.bias((3, 3)).detach()  # (k, n, n)
+        found = offset_biases(model, stage)
+        assert found.shape == (2, 5, 5)
+        for query, key in ((4, 4), (0, 5), (7, 3), (2, 6)):
+            down, across = key // 3 - query // 3, key % 3 - query % 3
+            torch.testing.assert_close(found[:, 2 + down, 2 + across], bias[:, query, key])
+
+
+def test_positions_of_a_stage_that_has_none_are_refused():
+    with pytest.raises(ConfigError, match="Swin has no LearnedPosition1d"):
+        stage_position_similarity(pyramid("Swin"))
+    with pytest.raises(ConfigError, match="stage 2 of 2"):
+        offset_biases(pyramid("Swin"), 2)
+    with pytest.raises(ConfigError, match="stage 0 of 0"):
+        offset_biases(tiny())
 
 
 def test_a_model_without_positions_is_refused():

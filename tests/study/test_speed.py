@@ -35,6 +35,14 @@ def test_a_model_is_measured_at_its_own_size_and_a_smaller_and_a_larger_one():
     assert all(row.images_per_second > 0 for row in found)
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"), [((224, 230), [(160, 160), (224, 230), (320, 352)]), ((32, 8), [(24, 6), (32, 8), (48, 12)])]
+)
+def test_a_model_that_takes_any_size_is_measured_at_round_ones(own, expected):
+    model = vitrail.create_model("ResNet-18", image_size=own, depths=(1,), width=2, num_classes=2).eval()
+    assert [row.image_size for row in measured(model, 1, seconds=0.01)] == expected
+
+
 def test_sizes_can_be_asked_for():
     (row,) = measured(vitrail.create_model("ViT-Ti/4", **TINY).eval(), 2, sizes=[(8, 12)], seconds=0.01)
     assert row.image_size == (8, 12)

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import vitrail
+from test_contract import tiny
 from vitrail import api
 from vitrail.data.items import Item
 from vitrail.data.preparation import Preparation
@@ -172,6 +173,20 @@ def test_any_kind_of_model_can_be_studied(run, pictures, tmp_path, fields):
     trained = vitrail.TrainedModel(model.eval(), ["blue", "green", "red"], preparation)
     _, numbers = vitrail.study_model(trained, pictures, tmp_path / "out", images=4)
     assert np.shape(numbers["attention_distance"]) == (2, 2)
+
+
+def test_a_model_of_windows_is_studied_by_stage_and_no_layer_of_it_is_chosen(pictures, tmp_path):
+    trained = vitrail.TrainedModel(tiny("Swin"), ["blue", "green", "red"], vitrail.Preparation.standard((8, 8)))
+    folder, numbers = vitrail.study_model(trained, pictures, tmp_path / "out", images=4)
+    maps, page = np.load(folder / "maps.npz"), (folder / "report.html").read_text()
+    assert maps["stage-0"].shape == (4, 8, 8) and maps["stage-1"].shape == (4, 4, 4)
+    assert maps["relative-bias-1"].shape == (2, 5, 5)
+    assert [len(layer) for layer in numbers["attention_distance"]] == [2, 2, 2]
+    assert len(list((folder / "overlays").iterdir())) == 4 * 2
+    assert "A window is up to 3×3 places, 3, 6 pixels wide" in page and "rollout and relevance" in page
+    with pytest.raises(ConfigError, match="no attention to the whole image of which one could be chosen"):
+        vitrail.study_model(trained, pictures, tmp_path / "chosen", layer=1)
+    assert not (tmp_path / "chosen").exists()
 
 
 def test_nothing_is_left_of_a_study_that_fails(run, pictures, tmp_path):

@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from vitrail.models.configs.resnet import ResNetConfig
+from vitrail.models.configs.swin import SwinConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.cost import cost
 from vitrail.study.tables import Score, class_table, cost_table, count_table, duration, weakest
@@ -77,6 +79,20 @@ def test_the_cost_of_the_parts_sums_to_that_of_the_model():
     assert blocks.tolist() == [3 * 2224, 3 * (5 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 5 * 5 * 16)]  # 5 tokens
     assert head_row.tolist() == [16 * 2 + 2, 16 * 2]
     assert parts[5][2] == f"{100 * 34 / made.parameters:.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (SwinConfig(dim=12, depths=(1, 2), heads=(2, 2), image_size=32), ["stages.0", "stages.1", "norm", "head"]),
+        (ResNetConfig(depths=(1, 1), width=8, image_size=32), ["features", "features.stages.0", "features.stages.1", "head"]),
+    ],
+)
+def test_every_stage_has_its_own_cost(config, named):
+    made = cost(config)
+    parts = cells(cost_table(made))[1:-1]
+    assert [part[0] for part in parts] == named
+    assert sum(int(part[3].replace(",", "")) for part in parts) == made.macs
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.parts import Interpolation, last_layer
+
+Sight = Literal["image", "windows", "coarser grid"]
+"""All patches of the image; the others in a window of it; or the whole image, of which keys and values know a coarser grid."""
 
 
 class Model(nn.Module):
@@ -70,8 +73,8 @@ class ImageModel(Model):
     """A model of images (B, C, H, W)."""
 
     config: ImageConfig
-    sees_whole_image: ClassVar[bool] = False
-    """Whether every layer lets each patch of the image look at all others, so that its attention can be laid over the image."""
+    sight: ClassVar[Sight | None] = None
+    """What a token can look at, in every layer; None where no layer attends."""
     tokens_read: int | None = None
     """How many of the first tokens the answer is read from, so that the last layer may leave out the others; None for all."""
 

@@ -22,6 +22,8 @@ class CvT(PyramidModel):
     """
 
     config: CvTConfig
+    sight = "coarser grid"
+    reads_class_token = True
 
     def __init__(self, config: CvTConfig):
         super().__init__()

@@ -27,6 +27,8 @@ class PVT(PyramidModel):
     """
 
     config: PVTConfig
+    sight = "coarser grid"
+    reads_class_token = True
 
     def __init__(self, config: PVTConfig):
         super().__init__()

@@ -21,6 +21,7 @@ class PVTv2(PyramidModel):
     """
 
     config: PVTv2Config
+    sight = "coarser grid"
 
     def __init__(self, config: PVTv2Config):
         super().__init__()

@@ -1,7 +1,7 @@
 """Models whose stages see an image on coarser and coarser grids."""
 
 from collections.abc import Iterator, Set
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -15,6 +15,8 @@ class PyramidModel(AnySizeModel):
     stages: nn.ModuleList
     """Each makes of tokens (B, H, W, C) fewer and wider ones; the first of an image's channels."""
     head: nn.Module
+    reads_class_token: ClassVar[bool] = False
+    """Whether the answer is read from a class token, which joins in the last stage."""
 
     def maps(self, images: Tensor) -> Iterator[Tensor]:
         """The tokens of every stage, of images (B, C, H, W): (B, H / stride, W / stride, D)."""

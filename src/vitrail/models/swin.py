@@ -21,6 +21,7 @@ class Swin(PyramidModel):
     """
 
     config: SwinConfig
+    sight = "windows"
 
     def __init__(self, config: SwinConfig):
         super().__init__()

@@ -21,7 +21,7 @@ class T2T(AnySizeModel):
     """
 
     config: T2TConfig
-    sees_whole_image = True
+    sight = "image"
     tokens_read = 1
 
     def __init__(self, config: T2TConfig):

@@ -22,7 +22,7 @@ class TNT(AnySizeModel):
     """
 
     config: TNTConfig
-    sees_whole_image = True
+    sight = "image"
     relative = rotary = None
 
     def __init__(self, config: TNTConfig):

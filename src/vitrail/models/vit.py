@@ -41,7 +41,7 @@ class ViT(ImageModel):
 
     config: ViTConfig
     fresh = frozenset(("registers",))
-    sees_whole_image = True
+    sight = "image"
 
     def __init__(self, config: ViTConfig):
         super().__init__()

@@ -1,7 +1,7 @@
 """Attention between convolved tokens, and a stage of such (CvT; Wu et al. 2021, https://arxiv.org/abs/2103.15808)."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +85,14 @@ class ConvolvedAttention(Attention):
             return self._heads(self.get_submodule(kind)(torch.cat([first, tokens], dim=1) if prefix else tokens))
 
         return self.query_norm(projected("query")), self.key_norm(projected("key")), projected("value")
+
+    def places(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Row and column of every query of a grid, (N, 2), and of the middle of what every key is made of, (N_X, 2)."""
+        strides = (cast(nn.Conv2d, self.convolved[kind].convolution).stride[0] for kind in ("query", "key"))
+        queries, keys = (
+            torch.cartesian_prod(*(torch.arange(0, side, stride, dtype=torch.float32) for side in grid)) for stride in strides
+        )
+        return queries, keys
 
 
 class SequenceStage(Stage):

@@ -1,11 +1,13 @@
 """Attention whose keys and values stand on a coarser grid than its queries. Tokens keep their grid here: (B, H, W, D)."""
 
-from typing import Any
+from typing import Any, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.parts.attention import Attention
+from vitrail.parts.interpolation import Grid
 from vitrail.parts.stage import GridEmbedding
 
 
@@ -31,6 +33,14 @@ class ReducedAttention(nn.Module):
         result: Tensor = self.attention(x.flatten(1, -2), context, **kwargs)  # (B, N, D)
         return result if x.ndim == 3 else result.unflatten(1, x.shape[1:3])
 
+    def places(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Row and column of every query of a grid, (N, 2), and of the middle of what every key is made of, (N_X, 2)."""
+        queries = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float32) for side in grid))
+        if isinstance(self.reduction, nn.Identity):
+            return queries, queries
+        middles = cast(GridEmbedding, self.reduction).middles
+        return queries, torch.cartesian_prod(*(middles(side) for side in grid))
+
 
 class PooledReduction(GridEmbedding):
     """Means of a grid of any size on one of ``side``², ``GELU(LN(W mean))``: (B, H, W, D) to (B, side, side, D).
@@ -46,3 +56,7 @@ class PooledReduction(GridEmbedding):
     def forward(self, x: Tensor) -> Tensor:
         pooled = F.adaptive_avg_pool2d(x.permute(0, 3, 1, 2), self.side).permute(0, 2, 3, 1)
         return F.gelu(super().forward(pooled))
+
+    def middles(self, side: int) -> Tensor:
+        bins = torch.arange(self.side)
+        return ((bins * side) // self.side + -(-(bins + 1) * side // self.side) - 1) / 2

@@ -49,6 +49,11 @@ class GridEmbedding(nn.Module):
         tokens: Tensor = self.norm(self.projection(x).permute(0, 2, 3, 1))
         return tokens
 
+    def middles(self, side: int) -> Tensor:
+        """Of a side of so many places, the middle of every whole patch, or of the one that is filled: (patches along it,)."""
+        stride, first = self.projection.stride[0], min(self.least, side)
+        return stride * torch.arange((side - first) // stride + 1) + (first - 1) / 2
+
 
 class PositionedEmbedding(GridEmbedding):
     """`GridEmbedding` with learned positions: (B, H, W, C) to (B, H', W', D).

@@ -3,6 +3,7 @@
 Tokens keep their grid here: (B, H, W, D).
 """
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -65,8 +66,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         grid: Grid = (x.shape[1], x.shape[2])
         window, shift = self.fitted(grid)
-        rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
-        x = F.pad(x, (0, 0, 0, columns, 0, rows)).roll((-shift[0], -shift[1]), dims=(1, 2))
+        x = self.rolled(x)
         padded: Grid = (x.shape[1], x.shape[2])
         bias = self.bias(window)  # (k, n, n)
         if any(shift):
@@ -75,6 +75,20 @@ class WindowAttention(nn.Module):
         windows = self.attention(cut_windows(x, window), bias=bias)
         x = join_windows(windows, window, padded).roll(shift, dims=(1, 2))
         return x[:, : grid[0], : grid[1]]
+
+    def rolled(self, x: Tensor, padding: float = 0.0) -> Tensor:
+        """A grid (B, H, W, D) padded to whole windows, and rolled to where they are cut."""
+        grid: Grid = (x.shape[1], x.shape[2])
+        window, shift = self.fitted(grid)
+        rows, columns = (-side % length for side, length in zip(grid, window, strict=True))
+        return F.pad(x, (0, 0, 0, columns, 0, rows), value=padding).roll((-shift[0], -shift[1]), dims=(1, 2))
+
+    def places(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Row and column of every query and of every key, window by window: (windows, n, 2) each, NaN where they are padding."""
+        rows, columns = (torch.arange(side, dtype=torch.float32) for side in grid)
+        everywhere = torch.cartesian_prod(rows, columns).unflatten(0, grid)[None]
+        cut = cut_windows(self.rolled(everywhere, padding=math.nan), self.fitted(grid)[0])[0]
+        return cut, cut
 
     def fitted(self, grid: Grid) -> tuple[Grid, Grid]:
         """The window for a grid, which is no larger, and by how much it is shifted."""

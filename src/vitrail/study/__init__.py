@@ -8,21 +8,23 @@ if TYPE_CHECKING:
     from vitrail.study.attention import attention_map, head_maps, reading_map, relevance_map, roll_out, rollout_map
     from vitrail.study.captures import capture, capture_names
     from vitrail.study.distance import attention_distances, mean_attention_distances, patch_distances
-    from vitrail.study.embedding import filters, position_similarity
+    from vitrail.study.embedding import filters, offset_biases, position_similarity, stage_position_similarity
     from vitrail.study.occlusion import deletion, without_patches
     from vitrail.study.pictures import overlay
     from vitrail.study.probes import features, few_shot, linear_probe, nearest_neighbours
     from vitrail.study.speed import kept_for_gradients, measured
+    from vitrail.study.stages import looked_at, stage_distances, stage_maps
 
 _NAMES = {
     "attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
     "captures": ("capture", "capture_names"),
     "distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
-    "embedding": ("filters", "position_similarity"),
+    "embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
     "occlusion": ("deletion", "without_patches"),
     "pictures": ("overlay",),
     "probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
     "speed": ("kept_for_gradients", "measured"),
+    "stages": ("looked_at", "stage_distances", "stage_maps"),
 }
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "head_maps",
     "kept_for_gradients",
     "linear_probe",
+    "looked_at",
     "mean_attention_distances",
     "measured",
     "nearest_neighbours",
+    "offset_biases",
     "overlay",
     "patch_distances",
     "position_similarity",
@@ -47,6 +51,9 @@ __all__ = [
     "relevance_map",
     "roll_out",
     "rollout_map",
+    "stage_distances",
+    "stage_maps",
+    "stage_position_similarity",
     "without_patches",
 ]
 

@@ -224,11 +224,16 @@ def _whole(model: Any, *kinds: str) -> list[str]:
 
 
 def _answering(model: nn.Module) -> Any:
-    """The model itself, with attention and in evaluation mode: in training it drops patches and dims what it sees."""
-    vit = model_in(model)
-    if not attends(vit):
+    """The model itself, with attention to the whole image and in evaluation mode."""
+    if not attends(model):
         hint = "give a model whose layers do"
-        raise ConfigError(f"a {type(vit).__name__} has no attention to the whole image", where="model", hint=hint)
+        raise ConfigError(f"a {type(model_in(model)).__name__} has no attention to the whole image", where="model", hint=hint)
+    return in_evaluation(model)
+
+
+def in_evaluation(model: nn.Module) -> Any:
+    """The model itself, if it is in evaluation mode: in training it drops patches and dims what it sees."""
+    vit = model_in(model)
     if vit.training:
         raise ConfigError("maps need a model in evaluation mode", where="model", hint="call model.eval() first")
     return vit

@@ -1,12 +1,12 @@
 """The sections of a study on attention: where a model looks, whether it matters, and how far."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.data.order import spread
 from vitrail.models.base import ImageModel
@@ -46,10 +46,11 @@ OCCLUSION = (
     "Patches become the mean colour, from none to all of them. With a map that points at what matters answers fall faster than "
     "by chance when its best patches go, and hold out longer when its worst do; the upper curve read from the right is insertion."
 )
-DISTANCES = (
-    "A dot is a head: how far it looks from a patch on average, weighted by attention. Low dots look nearby, as convolutions do; "
-    "high ones in the first layers look across the image at once. The blue line is a convolutional network, its blocks spread "
-    "over the same depth, if it looked alike at everything in its receptive field."
+DISTANCES = "A dot is a head: how far it looks from a patch on average, weighted by attention."
+ACROSS = " Low dots look nearby, as convolutions do; high ones in the first layers look across the image at once."
+CONVOLUTIONAL = (
+    " The blue line is a convolutional network, its blocks spread over the same depth, if it looked alike at everything in its "
+    "receptive field."
 )
 READ_FROM = {
     "class": "the class token",
@@ -96,6 +97,18 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
     for name, method in made.items():
         batches = study.batches(study.pixels, name)
         study.maps[name] = torch.cat([method(study.model, images).cpu() for images in batches])
+    return laid_over(study, list(made), look.describe(study.model), ROLLOUT + RELEVANCE * ("relevance" in made) + BRIGHT)
+
+
+def laid_over(study: StudyContext, names: Sequence[str], shown: str, more: str) -> Markup:
+    """Maps that the study has by these names, laid over the pictures of some images.
+
+    Args:
+        study: whose ``maps`` they are, (N, rows, columns) each.
+        names: of the maps; a file is called so.
+        shown: what they are, as a sentence.
+        more: what else is to be said.
+    """
     rows, captions = [], []
     (study.folder / "overlays").mkdir()
     drawn = _drawn(study)
@@ -103,15 +116,14 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
         item = study.subjects.items[number]
         whole = study.preparation.decode(item.image, share=None)
         box = study.preparation.box(*whole.size)
-        laid = {name: pictures.overlay(whole, study.maps[name][number].numpy(), box) for name in made}
+        laid = {name: pictures.overlay(whole, study.maps[name][number].numpy(), box) for name in names}
         for name, image in laid.items():
             image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
         rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
         captions.append(_caption(study, number))
     wrong = [place for place, number in enumerate(drawn) if _mistaken(study, number)]
-    said = [look.describe(study.model), *[MISTAKES] * bool(wrong), ROLLOUT, *[RELEVANCE] * ("relevance" in made), BRIGHT]
-    sheet = pictures.sheet(rows, ["image", *made], captions, wrong)
-    return page.section("Where it looks", study.picture(sheet, "maps", "Maps", "".join(said)))
+    sheet = pictures.sheet(rows, ["image", *(name.replace("-", " ") for name in names)], captions, wrong)
+    return page.section("Where it looks", study.picture(sheet, "maps", "Maps", shown + MISTAKES * bool(wrong) + more))
 
 
 def _drawn(study: StudyContext) -> list[int]:
@@ -198,10 +210,23 @@ def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
 
 def distances(study: StudyContext) -> Markup:
     """How far every head looks on average."""
-    size = study.model.config.image_size
-    parts = [mean_attention_distances(study.model, i) * len(i) for i in study.batches(study.pixels, "distances")]
-    found = (torch.stack(parts).sum(dim=0) / len(study.pixels)).cpu()
-    study.numbers["attention_distance"] = found.tolist()
-    alike, fields = uniform_distance(size), receptive_fields()
-    figure = pictures.distances(found.numpy(), alike, [uniform_distance(size, field) for field in fields])
-    return page.section("How far it looks", study.picture(figure, "distances", "Mean attention distance", DISTANCES))
+    return distances_by(study, mean_attention_distances, ACROSS)
+
+
+def distances_by(
+    study: StudyContext, of_images: Callable[[nn.Module, Tensor], Iterable[Tensor]], said: str, stages: Sequence[int] = ()
+) -> Markup:
+    """How far every head looks on average, by what gives the mean over some images: (k,) of every layer.
+
+    ``said`` is of this kind of attention; ``stages`` are the first layers of all stages but the first.
+    """
+    size, sums = study.model.config.image_size, list[Tensor]()
+    for images in study.batches(study.pixels, "distances"):
+        parts = [layer.double().cpu() * len(images) for layer in of_images(study.model, images)]
+        sums = [before + part for before, part in zip(sums, parts, strict=True)] if sums else parts
+    found = [(layer / len(study.pixels)).numpy() for layer in sums]
+    study.numbers["attention_distance"] = [layer.tolist() for layer in found]
+    convolutional = [uniform_distance(size, field) for field in receptive_fields()]
+    figure = pictures.distances(found, uniform_distance(size), convolutional, stages)
+    caption = DISTANCES + said + CONVOLUTIONAL
+    return page.section("How far it looks", study.picture(figure, "distances", "Mean attention distance", caption))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.models.base import Model
+from vitrail.models.base import Model, Sight
 from vitrail.parts import Attention, Block, FeedForward, ParallelBlock
 
 OnEach = Callable[[str, Tensor], None]
@@ -120,9 +120,14 @@ def model_in(model: nn.Module) -> Model:
     return found
 
 
+def sight_of(model: nn.Module) -> Sight | None:
+    """What a token of a model can look at; None where no layer attends, and of models of texts."""
+    return getattr(model_in(model), "sight", None)
+
+
 def attends(model: nn.Module) -> bool:
-    """Whether every layer of a model attends to the whole image, so that its maps can be looked at."""
-    return getattr(model_in(model), "sees_whole_image", False)
+    """Whether every layer of a model attends to the whole image, so that its maps can be followed through all of them."""
+    return sight_of(model) == "image"
 
 
 def require_capturable(model: nn.Module) -> None:

@@ -14,11 +14,12 @@ from vitrail.study import figures, page
 from vitrail.study.captures import attends, require_capturable
 from vitrail.study.page import Markup
 from vitrail.study.predictions import Predictions
+from vitrail.study.stages import most_weights
 from vitrail.study.subjects import Subjects
 from vitrail.weights.folder import TrainedModel
 
 WORK = 2**29
-"""Bytes that a pass with gradients may take for what it keeps of its layers."""
+"""Bytes that a pass may take for what it keeps of its layers."""
 KEPT = 96
 """Bytes per token, channel and layer that a pass with gradients keeps: about 24 numbers in single precision."""
 PER_PAIR = 16
@@ -42,10 +43,20 @@ class StudyContext:
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
         self.counted, self.attends = cost(self.model.config), attends(self.model)
-        self.batch = _batch(self.model.config) if self.attends else 32
+        self.batch = _batch(self._bytes())
         self.pixels = self.read(subjects.items, "reading images")
         self.maps: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {"images": len(subjects.items)}
+
+    def _bytes(self) -> int:
+        """What a pass takes of one image: with gradients where all layers see all of it, else of the largest attention."""
+        c: Any = self.model.config
+        if self.attends:
+            tokens = c.prefix + c.grid[0] * c.grid[1]
+            return int(KEPT * tokens * c.dim * c.depth + PER_PAIR * c.heads * tokens**2)
+        if not self.model.sight:
+            return 1
+        return PER_PAIR * most_weights(self.model, torch.zeros(1, c.channels, *c.image_size, device=self.device))
 
     def read(self, items: list[Item], what: str) -> Tensor:
         """Prepared pixels, uint8 (N, C, H, W)."""
@@ -70,8 +81,6 @@ class StudyContext:
         return page.picture(file, title, caption)
 
 
-def _batch(config: Any) -> int:
-    """Images at a time, so that a pass with gradients finds room."""
-    tokens = config.prefix + config.grid[0] * config.grid[1]
-    kept = KEPT * tokens * config.dim * config.depth + PER_PAIR * config.heads * tokens**2
-    return max(1, min(32, WORK // kept))
+def _batch(size: int) -> int:
+    """Images at a time, so that a pass that takes so many bytes for each finds room."""
+    return max(1, min(32, WORK // size))

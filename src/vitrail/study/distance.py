@@ -26,16 +26,19 @@ def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
     """Mean pixels between a patch and where it looks, by image and head (Dosovitskiy et al. 2021, figure 7, right).
 
     Args:
-        weights: A, (B, k, prefix + N, prefix + N); what goes to or comes from other tokens than patches is left out.
-        distances: (N, N) of `patch_distances`.
+        weights: A, (B, k, prefix + N_Q, prefix + N_X), of windows (B, windows, k, n, n); what goes to or comes from other tokens
+            than patches is left out.
+        distances: (N_Q, N_X), as of `patch_distances`, or (windows, n, n); NaN to and from what is no patch.
 
     Returns:
         (B, k): the mean over all patches of their mean distance, weighted by what they give to each patch.
     """
-    n = len(distances)
-    among = weights[..., -n:, -n:].float()
-    reach = torch.einsum("bkqx,qx->bkq", among, distances.to(among))
-    return (reach / among.sum(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)).mean(dim=-1)
+    there, (queries, keys) = ~distances.isnan(), distances.shape[-2:]
+    among = weights[..., -queries:, -keys:].float()
+    given = torch.einsum("...kqx,...qx->...kq", among, there.to(among))
+    reach = torch.einsum("...kqx,...qx->...kq", among, distances.nan_to_num().to(among))
+    mean = reach / given.clamp(min=torch.finfo(torch.float32).tiny)  # (B, …, k, N_Q), zero of what is no patch
+    return mean.movedim(-2, 1).flatten(2).sum(dim=-1) / there.any(dim=-1).sum().to(mean)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """What a model has learned before its first block: where patches stand, and what a patch is made of."""
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,11 @@ from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.parts import LearnedPosition1d, RelativePositionBias
+from vitrail.parts.interpolation import offsets_of
 from vitrail.study.captures import model_in
+
+Found = TypeVar("Found", bound=nn.Module)
 
 
 @torch.no_grad()
@@ -37,6 +41,45 @@ def position_similarity(model: nn.Module) -> Tensor:
         similar = table @ table.T
     n = c.grid[0] * c.grid[1]
     return similar[-n:, -n:].reshape(*c.grid, *c.grid)
+
+
+@torch.no_grad()
+def stage_position_similarity(model: nn.Module, stage: int = 0) -> Tensor:
+    """How alike the learned positions of any two patches of a stage are, by their cosine: (rows, columns, rows, columns).
+
+    Raises:
+        ConfigError: the model has no such stage, or none with learned positions.
+    """
+    position = _of_stage(model, stage, LearnedPosition1d)
+    table = F.normalize(position.embedding[position.prefix :], dim=1)
+    return (table @ table.T).reshape(*position.grid, *position.grid)
+
+
+@torch.no_grad()
+def offset_biases(model: nn.Module, stage: int = 0) -> Tensor:
+    """What the first block of a stage adds to a score, by head and by how far down and to the right of the query a key stands.
+
+    Returns:
+        (k, 2·rows − 1, 2·columns − 1) of the window; no offset is in the middle.
+
+    Raises:
+        ConfigError: the model has no such stage, or none with a relative bias.
+    """
+    relative = _of_stage(model, stage, RelativePositionBias)
+    table = cast(Tensor, relative.table).unflatten(0, offsets_of(relative.grid))  # of the query's place minus the key's
+    return table.permute(2, 0, 1).flip(1, 2)
+
+
+def _of_stage(model: nn.Module, stage: int, kind: type[Found]) -> Found:
+    """The first part of this kind in a stage."""
+    stages: Any = getattr(model_in(model), "stages", ())
+    if not 0 <= stage < len(stages):
+        raise ConfigError(f"stage {stage} of {len(stages)}", where="stage", hint="stages count from 0")
+    found = next((part for part in stages[stage].modules() if isinstance(part, kind)), None)
+    if found is None:
+        what = f"a {type(model_in(model)).__name__} has no {kind.__name__}"
+        raise ConfigError(what, where="stage", hint="config.position says what a model has")
+    return found
 
 
 def position_table(model: Any) -> Tensor:

@@ -107,8 +107,13 @@ def heads(maps: np.ndarray) -> Figure:
     return figure
 
 
-def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[float]) -> Figure:
-    """Mean attention distance by layer and head, (layers, k), beside one that looks everywhere and a convolutional network."""
+def distances(
+    found: Sequence[np.ndarray], everywhere: float, convolutional: Sequence[float], stages: Sequence[int] = ()
+) -> Figure:
+    """Mean attention distance by layer and head, (k,) each, beside one that looks everywhere and a convolutional network.
+
+    A line stands before the first layer of each of the ``stages``.
+    """
     layers = np.arange(len(found))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7, 4), layout="constrained")
@@ -116,9 +121,11 @@ def distances(found: np.ndarray, everywhere: float, convolutional: Sequence[floa
         axes.axhline(everywhere, color=GREY, linestyle="--", linewidth=1, label="one that looks everywhere alike")
         depth = np.linspace(0, max(len(found) - 1, 1e-3), len(convolutional))
         axes.plot(depth, convolutional, color=BLUE, label="ResNet-50, if it looked alike at all it can see")
-        places = np.repeat(layers, found.shape[1])
-        axes.plot(places, found.ravel(), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
-        axes.plot(layers, found.mean(axis=1), color=ORANGE, linewidth=1, label="mean of the heads")
+        for first in stages:
+            axes.axvline(first - 0.5, color=GREY, linewidth=0.8, linestyle=":")
+        places = np.repeat(layers, [len(layer) for layer in found])
+        axes.plot(places, np.concatenate(found), "o", color=ORANGE, markersize=4, alpha=0.8, label="a head")
+        axes.plot(layers, [layer.mean() for layer in found], color=ORANGE, linewidth=1, label="mean of the heads")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=LAYER, ylabel="mean distance, pixels", ylim=(0, None))
         axes.grid(alpha=0.25)
@@ -145,6 +152,32 @@ def similarity(maps: np.ndarray) -> Figure:
         axes.set(xlabel="column of the patch, from 0", ylabel="row of the patch, from 0")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
+    return figure
+
+
+def offsets(biases: Sequence[np.ndarray]) -> Figure:
+    """What a bias adds to a score at every offset, a small map for every head (across) of every stage (down): (k, rows, columns).
+
+    One scale for all, from which a hundredth at either end stands out.
+    """
+    across = spread(max(map(len, biases)), MOST_CELLS)
+    low, high = np.quantile(np.concatenate([stage.ravel() for stage in biases]), [0.01, 0.99])
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(0.75 * len(across) + 1.5, 0.75 * len(biases) + 0.7), layout="constrained")
+        grid = figure.subplots(len(biases), len(across), squeeze=False)
+        for stage, maps in enumerate(biases):
+            shown = spread(len(maps), MOST_CELLS)
+            for axes in grid[stage, len(shown) :]:
+                axes.set_axis_off()
+            for axes, head in zip(grid[stage], shown, strict=False):
+                drawn = axes.imshow(maps[head], cmap="viridis", vmin=low, vmax=high, interpolation="nearest")
+                axes.set(xticks=[], yticks=[])
+                axes.spines[:].set_visible(False)
+                axes.set_title(f"{head}", fontsize=8, pad=2)
+            grid[stage, 0].set_ylabel(f"{stage}", rotation=0, ha="right", va="center")
+        figure.colorbar(drawn, ax=grid, shrink=0.7)
+        figure.suptitle("head, from 0", fontsize=10)
+        figure.supylabel("stage, from 0", fontsize=10)
     return figure
 
 

@@ -35,6 +35,8 @@ class Measured:
 def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, int]] = (), seconds: float = 0.3) -> list[Measured]:
     """A model at several sizes of its images; by default its own, and near two thirds and three halves of it.
 
+    A model that takes any size is measured at round ones, multiples of 32 if its own is not small.
+
     Args:
         model: in evaluation mode.
         batch: images at a time, for the speed.
@@ -42,7 +44,11 @@ def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, in
         seconds: of measuring, at each size.
     """
     own, patch = model.config.image_size, model.config.size_multiple
-    scaled = [tuple(max(1, round(f * s / p)) * p for s, p in zip(own, patch, strict=True)) for f in (2 / 3, 1, 3 / 2)]
+    steps = patch if max(patch) > 1 else [2 ** min(5, max(0, (side // 4).bit_length() - 1)) for side in own]
+    smaller, larger = (
+        tuple(max(1, round(f * side / step)) * step for side, step in zip(own, steps, strict=True)) for f in (2 / 3, 3 / 2)
+    )
+    scaled = [smaller, own, larger]
     return [_measured(model, (height, width), batch, seconds) for height, width in sizes or _possible(model, scaled)]
 
 

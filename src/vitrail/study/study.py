@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from vitrail.errors import ConfigError
 from vitrail.files import write_json, write_text
 from vitrail.runtime.observer import Observer
-from vitrail.study import attention_sections, model_sections, page
+from vitrail.study import attention_sections, model_sections, page, stage_sections
 from vitrail.study.attention_sections import LAST, Look
+from vitrail.study.captures import attends
 from vitrail.study.context import StudyContext
 from vitrail.study.page import Markup
 from vitrail.study.predictions import Predictions
@@ -17,6 +19,20 @@ from vitrail.study.reports.multi_label import OWN, MultiLabel
 from vitrail.study.reports.single_label import SingleLabel
 from vitrail.study.subjects import Subjects
 from vitrail.weights.folder import TrainedModel
+
+_FOLLOWED = (
+    "so no map goes through all layers: rollout and relevance, which follow attention from layer to layer, the test of taking "
+    "patches away in the order of such maps, and the maps of all heads are left out."
+)
+LEFT_OUT = {
+    "windows": f"A patch sees the others of its window alone, {_FOLLOWED}",
+    "coarser grid": f"What a patch sees are keys that each stand for several others, {_FOLLOWED}",
+    None: (
+        "No layer of this model attends. So there is nothing that tells where it looks and how far; the test of taking patches "
+        "away in the order of such maps, and a picture of positions, are left out, too."
+    ),
+}
+"""Why sections of others are not there, by what a token of the model can look at."""
 
 
 def write_study(
@@ -41,9 +57,12 @@ def write_study(
         attention: the layer, head and query of the first map.
 
     Raises:
-        ConfigError: a model that `capture` refuses.
+        ConfigError: a model that `capture` refuses, or one of whose attention no layer, head or query can be chosen.
         DataError: an image that cannot be read.
     """
+    if attention != LAST and not attends(trained.model):
+        what = f"a {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
+        raise ConfigError(what, where="layer, head, query", hint="leave them out")
     study = StudyContext(folder, trained, subjects, predictions, observer)
     write_text(folder / "report.html", page.page(title, list(_sections(study, attention))))
     maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
@@ -67,6 +86,10 @@ def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
             yield attention_sections.occlusion_curves(study, predictions)
         yield attention_sections.distances(study)
         yield model_sections.positions(study)
+    elif study.model.sight:
+        yield stage_sections.where_it_looks(study)
+        yield stage_sections.distances(study)
+        yield stage_sections.positions(study)
     yield model_sections.filter_components(study)
     if study.subjects.known:
         yield model_sections.probe(study)
@@ -74,4 +97,6 @@ def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:
         yield page.section("Probes", page.paragraph(f"None: {study.subjects.unprobed}."))
     if part:
         yield from part.sections(study.folder)
+    if not study.attends:
+        yield page.section("What is left out", page.paragraph(LEFT_OUT[study.model.sight]))
     yield model_sections.cost(study)

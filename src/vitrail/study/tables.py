@@ -1,5 +1,6 @@
 """Tables of a report: the classes with their scores, the data, and the cost of the model."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ from vitrail.study.page import Markup, Number
 
 OPEN_CLASSES = 40
 """Longer tables of classes are folded."""
+PART = re.compile(r"(?:.+\.)?stages\.\d+|[^.]*")
+"""Of the name of a layer, what a table of costs has a row for."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +75,10 @@ def count_table(classes: list[str], counts: dict[str, list[int]], *, counted: st
 
 
 def cost_table(cost: Cost) -> Markup:
-    """Parameters and multiply-adds of one image by part of the model."""
+    """Parameters and multiply-adds of one image by part of the model, of which each stage is one."""
     parts: dict[str, list[int]] = {}
     for layer in cost.layers:
-        part = parts.setdefault(layer.name.partition(".")[0], [0, 0])
+        part = parts.setdefault(PART.findall(layer.name)[0], [0, 0])
         part[0] += layer.parameters
         part[1] += layer.macs
     rows = [(name, *_cost_cells(cost, *part)) for name, part in parts.items()]

@@ -47,6 +47,7 @@ class CvTConfig(ImageConfig):
     """Epsilon of the LayerNorms."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
+    position: ClassVar[str] = "none"
 
     @model_validator(mode="after")
     def _stages_fit(self) -> Self:

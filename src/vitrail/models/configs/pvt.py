@@ -59,6 +59,8 @@ class PVTConfig(PyramidConfig):
     patch_sizes: Sides = (4, 2, 2, 2)
     """Side of a patch, of the image and then of the stage before."""
 
+    position: ClassVar[str] = "learned-1d"
+
     @model_validator(mode="after")
     def _patches_for_each_stage(self) -> Self:
         require_stages(self.depths, self.dims, self.heads, patch_sizes=self.patch_sizes)

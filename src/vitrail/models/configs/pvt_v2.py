@@ -1,6 +1,6 @@
 """What a Pyramid Vision Transformer v2 consists of, and the names of its sizes."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -17,6 +17,8 @@ class PVTv2Config(PyramidConfig):
     """From one patch to the next."""
     pooled: bool = False
     """Whether keys and values are means on a grid of 7×7, whatever the ``reductions`` ("linear" attention)."""
+
+    position: ClassVar[str] = "none"
 
     @model_validator(mode="after")
     def _patches_for_each_stage(self) -> Self:

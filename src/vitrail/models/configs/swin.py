@@ -36,6 +36,7 @@ class SwinConfig(ImageConfig):
     """Epsilon of the norms."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "stochastic_depth"))
+    position: ClassVar[str] = "relative-per-block"
 
     @model_validator(mode="after")
     def _stages_fit(self) -> Self:
