@@ -77,7 +77,7 @@ def made(ask) -> tuple[Task, EpochLoader]:
     settings = inputs.complete(settings, source, start)
     torch.manual_seed(0)
     preparation = inputs.preparation_of(settings, source)
-    teacher = preparing.open_teacher(settings)
+    teacher = preparing.open_teacher(settings, None)
     task = create_task(settings, build(settings.model.config), preparation, source, teacher)
     dataset = task.dataset(source.split("train"))
     task.test_settings = settings
