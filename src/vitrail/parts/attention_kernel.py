@@ -11,16 +11,16 @@ from torch import Tensor
 def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -> bool:
     """Whether the fused kernel of a CPU takes longer, up to ten times; see docs/decisions.md.
 
-    It does for gradients in half precision unless A is large, for answers in it on processors without tiles, and for a bias that
-    learns, for which it writes everything out.
+    It does for gradients in half precision unless A is large, for answers in it on processors without tiles or where A is small,
+    and for a bias that learns, for which it writes everything out.
     """
     if query.device.type != "cpu":
         return False
     learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (query, key, bias))
     if learns and bias is not None and bias.requires_grad:
         return True
-    half, small = query.dtype.itemsize == 2, max(query.shape[-2], key.shape[-2]) <= 1024
-    return half and small and (learns or not _has_tiles())
+    half, length = query.dtype.itemsize == 2, max(query.shape[-2], key.shape[-2])
+    return half and length <= 1024 and (learns or length <= 40 or not _has_tiles())
 
 
 @cache
