@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -68,6 +69,14 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+def pytest_configure() -> None:
+    """Under nohup, or in the background of a shell, signals are ignored that runs and servers are tested to hear."""
+    for name in ("SIGHUP", "SIGQUIT"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
