@@ -8,7 +8,9 @@ from torch import nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.registry import create_model
 from vitrail.models.vit import ViT
 from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
@@ -24,7 +26,7 @@ class Stack(Model):
 
     def __init__(self, *layers: nn.Module):
         super().__init__()
-        self.stack = nn.Sequential(*layers)
+        self.stack, self.config = nn.Sequential(*layers), ImageConfig()
 
     def layers(self) -> list[nn.Module]:
         return list(self.stack)
@@ -207,14 +209,47 @@ def test_a_part_that_the_model_does_not_have_is_refused_with_the_nearest():
         freeze(vit(), OptimizerSettings(layers={"embeding": {"lr": 0}}))
 
 
+def names_of(optimizer, model) -> set[str]:
+    own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in own}
+
+
 def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
-    model = vit(embedding="stem")
+    model = vit()
     muon, adamw = create_optimizers(model, OptimizerSettings(name="muon"))
-    mine = {id(p) for group in muon.param_groups for p in group["params"]}
-    rest = {id(p) for group in adamw.param_groups for p in group["params"]}
-    matrices = {id(m.weight) for name, m in model.named_modules() if isinstance(m, nn.Linear) and name.startswith("blocks.")}
-    assert mine == matrices
-    assert rest == {id(p) for p in model.parameters()} - matrices
+    matrices = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear) and name.startswith("blocks.")}
+    assert names_of(muon, model) == matrices
+    assert names_of(adamw, model) == dict(model.named_parameters()).keys() - matrices
+
+
+def test_muon_takes_convolutions_too_but_not_what_sees_the_image_nor_depthwise_ones():
+    model = create_model("CvT-13", image_size=32, dims=(8, 16), depths=(1, 1), heads=(1, 2), num_classes=3,
+                         patch_sizes=(3, 3), strides=(2, 2), paddings=(1, 1))  # fmt: skip
+    muon, _ = create_optimizers(model, OptimizerSettings(name="muon"))
+    convolutions = {f"{name}.weight": m for name, m in model.named_modules() if isinstance(m, nn.Conv2d)}
+    kinds = {(m.groups == 1, m.in_channels == 3) for m in convolutions.values()}
+    assert kinds == {(True, True), (True, False), (False, False)}
+    expected = {name for name, m in convolutions.items() if m.groups == 1 and m.in_channels != 3}
+    assert names_of(muon, model) & convolutions.keys() == expected
+
+
+def test_the_steps_of_muon_on_a_convolution_are_torchs_on_the_matrix_of_its_filters():
+    torch.manual_seed(0)
+    model = create_model("ResNet-18", image_size=32, depths=(1, 1), width=8, num_classes=3, root="cifar")
+    settings = OptimizerSettings(name="muon", lr=0.1, weight_decay=0.3, momentum=0.8)
+    muon, _ = create_optimizers(model, settings)
+    name = "features.stages.1.0.first.0.weight"
+    weight = dict(model.named_parameters())[name]
+    matrix = nn.Parameter(weight.detach().clone().flatten(1))
+    theirs = torch.optim.Muon([matrix], lr=0.1, weight_decay=0.3, momentum=0.8, adjust_lr_fn="match_rms_adamw")
+    for _ in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        matrix.grad = weight.grad.flatten(1)
+        muon.step()
+        theirs.step()
+        assert torch.equal(weight.flatten(1), matrix)
+    assert muon.state[weight]["momentum_buffer"].shape == weight.shape == (16, 8, 3, 3)
 
 
 def well_conditioned(rows: int, columns: int) -> torch.Tensor:

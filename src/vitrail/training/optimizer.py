@@ -22,11 +22,11 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
     2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
 
-    Each group has in ``initial_lr`` what the schedule multiplies, and in ``inner`` whether it holds matrices of layers.
+    Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it.
     """
     beside = beside or nn.ModuleDict()
     matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, nn.Linear | nn.Conv2d)}
-    inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
+    hidden = _hidden(model)
     above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in (*model.named_parameters(), *beside.named_parameters()):
@@ -35,12 +35,38 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
         is_matrix, own = parameter in matrices, layer_settings(name, settings)
         decay = settings.weight_decay if own.weight_decay is None else own.weight_decay
         lr = settings.lr * own.lr * settings.layer_decay ** above.get(parameter, 0)
-        inner = is_matrix and parameter.ndim == 2 and parameter in inside
-        groups[inner, lr, decay if is_matrix else 0.0].append(parameter)
+        groups[parameter in hidden, lr, decay if is_matrix else 0.0].append(parameter)
     return [
-        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "inner": inner}
-        for (inner, lr, decay), parameters in groups.items()
+        {"params": parameters, "lr": lr, "initial_lr": lr, "weight_decay": decay, "hidden": is_hidden}
+        for (is_hidden, lr, decay), parameters in groups.items()
     ]
+
+
+def _hidden(model: Model) -> set[nn.Parameter]:
+    """The weights of linear layers in blocks, and of convolutions that see all channels of other features, not the image."""
+    inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
+    of_image = getattr(model.config, "channels", None)  # a model of texts has none
+    return {m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight in inside} | {
+        m.weight for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups == 1 and m.in_channels != of_image
+    }
+
+
+class Muon(torch.optim.Muon):
+    """torch's, which also takes convolutions: the weights (out, in, kh, kw) as a matrix (out, in·kh·kw)."""
+
+    def __init__(self, groups: list[dict[str, Any]], **options: Any):
+        super().__init__([torch.empty(1, 1)], **options)  # torch refuses what is no matrix, but only here
+        self.param_groups.clear()
+        for group in groups:
+            self.add_param_group(group)
+
+    def _init_group(
+        self, group: Any, params_with_grad: list[Tensor], grads: list[Tensor], muon_momentum_bufs: list[Tensor]
+    ) -> bool:
+        is_complex: bool = super()._init_group(group, params_with_grad, grads, muon_momentum_bufs)
+        for tensors in (params_with_grad, grads, muon_momentum_bufs):
+            tensors[:] = [tensor.view(len(tensor), -1) for tensor in tensors]  # which the step changes in place
+        return is_complex
 
 
 def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
@@ -95,8 +121,9 @@ def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Modu
     """The optimizers that step together: one, or for Muon a second one that takes what is no matrix of a block.
 
     Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so
-    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982); convolutions, the layers around the
-    blocks, all vectors and what is learned ``beside`` the model are AdamW's.
+    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982). It takes the matrices of blocks and,
+    a filter as a row, convolutions; AdamW takes the rest: what sees the image, depth-wise convolutions, other layers around
+    the blocks, all vectors and what is learned ``beside`` the model.
     """
     groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":
@@ -105,16 +132,16 @@ def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Modu
         return [torch.optim.Adam(groups, betas=settings.betas, fused=True)]
     if settings.name == "adamw":
         return [torch.optim.AdamW(groups, betas=settings.betas, fused=True)]
-    inner = [group for group in groups if group["inner"]]
-    rest = [group for group in groups if not group["inner"]]
-    muon = [torch.optim.Muon(inner, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if inner else []
+    hidden = [group for group in groups if group["hidden"]]
+    rest = [group for group in groups if not group["hidden"]]
+    muon = [Muon(hidden, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if hidden else []
     adamw = [torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else []
     return [*muon, *adamw]
 
 
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 KEPT = {torch.optim.SGD: {"momentum_buffer"}, torch.optim.Adam: MOMENTS, torch.optim.AdamW: MOMENTS,
-        torch.optim.Muon: {"momentum_buffer"}}  # fmt: skip
+        Muon: {"momentum_buffer"}}  # fmt: skip
 """What each of them remembers of a parameter: the number of steps, and tensors of its shape."""
 
 
