@@ -42,13 +42,13 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     ]
 
 
-def _hidden(model: Model) -> set[nn.Parameter]:
+def _hidden(model: Model) -> set[Tensor]:
     """The weights of linear layers in blocks, and of convolutions that see all channels of other features, not the image."""
     inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
     of_image = getattr(model.config, "channels", None)  # a model of texts has none
-    return {m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight in inside} | {
-        m.weight for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups == 1 and m.in_channels != of_image
-    }
+    matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight in inside]
+    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    return {*matrices, *(m.weight for m in convolutions if m.groups == 1 and m.in_channels != of_image)}
 
 
 class Muon(torch.optim.Muon):
