@@ -1,10 +1,12 @@
 """Residual networks against timm and transformers, at several sizes, and their counts and multiply-adds."""
 
+import math
 from functools import partial
 
 import pytest
 import timm
 import torch
+import torch.nn.functional as F
 from timm.models.resnetv2 import ResNetV2
 from torch import Tensor, nn
 from transformers import BitConfig, BitForImageClassification, ResNetForImageClassification
@@ -252,15 +254,48 @@ def test_the_root_for_small_images_keeps_their_size():
         assert model.features(torch.zeros(1, 3, 32, 32))[-1].shape == (1, 512, 4, 4)
 
 
+POOLED = {"block": "pooled", "root": "pooled", "width": 8, "depths": (1, 2)}
+
+
+def norm_and_relu(x: Tensor, norm: dict[str, Tensor]) -> Tensor:
+    scale = norm["weight"] / (norm["running_var"] + 1e-5).sqrt()
+    return F.relu((x - norm["running_mean"][:, None, None]) * scale[:, None, None] + norm["bias"][:, None, None])
+
+
+@pytest.mark.parametrize("size", [(32, 32), (21, 34), (1, 1)])
+def test_pooled_blocks_widen_before_a_maximum_and_add_one_convolution(size):
+    """By hand: the maximum of what lies beyond an odd side is of what there is."""
+    model = randomize(create_model("ResNet-18", **SMALL, **POOLED))
+    tensors, images = model.state_dict(), torch.randn(2, 3, *size, dtype=torch.double)
+
+    def convolution(name: str, number: int, x: Tensor, *, halve: bool = False) -> Tensor:
+        x = F.conv2d(x, tensors[f"features.{name}.{number}.weight"], padding=1)
+        if halve:
+            rows, columns = (side % 2 for side in x.shape[-2:])
+            x = F.pad(x, (0, columns, 0, rows), value=-math.inf).unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+        leaves = ("weight", "bias", "running_mean", "running_var")
+        return norm_and_relu(x, {leaf: tensors[f"features.{name}.{number + 1 + halve}.{leaf}"] for leaf in leaves})
+
+    x = convolution("root", 3, convolution("root", 0, images), halve=True)
+    x = first = x + convolution("stages.0.0.refine", 0, x)
+    x = convolution("stages.1.0.widen", 0, x, halve=True)
+    x = x + convolution("stages.1.0.refine", 0, x)
+    x = x + convolution("stages.1.1.refine", 0, x)
+    assert model.strides == (2, 4)
+    assert x.shape == (2, 16, *(math.ceil(side / 4) for side in size))
+    for ours, expected in zip(model.features(images), (first, x), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
 def test_it_takes_images_of_any_size_as_it_is():
     model = create_model("ResNet-18", **SMALL)
     assert model.at_any_size() is model
     assert model.config.size_multiple == (1, 1)
 
 
-@pytest.mark.parametrize("name", ["ResNet-18", "BiT-R50x1"])
-def test_a_graph_for_any_size_answers_as_the_model_does(name, tmp_path):
-    model = create_model(name, image_size=(64, 100), num_classes=3, depths=(1, 1)).eval()
+@pytest.mark.parametrize(("name", "fields"), [("ResNet-18", {}), ("BiT-R50x1", {}), ("ResNet-18", POOLED)])
+def test_a_graph_for_any_size_answers_as_the_model_does(name, fields, tmp_path):
+    model = create_model(name, **{"image_size": (64, 100), "num_classes": 3, "depths": (1, 1)} | fields).eval()
     nn.init.normal_(model.head.linear.weight, std=0.02)
     trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard((64, 100), 3))
     written = export_graph(trained, Description.of_model(trained, name, "fp32", any_size=True), "onnx", tmp_path)
@@ -311,7 +346,16 @@ def test_adapters_are_refused_where_no_layer_is_linear():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"depths": ()}, {"depths": (1,) * 9}, {"depths": (0, 1)}, {"width": 0}, {"block": "wide"}, {"root": "small"}]
+    "fields",
+    [
+        {"depths": ()},
+        {"depths": (1,) * 9},
+        {"depths": (0, 1)},
+        {"width": 0},
+        {"block": "wide"},
+        {"root": "small"},
+        {"root": "pooled", "width": 5},
+    ],
 )
 def test_what_cannot_be_is_refused(fields):
     with pytest.raises(ConfigError):
@@ -326,6 +370,11 @@ def test_what_cannot_be_is_refused(fields):
             "ResNet-18",
             {"image_size": (32, 48), "channels": 1, "num_classes": 0, "root": "cifar"},
             "basic blocks 2-2-2-2, width 64, images 32×48×1, root for small images, no head",
+        ),
+        (
+            "ResNet-18",
+            {"image_size": 32, "num_classes": 2, **POOLED},
+            "pooled blocks 1-2, width 8, images 32×32×3, root with a 2×2 maximum, 2 classes",
         ),
     ],
 )

@@ -15,9 +15,11 @@ Kind = Literal["hybrid", "bit", "resnet"]
 """Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
 https://arxiv.org/abs/1912.11370), padded evenly, the maximum with zeros; ``hybrid``: the same padded as TensorFlow pads, and
 another epsilon; ``resnet``: plain convolutions and BatchNorm, padded evenly."""
-Root = Literal["imagenet", "cifar"]
-"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1."""
-BlockKind = Literal["basic", "bottleneck", "pre-activation"]
+Root = Literal["imagenet", "cifar", "pooled"]
+"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1; ``pooled``:
+two of them, the first with half the channels, and a 2×2 maximum behind the second."""
+STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "pooled": 2}
+BlockKind = Literal["basic", "bottleneck", "pre-activation", "pooled"]
 
 
 class StandardizedConv2d(nn.Conv2d):
@@ -112,6 +114,32 @@ class BasicBlock(nn.Module):
         return F.relu(self.shortcut(x) + self.second(self.first(x)))
 
 
+class PooledBlock(nn.Module):
+    """``y + f(y)``, f one 3×3 convolution: (B, C, H, W) to (B, width, H/stride, W/stride).
+
+    y is x, or where the shape changes ``ReLU(norm(max(conv(x))))`` with a 3×3 convolution, which sees all places of x, and a
+    2×2 maximum. After the ResNet-9 of Page 2018 (https://github.com/davidcpage/cifar10-fast), for training in little time.
+    """
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "resnet"):
+        super().__init__()
+        changes = channels != width or stride > 1
+        self.widen = _pooled(kind, channels, width, stride) if changes else nn.Identity()
+        self.refine = nn.Sequential(_convolution(kind, width, width, 3), _norm(kind, width), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.widen(x)
+        refined: Tensor = y + self.refine(y)
+        return refined
+
+
+def _pooled(kind: Kind, channels: int, width: int, stride: int) -> nn.Sequential:
+    """A 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
+    return nn.Sequential(_convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=True), _norm(kind, width), nn.ReLU())
+
+
 class Bottleneck(nn.Module):
     """``ReLU(shortcut(x) + f(x))`` with f of 1×1, 3×3 and 1×1 convolutions: (B, C, H, W) to (B, 4·width, H/stride, W/stride).
 
@@ -156,11 +184,21 @@ class PreActivationBottleneck(nn.Module):
         return shortcut + self.expand(self.spread(self.reduce(active)))
 
 
-BLOCKS: dict[BlockKind, type[BasicBlock | Bottleneck | PreActivationBottleneck]] = {
+BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivationBottleneck]] = {
     "basic": BasicBlock,
+    "pooled": PooledBlock,
     "bottleneck": Bottleneck,
     "pre-activation": PreActivationBottleneck,
 }
+
+
+def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
+    """What sees the image, without the maximum of the root for large ones; its norm and ReLU stand last."""
+    if root == "pooled":
+        first = _convolution(kind, channels, width // 2, 3), _norm(kind, width // 2), nn.ReLU()
+        return [*first, *_pooled(kind, width // 2, width, 2)]
+    side, stride = (7, 2) if root == "imagenet" else (3, 1)
+    return [_convolution(kind, channels, width, side, stride), _norm(kind, width), nn.ReLU()]
 
 
 class ResNetFeatures(nn.Module):
@@ -186,11 +224,10 @@ class ResNetFeatures(nn.Module):
         block: BlockKind = "bottleneck",
     ):
         super().__init__()
-        self.kind, large, late = kind, root == "imagenet", block == "pre-activation"
-        self.pool = large
-        self.root = nn.Sequential(_convolution(kind, channels, width, 7 if large else 3, 2 if large else 1))
-        if not late:
-            self.root.extend((_norm(kind, width), nn.ReLU()))
+        self.kind, late = kind, block == "pre-activation"
+        self.pool = root == "imagenet"
+        layers = _root(kind, root, channels, width)
+        self.root = nn.Sequential(*(layers[:-2] if late else layers))
         self.stages = nn.ModuleList()
         self.channels, self.stride = width, resnet_stride(root, len(depths))
         for i, depth in enumerate(depths):
@@ -236,7 +273,7 @@ def _maximum(kind: Kind, x: Tensor) -> Tensor:
 
 def resnet_stride(root: Root, stages: int) -> int:
     """Pixels of the image per pixel of the feature map."""
-    return (4 if root == "imagenet" else 1) * 2 ** max(0, stages - 1)
+    return STRIDES[root] * 2 ** max(0, stages - 1)
 
 
 class HybridEmbedding(nn.Module):

@@ -122,7 +122,8 @@ def widths(config: ResNetConfig) -> list[int]:
 
 def unusual_root(config: ResNetConfig) -> str:
     """Says so of a root for small images, which is ours alone."""
-    return "root of one 3×3 convolution without a maximum" if config.root == "cifar" else ""
+    roots = {"cifar": "root of one 3×3 convolution without a maximum", "pooled": "root of two 3×3 convolutions and a 2×2 maximum"}
+    return roots.get(config.root, "")
 
 
 def odd_groups(config: ResNetConfig) -> str:
