@@ -80,6 +80,23 @@ def test_the_deit_recipe_is_that_of_the_paper_and_a_teacher_gives_it_the_second_
     assert o.lr == pytest.approx(5e-4 * t.batch_size / 512) and o.lr * settings.schedule.final == pytest.approx(1e-5)
 
 
+RELATIVES = {"cvt": "CvT", "mixer": "Mixer", "pvt": "PVTv2", "resnet": "ResNet", "swin": "Swin", "t2t": "T2T", "tnt": "TNT"}
+
+
+@pytest.mark.parametrize(("name", "architecture"), RELATIVES.items())
+def test_a_relative_learns_cifar10_for_the_same_time_in_the_same_manner(name, architecture):
+    plain, own = (resolve(read_recipe(recipe), {}, DATA) for recipe in ("cifar10-vit", f"cifar10-{name}"))
+    assert own.model.architecture == architecture and own.model.image_size == (32, 32)
+    assert own.training.time_limit == plain.training.time_limit == 600
+    assert own.augmentation == plain.augmentation and own.optimizer.changed(lr=1) == plain.optimizer.changed(lr=1)
+
+
+def test_the_vit_that_is_taught_differs_in_its_teacher_alone():
+    plain, taught = (resolve(read_recipe(f"cifar10-{name}"), {}, DATA) for name in ("vit", "taught"))
+    assert taught.distillation != plain.distillation
+    assert taught.changed(about="", expected={}, distillation={}) == plain.changed(about="", expected={}, distillation={})
+
+
 @pytest.mark.parametrize("name", recipe_names())
 @pytest.mark.parametrize("choice", list(itertools.product(OPTIMIZERS, SCHEDULES, PRECISIONS)), ids=" ".join)
 def test_a_recipe_takes_every_optimizer_schedule_and_precision(name, choice):

@@ -17,6 +17,7 @@ from vitrail.runtime.terminal import escaped, interactive, is_first, note
 
 __all__ = [
     "Whole",
+    "WholeOfStages",
     "interactive",
     "is_first",
     "note",
@@ -30,13 +31,24 @@ __all__ = [
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,30}", tokens[0].value):
-        raise ValueError(f"{tokens[0].value!r} is no whole number")
-    return int(tokens[0].value)
+    return _whole_number(tokens[0].value)
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _whole_of_stages(kind: Any, tokens: Sequence[Token]) -> int | tuple[int, ...]:
+    found = tuple(_whole_number(text) for text in tokens[0].value.split(","))
+    return found[0] if len(found) == 1 else found
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 """A whole number of the command line; 1.5 is refused, not rounded."""
+WholeOfStages = Annotated[int | tuple[int, ...], Parameter(converter=_whole_of_stages, n_tokens=1)]
+"""One whole number, or one for each stage of a model: 1,2,5,8."""
 
 
 def result(text: str) -> None:

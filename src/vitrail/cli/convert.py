@@ -1,11 +1,11 @@
 """``vitrail convert``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, note, number, result
+from vitrail.cli.console import WholeOfStages, note, number, result
 
 
 def convert(
@@ -16,7 +16,7 @@ def convert(
     layout: str | None = None,
     read_as: str | None = None,
     image_size: str | None = None,
-    heads: Whole | None = None,
+    heads: WholeOfStages | None = None,
     labels: Path | None = None,
     classes: str | None = None,
     trust_pickle: Annotated[bool, Parameter(negative=())] = False,
@@ -38,7 +38,7 @@ def convert(
     image_size
         Side of the images in pixels, or HEIGHTxWIDTH, that the model shall take; positions are interpolated.
     heads
-        Attention heads, where the weights do not show their number.
+        Attention heads, where the weights do not show their number; of a model of stages one for each, 1,2,5,8.
     labels
         A text file with the name of a class on every line, for weights that have none.
     classes
@@ -59,7 +59,7 @@ def convert(
     from vitrail.weights.translator import open_translator
 
     size = None if image_size is None else number(image_size)
-    fields = {} if heads is None else {"heads": heads}
+    fields: dict[str, Any] = {} if heads is None else {"heads": heads}
     if is_of_texts(model):
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
         given |= {"--classes": classes is not None, "--read-as": read_as is not None}

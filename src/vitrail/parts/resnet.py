@@ -137,7 +137,9 @@ class PooledBlock(nn.Module):
 
 def _pooled(kind: Kind, channels: int, width: int, stride: int) -> nn.Sequential:
     """A 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
-    return nn.Sequential(_convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=True), _norm(kind, width), nn.ReLU())
+    return nn.Sequential(
+        _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=True), _norm(kind, width), nn.ReLU()
+    )
 
 
 class Bottleneck(nn.Module):

@@ -13,6 +13,7 @@ import vitrail
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.pvt import PVTConfig
 from vitrail.models.pvt import PVT
+from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
@@ -104,6 +105,17 @@ def test_a_file_of_the_authors_is_written_and_read(tmp_path, capsys):
     assert again.config == model.config and torch.equal(again(images(size=(64, 64))), model(images(size=(64, 64))))
     torch.save({"model": state, "epoch": 300}, tmp_path / "theirs.pth")
     assert from_pretrained(tmp_path / "theirs.pth", trust_pickle=True, heads=(1, 2, 2, 4)).config == model.config
+
+
+def test_the_command_line_takes_the_heads_of_every_stage(tmp_path, vitrail):
+    convert(trained(), tmp_path / "x.safetensors", layout="pvt-original")
+    answer = vitrail("convert", tmp_path / "x.safetensors", tmp_path / "y")
+    assert answer.code == 4 and "--heads 1,2,5,8" in answer.err
+    assert vitrail("convert", tmp_path / "x.safetensors", tmp_path / "y", "--heads", "1,2,2,4").code == 0
+    assert from_pretrained(tmp_path / "y").config.heads == (1, 2, 2, 4)
+    for text in ("1,2,", "1,x", "2.5"):
+        answer = vitrail("convert", tmp_path / "x.safetensors", tmp_path / "z", "--heads", text)
+        assert answer.code == 2 and "is no whole number" in answer.err
 
 
 def test_heads_of_the_papers_widths_are_guessed_aloud(tmp_path, capsys):

@@ -68,7 +68,9 @@ def stages_in(shapes: Shapes, known: Mapping[str, Any]) -> dict[str, Any]:
 def _usual_heads(dims: tuple[int, ...]) -> tuple[int, ...]:
     if dims not in HEADS:
         what = f"the weights do not tell how many heads there are in stages of {'-'.join(map(str, dims))}"
-        raise ModelFileError(what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python")
+        raise ModelFileError(
+            what, where="weights", hint="give heads: heads=(1, 2, 5, 8) in Python, --heads 1,2,5,8 in vitrail convert"
+        )
     return HEADS[dims]
 
 
