@@ -193,7 +193,7 @@ SAYS = {
     "unknown flag and nothing else": ["'nonsense'"],
     "unknown dotted flag": ["'dept'", "where: model.dept", "did you mean 'depth'?"],
     "unknown command": ["trian"],
-    "unknown recipe": ["'nonsense'", "imagenet-s16, mae, scratch"],
+    "unknown recipe": ["'nonsense'", "where: --recipe", "did you mean"],
     "no data at all": ["data", "--data"],
     "image not divisible by patch": ["9", "8"],
     "dim not divisible by heads": ["30", "4", "28 or 32", "3 or 5"],
