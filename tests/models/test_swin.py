@@ -113,6 +113,23 @@ def test_a_larger_window_has_its_table_interpolated():
     torch.testing.assert_close(found, expected)
 
 
+def test_no_images_have_no_answers():
+    assert random_swin()(images(64, 64, batch=0)).shape == (0, 3)
+
+
+def test_a_number_alone_is_one_stage():
+    assert SwinConfig.read({"depths": 2, "heads": "3"}).widths == (96,)
+
+
+def test_what_would_have_no_hidden_values_or_too_large_windows_is_refused():
+    with pytest.raises(ConfigError, match=r"an MLP with 0\.001 times 96 hidden values has none"):
+        SwinConfig.read({"mlp_ratio": 0.001})
+    with pytest.raises(ConfigError, match="number of patches"):
+        SwinConfig.read({"image_size": 65536})
+    with pytest.raises(ConfigError, match="window_size"):
+        SwinConfig.read({"window_size": 64})
+
+
 def test_stages_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match="4 stages in depths, 3 in heads"):
         SwinConfig.read({"heads": (3, 6, 12)})

@@ -16,6 +16,13 @@ def test_a_soft_split_is_torchs_unfold(side, stride, padding, size):
     assert torch.equal(found.flatten(1, 2), expected)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (2, 9), (9, 1)])
+def test_what_is_less_than_a_patch_is_padded_to_one(size):
+    images = torch.randn(2, *size, 3)
+    larger = nn.functional.pad(images, (0, 0, 0, max(0, 3 - size[1]), 0, max(0, 3 - size[0])))
+    assert torch.equal(SoftSplit(7, 4, 2)(images), SoftSplit(7, 4, 2)(larger))
+
+
 def test_a_kept_table_is_the_computed_one_until_the_grid_changes():
     kept, computed = KeptPosition((3, 4), 8, prefix=1), sincos_position_1d((3, 4), 8, prefix=1)
     x = torch.randn(2, 13, 8)

@@ -8,6 +8,7 @@ import torch
 
 from test_contract import tiny
 from vitrail.errors import ConfigError
+from vitrail.parts.reduced_attention import PooledReduction, ReducedAttention
 from vitrail.study.attention import attention_map
 from vitrail.study.captures import capture
 from vitrail.study.stages import looked_at, most_weights, stage_distances, stage_maps
@@ -105,6 +106,20 @@ def test_where_all_is_looked_at_alike_a_map_is_one():
     beyond = torch.stack([places[:3], torch.full((3, 2), math.nan)])  # the second window is padding
     found = looked_at(torch.full((1, 2, 4, 3, 3), 1 / 3), beyond, beyond)
     torch.testing.assert_close(found, torch.ones(1, 1, 3))
+
+
+def test_where_a_small_grid_is_pooled_to_a_larger_one_a_map_is_the_mean_of_the_keys_of_a_place():
+    places, twice = torch.tensor([[0.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    torch.testing.assert_close(looked_at(torch.full((1, 2, 2, 3), 1 / 3), places, twice), torch.ones(1, 1, 2))
+    weights = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.3, 0.6]])[None, None]
+    torch.testing.assert_close(looked_at(weights, places, twice), 3 / 2 * torch.tensor([[[1.2 / 2, 0.8]]]))
+
+
+@pytest.mark.parametrize("side", [1, 3, 5, 9])
+def test_pooled_keys_that_are_looked_at_alike_give_a_map_of_ones_on_any_grid(side):
+    queries, keys = ReducedAttention(8, 2, PooledReduction(8)).places((side, side + 1))
+    found = looked_at(torch.full((1, 2, len(queries), len(keys)), 1 / len(keys)), queries, keys)
+    torch.testing.assert_close(found, torch.ones_like(found))
 
 
 def test_the_largest_attention_is_known_before_it_is_computed(swin, images):

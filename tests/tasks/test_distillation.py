@@ -265,6 +265,34 @@ def test_answers_that_are_no_logits_are_refused_with_what_to_give(network, told,
     assert "network(images).logits" in error.value.hint
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_logits_that_are_not_finite_are_refused(value, shades):
+    def network(images):
+        return torch.where(torch.eye(4, 3, dtype=torch.bool), value, 0.0)
+
+    with pytest.raises(ConfigError, match="the teacher's logits are not finite"):
+        Teacher(CallableTeacher(network, LABELS, COLOURS), shades)(pixels(channels=3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"labels": "abc"}, "labels are no list of names"),
+        ({"labels": None}, "labels are no list of names"),
+        ({"model": None}, "a NoneType cannot be called"),
+        ({"preparation": None}, "the preparation does not say what images are"),
+    ],
+)
+def test_a_callable_teacher_that_is_none_is_refused_when_it_is_made(changes, told):
+    with pytest.raises(ConfigError, match=told) as error:
+        CallableTeacher(**{"model": convolutional(), "labels": LABELS, "preparation": COLOURS} | changes)
+    assert error.value.hint
+
+
+def test_indices_may_be_numbers():
+    assert list(CallableTeacher(convolutional(), range(3), COLOURS).labels) == ["0", "1", "2"]
+
+
 TINY = {"model": "ViT-Ti/4", "image_size": 8, "epochs": 1, "batch_size": 12, "recipe": "scratch",
         "model.dim": 8, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 8, "model.embedding": "conv",
         "model.pool": "class", "augmentation.crop": "none"}  # fmt: skip

@@ -12,6 +12,7 @@ from torch import nn
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.registry import create_model
 from vitrail.models.vit import ViT
 from vitrail.training.adapters import LowRankLinear, adapters, add_adapters, load_adapter, merge_lora, save_adapter
 from vitrail.training.settings import LoraSettings
@@ -86,6 +87,13 @@ def test_adapters_stand_on_the_layers_that_are_named_and_change_nothing_at_first
     assert list(adapters(model)) == [name for name in layers if name.endswith((".output", ".contract"))]
     assert len(adapters(model)) == 4
     assert torch.equal(model(images), before)
+
+
+@pytest.mark.parametrize(("name", "apart"), [("PVT-Tiny", {"query", "key_value"}), ("CvT-13", {"query", "key", "value"})])
+def test_where_queries_keys_and_values_stand_apart_qkv_means_all_of_them(name, apart):
+    model = create_model(name, image_size=32, num_classes=3)
+    add_adapters(model, LoraSettings(rank=2))
+    assert {layer.rpartition(".")[2] for layer in adapters(model)} == {*apart, "output"}
 
 
 def test_a_layer_that_no_block_has_is_refused_with_the_nearest():

@@ -269,3 +269,9 @@ def test_a_probe_that_has_had_its_time_leaves_out_what_is_not_needed(limit, step
     if not steps:
         with pytest.raises(ConfigError, match="a probe has no epochs"):
             api.resume(run.folder, epochs=3)
+
+
+def test_a_layer_that_adapters_do_not_find_is_told_before_a_probe_takes_time(pictures, known, tmp_path, monkeypatch):
+    monkeypatch.setattr(Probe, "run", lambda *_: pytest.fail("a probe began"))
+    with pytest.raises(ConfigError, match="linear layer of the model's layers 'nonsense'"):
+        api.train(pictures, tmp_path / "run", start=known, tune="lora", **{**PROBE, "lora.targets": ["nonsense"]})

@@ -32,6 +32,8 @@ def test_classes_are_told_by_number_or_label(tmp_path):
     file = tmp_path / "wanted.txt"
     file.write_text("dog\n\n 0\n", encoding="utf-8")
     assert read_classes(file, ["cat", "dog", "10"]) == [1, 0]
+    file.write_text("dog\n", encoding="utf-8-sig")  # as Windows editors write it
+    assert read_classes(file, ["cat", "dog", "10"]) == [1]
     for text, what in (("bird", "'bird' is no class"), ("3", "'3' is no class"), ("dog\n1", "one twice"), ("", "no class")):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=what):

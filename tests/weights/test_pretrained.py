@@ -208,6 +208,8 @@ def test_two_classes_of_one_name_are_told_apart_by_their_number(tmp_path, traine
     assert from_pretrained(tmp_path / "model").labels == ["crane", "dog", "crane (2)"]
     (tmp_path / "names.txt").write_text("crane\n dog \n\ncrane\n")
     assert read_labels(tmp_path / "names.txt", 3) == ["crane", "dog", "crane (2)"]
+    (tmp_path / "marked.txt").write_text("crane\ndog\n", encoding="utf-8-sig")  # as Windows editors write it
+    assert read_labels(tmp_path / "marked.txt", 2) == ["crane", "dog"]
     with pytest.raises(ConfigError, match="3 labels for 4 classes"):
         read_labels(tmp_path / "names.txt", 4)
     with pytest.raises(ConfigError, match="cannot read"):

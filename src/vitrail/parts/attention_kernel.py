@@ -66,7 +66,7 @@ class Explicit(torch.autograd.Function):
         q, k, v = (t.reshape(-1, *t.shape[-2:]) for t in (query, key, value))  # (B·k, N, D_h)
         ctx.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=ctx.scale)
-        by_head = scores.view(*query.shape[:-1], -1)
+        by_head = scores.view(*query.shape[:-1], key.shape[-2])
         if bias is not None:
             by_head += bias
         if mask is None:
@@ -78,7 +78,7 @@ class Explicit(torch.autograd.Function):
             weights.view_as(by_head).masked_fill_(hidden, 0.0)  # a query that sees nothing would see everything alike
         ctx.save_for_backward(q, k, v, weights)
         ctx.bias = None if bias is None else bias.shape
-        return (weights @ v).view(*query.shape[:-1], -1)
+        return (weights @ v).view(*query.shape[:-1], value.shape[-1])
 
     @staticmethod
     @torch.autograd.function.once_differentiable

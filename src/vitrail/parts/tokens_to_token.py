@@ -19,7 +19,7 @@ class SoftSplit(nn.Module):
     Args:
         patch_size: side k of a patch.
         stride: from one patch to the next.
-        padding: zeros on every side.
+        padding: zeros on every side; below and on the right more, where all of it is less than a patch.
     """
 
     def __init__(self, patch_size: int, stride: int, padding: int):
@@ -28,7 +28,8 @@ class SoftSplit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         k, p = self.patch_size, self.padding
-        x = F.pad(x, (0, 0, p, p, p, p))
+        rows, columns = (p + max(0, k - 2 * p - side) for side in x.shape[1:3])
+        x = F.pad(x, (0, 0, p, columns, p, rows))
         return x.unfold(1, k, self.stride).unfold(2, k, self.stride).flatten(3)  # (B, H', W', C, k, k) to (B, H', W', C·k²)
 
 

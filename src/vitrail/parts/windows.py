@@ -19,7 +19,8 @@ from vitrail.parts.positions import RelativePositionBias
 
 def cut_windows(x: Tensor, window: Grid) -> Tensor:
     """A grid that windows divide, (B, H, W, D), to its windows row by row: (B, windows, rows · columns, D)."""
-    x = x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))  # (B, down, rows, across, columns, D)
+    down, across = x.shape[1] // window[0], x.shape[2] // window[1]
+    x = x.unflatten(2, (across, window[1])).unflatten(1, (down, window[0]))  # (B, down, rows, across, columns, D)
     return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
@@ -36,8 +37,8 @@ def neighbours(grid: Grid, window: Grid, shift: Grid) -> np.ndarray:
     Rolled up and to the left by the shift, the last windows hold what has come from the other edge. It is an array, as a tensor
     that is kept while a graph is made would be none outside of it.
     """
-    rows, columns = (np.arange(side) >= side - (step or -1) for side, step in zip(grid, shift, strict=True))
-    region = 2 * rows[:, None] + columns  # (H, W)
+    rows, columns = (np.arange(side) + step >= side for side, step in zip(grid, shift, strict=True))
+    region = 2 * rows[:, None] + columns  # (H, W): which of the four corners a token has come from
     cut = region.reshape(grid[0] // window[0], window[0], -1, window[1]).swapaxes(1, 2).reshape(-1, window[0] * window[1])
     return np.equal(cut[:, :, None], cut[:, None])
 

@@ -60,8 +60,9 @@ def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token:
     (rows, row), (columns, column) = (side.unique(return_inverse=True) for side in keys[there].unbind(dim=1))
     received = given.flatten(1)[:, there.flatten().to(given.device)]  # (B, keys)
     place = (row * len(columns) + column).to(given.device)
-    summed = received.new_zeros(len(received), len(rows) * len(columns)).index_add_(1, place, received)
-    return summed.unflatten(1, (len(rows), len(columns))) * (received.shape[1] / count)
+    keys_there = torch.bincount(place, minlength=len(rows) * len(columns))  # several where a small grid is pooled to a larger one
+    summed = received.new_zeros(len(received), len(keys_there)).index_add_(1, place, received)
+    return (summed / keys_there).unflatten(1, (len(rows), len(columns))) * (received.shape[1] / count)
 
 
 @torch.no_grad()

@@ -91,7 +91,7 @@ class Teacher:
         """A student's pixels, uint8 (B, C, H, W), to logits (B, classes) in the order of the data's classes.
 
         Raises:
-            ConfigError: the answers are no logits of so many classes.
+            ConfigError: the answers are no logits of so many classes, or not finite.
         """
         height, width = self.preparation.image_size
         images = _in_colours(pixels, self.preparation.channels)
@@ -106,6 +106,9 @@ class Teacher:
                 where="teacher",
                 hint="give a callable that returns logits (images, classes): lambda images: network(images).logits, say",
             )
+        if not logits.isfinite().all():
+            hint = "look at its answers to such images; a teacher in half precision may need float32"
+            raise ConfigError("the teacher's logits are not finite", where="teacher", hint=hint)
         return logits[:, self.index]
 
 

@@ -28,6 +28,17 @@ class CallableTeacher:
     preparation: Preparation
     multi_label: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str) or not isinstance(self.labels, Sequence):
+            raise ConfigError("labels are no list of names", where="labels", hint='give one for each logit: ["cat", "dog"]')
+        object.__setattr__(self, "labels", [str(label) for label in self.labels])
+        if not callable(self.model):
+            what = f"a {type(self.model).__name__} cannot be called"
+            raise ConfigError(what, where="model", hint="give a network, or a function")
+        if not isinstance(self.preparation, Preparation):
+            hint = "give vitrail.Preparation(size, mean=…, std=…)"
+            raise ConfigError("the preparation does not say what images are", where="preparation", hint=hint)
+
 
 AnyTeacher = TrainedModel | CallableTeacher
 

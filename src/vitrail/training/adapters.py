@@ -20,6 +20,8 @@ from vitrail.weights.sums import verified, write_sums
 from vitrail.weights.tensor_files import read_tensors, require_numbers, write_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+APART = ("query", "key", "value", "key_value")
+"""What projections to queries, keys and values are called where one layer does not hold them all."""
 PREFIX = "base_model.model."
 """What PEFT puts before a parameter's name."""
 WITHOUT_EFFECT = {
@@ -56,7 +58,13 @@ class LowRankLinear(nn.Linear):
 
 
 def add_adapters(model: Model, settings: LoraSettings) -> None:
-    """Put an adapter around the linear layers inside of the model's layers that ``settings.targets`` names.
+    """Put an adapter around each of `target_layers`."""
+    for name, layer in target_layers(model, settings).items():
+        model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
+
+
+def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
+    """The linear layers inside of the model's layers that ``settings.targets`` names.
 
     Raises:
         ConfigError: there is no linear layer of that name, or none at all.
@@ -67,12 +75,18 @@ def add_adapters(model: Model, settings: LoraSettings) -> None:
     if not known:
         what = f"a {type(model).__name__} has no linear layers inside, and adapters stand on those"
         raise ConfigError(what, where="--tune", hint="take --tune all or --tune head")
-    for target in settings.targets:
-        if target not in known:
-            raise unknown("linear layer of the model's layers", target, known, where="lora.targets")
-    for name, layer in layers.items():
-        if _last(name) in settings.targets:
-            model.set_submodule(name, LowRankLinear(layer, rank=settings.rank, alpha=settings.alpha))
+    targets = {name for target in settings.targets for name in _names_of(target, known)}
+    return {name: layer for name, layer in layers.items() if _last(name) in targets}
+
+
+def _names_of(target: str, known: list[str]) -> list[str]:
+    """A target, or where ``qkv`` is not one layer the layers that stand for it."""
+    apart = [name for name in APART if name in known]
+    if target == "qkv" and target not in known and apart:
+        return apart
+    if target not in known:
+        raise unknown("linear layer of the model's layers", target, known, where="lora.targets")
+    return [target]
 
 
 def adapters(model: Model) -> dict[str, LowRankLinear]:

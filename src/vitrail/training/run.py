@@ -22,6 +22,7 @@ from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
 from vitrail.tasks.teachers import AnyTeacher
+from vitrail.training.adapters import target_layers
 from vitrail.training.best_model import BESIDE
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values
@@ -185,6 +186,8 @@ def _trainer(
     inputs = inputs_of(settings)
     model, preparation = inputs.start_model(settings, start, source), inputs.preparation_of(settings, source)
     probed = None
+    if settings.training.tune == "lora":
+        target_layers(model, settings.lora)  # refuses a layer that the model lacks before a probe takes time
     if start is not None and settings.training.probe:
         task = create_task(settings, model, preparation, source, teacher)
         if is_probed(settings, task):

@@ -126,7 +126,7 @@ class LoraSettings(Settings):
     alpha: Annotated[int, Field(gt=0, le=2**16)] = 16
     """What an adapter adds is multiplied by alpha / rank."""
     targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("qkv", "output")
-    """Linear layers of the blocks that get one: qkv, output, expand, contract."""
+    """Linear layers of the blocks that get one: qkv (also where query, key and value stand apart), output, expand, contract."""
 
 
 class ScheduleSettings(Settings):

@@ -79,7 +79,7 @@ def convert_translator(trained: TrainedTranslator, out: Path, *, layout: str | N
 def read_labels(file: Path, classes: int) -> list[str]:
     """The names of classes, one on each line; raises `ConfigError` unless there is one for each."""
     try:
-        labels = [line.strip() for line in read_text(file).splitlines() if line.strip()]
+        labels = [line.strip() for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read the labels: {error}", where=file, hint="give a text file with a name on every line"

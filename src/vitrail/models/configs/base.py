@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from vitrail.checks import require_divisible
+from vitrail.checks import require_at_most, require_divisible
 from vitrail.errors import ConfigError
 from vitrail.settings import Settings
 
@@ -29,8 +29,10 @@ Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
 
 
 def numbers(value: Any) -> Any:
-    """On the command line several numbers are written ``2,2,6,2``."""
-    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+    """On the command line several numbers are written ``2,2,6,2``, and one as it is."""
+    if isinstance(value, str):
+        return tuple(value.split(","))
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 _STAGES = Field(min_length=1, max_length=8)
@@ -48,9 +50,27 @@ def require_stages(depths: Sequence[int], widths: Sequence[int], heads: Sequence
     for name, numbers in {"dims": widths, "heads": heads, **others}.items():
         if len(numbers) != len(depths):
             hint = "give a number for each stage"
-            raise ConfigError(f"{len(depths)} stages in depths, {len(numbers)} in {name}", where="model", hint=hint)
+            raise ConfigError(f"{len(depths)} stages in depths, {len(numbers)} in {name}", where=name, hint=hint)
     for width, count in zip(widths, heads, strict=True):
         require_divisible("dim", width, "heads", count)
+
+
+def require_mlps(widths: Sequence[int], ratios: Sequence[float]) -> None:
+    """Refuse MLPs without a hidden value; raises `ConfigError`."""
+    for width, ratio in zip(widths, ratios, strict=True):
+        if int(width * ratio) < 1:
+            what = f"an MLP with {ratio} times {width} hidden values has none"
+            raise ConfigError(what, where="mlp_ratio", hint="give a larger ratio")
+
+
+def require_patches(image_size: Size, sides: Sequence[int], strides: Sequence[int]) -> None:
+    """Refuse patches with gaps between them, and more of them in the first stage than fit into memory; raises `ConfigError`."""
+    for side, stride in zip(sides, strides, strict=True):
+        if stride > side:
+            what = f"a stride of {stride} between patches of {side} leaves out what lies between"
+            raise ConfigError(what, where="strides", hint=f"give a stride of at most {side}")
+    height, width = image_size
+    require_at_most("number of patches", (height // strides[0]) * (width // strides[0]), 2**20)
 
 
 class ModelConfig(Settings):

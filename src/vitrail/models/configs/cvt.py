@@ -14,6 +14,8 @@ from vitrail.models.configs.base import (
     Ratio,
     Sides,
     Widths,
+    require_mlps,
+    require_patches,
     require_stages,
 )
 
@@ -53,6 +55,8 @@ class CvTConfig(ImageConfig):
     def _stages_fit(self) -> Self:
         of_patches = {"patch_sizes": self.patch_sizes, "strides": self.strides, "paddings": self.paddings}
         require_stages(self.depths, self.dims, self.heads, **of_patches)
+        require_patches(self.image_size, self.patch_sizes, self.strides)
+        require_mlps(self.dims, [self.mlp_ratio] * len(self.dims))
         return self
 
 

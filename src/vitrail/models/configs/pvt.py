@@ -15,6 +15,8 @@ from vitrail.models.configs.base import (
     Sides,
     Size,
     Widths,
+    require_mlps,
+    require_patches,
     require_stages,
 )
 
@@ -50,6 +52,7 @@ class PyramidConfig(ImageConfig):
     @model_validator(mode="after")
     def _numbers_for_each_stage(self) -> Self:
         require_stages(self.depths, self.dims, self.heads, reductions=self.reductions, mlp_ratios=self.mlp_ratios)
+        require_mlps(self.dims, self.mlp_ratios)
         return self
 
 
@@ -64,6 +67,7 @@ class PVTConfig(PyramidConfig):
     @model_validator(mode="after")
     def _patches_for_each_stage(self) -> Self:
         require_stages(self.depths, self.dims, self.heads, patch_sizes=self.patch_sizes)
+        require_patches(self.image_size, self.patch_sizes, self.patch_sizes)
         if self.reductions[-1] != 1:
             what = f"reductions end in {self.reductions[-1]}, but a class token is among the tokens of the last stage"
             raise ConfigError(what, where="reductions", hint=f"end them in 1: {(*self.reductions[:-1], 1)}")

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from vitrail.models.configs.base import Sides, require_stages
+from vitrail.models.configs.base import Sides, require_patches, require_stages
 from vitrail.models.configs.pvt import DEPTHS, PyramidConfig
 
 
@@ -23,6 +23,7 @@ class PVTv2Config(PyramidConfig):
     @model_validator(mode="after")
     def _patches_for_each_stage(self) -> Self:
         require_stages(self.depths, self.dims, self.heads, patch_sizes=self.patch_sizes, strides=self.strides)
+        require_patches(self.image_size, self.patch_sizes, self.strides)
         return self
 
 

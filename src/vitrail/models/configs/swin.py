@@ -6,7 +6,18 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from vitrail.checks import require_at_most
-from vitrail.models.configs.base import Depths, Epsilon, Heads, ImageConfig, Probability, Ratio, Width, require_stages
+from vitrail.models.configs.base import (
+    Depths,
+    Epsilon,
+    Heads,
+    ImageConfig,
+    Probability,
+    Ratio,
+    Width,
+    require_mlps,
+    require_patches,
+    require_stages,
+)
 
 
 class SwinConfig(ImageConfig):
@@ -20,7 +31,7 @@ class SwinConfig(ImageConfig):
     """Blocks in every stage; each stage but the first halves height and width."""
     heads: Heads = (3, 6, 12, 24)
     """Attention heads of every stage."""
-    window_size: Annotated[int, Field(gt=0, le=2**8)] = 7
+    window_size: Annotated[int, Field(gt=0, le=2**5)] = 7
     """Side of a window, in patches."""
     mlp_ratio: Ratio = 4.0
     """Hidden width of the MLPs by that of the tokens."""
@@ -41,7 +52,9 @@ class SwinConfig(ImageConfig):
     @model_validator(mode="after")
     def _stages_fit(self) -> Self:
         require_stages(self.depths, self.widths, self.heads)
+        require_patches(self.image_size, (self.patch_size,), (self.patch_size,))
         require_at_most("width of the last stage", self.widths[-1], 2**16)
+        require_mlps(self.widths, [self.mlp_ratio] * len(self.widths))
         return self
 
     @property

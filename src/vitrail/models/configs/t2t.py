@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_width
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width, numbers
+from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width, numbers, require_patches
 
 Side = Annotated[int, Field(gt=0, le=2**6)]
 Sides = Annotated[tuple[Side, ...], BeforeValidator(numbers), Field(min_length=1, max_length=8)]
@@ -67,8 +67,7 @@ class T2TConfig(ImageConfig):
         if len(self.patch_sizes) != len(self.strides):
             what = f"{len(self.patch_sizes)} splits in patch_sizes, {len(self.strides)} in strides"
             raise ConfigError(what, where="model", hint="give a number for each split")
-        if any(stride > side for side, stride in zip(self.patch_sizes, self.strides, strict=True)):
-            raise ConfigError("a stride greater than its patch leaves out pixels", where="model", hint="give a smaller stride")
+        require_patches(self.image_size, self.patch_sizes, self.strides)
         if min(self.grid) < 1:
             raise ConfigError(f"images of {self.image_size} are less than one patch", where="model", hint="give larger images")
         require_at_most("number of patches", prod(self.grid), 2**16)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from vitrail.checks import require_at_most, require_divisible
-from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Ratio, Size, Width
+from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Ratio, Size, Width, require_mlps
 
 
 class TNTConfig(ImageConfig):
@@ -59,6 +59,7 @@ class TNTConfig(ImageConfig):
         require_divisible("dim", self.dim, "heads", self.heads)
         require_divisible("word_dim", self.word_dim, "word_heads", self.word_heads)
         require_at_most("number of patches", self.grid[0] * self.grid[1], 2**16)
+        require_mlps((self.dim, self.word_dim), (self.mlp_ratio, self.mlp_ratio))
         return self
 
     @property
