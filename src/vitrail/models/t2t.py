@@ -30,7 +30,7 @@ class T2T(AnySizeModel):
         self.embedding = _embedding(c)
         self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim))
         self.position = parts.KeptPosition(c.grid, c.dim, prefix=c.prefix)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = parts.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
         self.pool = parts.ClassTokenPooling()
@@ -81,7 +81,7 @@ class T2T(AnySizeModel):
 
 
 def _embedding(c: T2TConfig) -> parts.TokensToToken:
-    """A norm is on each whole patch, so that of a Transformer scores are divided by the square root of a patch's width."""
+    """Soft splits, with a token layer between each two; ``seen`` are the widths of patches that a token layer sees."""
     splits = [parts.SoftSplit(*numbers) for numbers in zip(c.patch_sizes, c.strides, c.paddings, strict=True)]
     *seen, last = (
         width * side**2 for width, side in zip([c.channels] + [c.token_dim] * (len(splits) - 1), c.patch_sizes, strict=True)

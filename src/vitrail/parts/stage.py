@@ -40,7 +40,7 @@ class GridEmbedding(nn.Module):
         norm_eps: float = 1e-5,
     ):
         super().__init__()
-        self.multiple, self.least = patch_size if pad else 1, patch_size - 2 * padding
+        self.multiple, self.least = patch_size if pad else 1, patch_size - 2 * padding  # what sides are filled to, see `pad_grid`
         self.projection = nn.Conv2d(channels, dim, patch_size, stride or patch_size, padding)
         self.norm = nn.LayerNorm(dim, eps=norm_eps)
 
