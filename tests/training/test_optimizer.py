@@ -6,11 +6,12 @@ import scipy.linalg
 import torch
 from torch import nn
 
+from test_contract import TINY, tiny
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.registry import create_model
+from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.vit import ViT
 from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
@@ -30,6 +31,9 @@ class Stack(Model):
 
     def layers(self) -> list[nn.Module]:
         return list(self.stack)
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {}
 
     def forward(self, x):
         return self.stack(x)
@@ -222,15 +226,40 @@ def test_muon_takes_the_matrices_of_blocks_and_adamw_the_rest():
     assert names_of(adamw, model) == dict(model.named_parameters()).keys() - matrices
 
 
-def test_muon_takes_convolutions_too_but_not_what_sees_the_image_nor_depthwise_ones():
-    model = create_model("CvT-13", image_size=32, dims=(8, 16), depths=(1, 1), heads=(1, 2), num_classes=3,
-                         patch_sizes=(3, 3), strides=(2, 2), paddings=(1, 1))  # fmt: skip
-    muon, _ = create_optimizers(model, OptimizerSettings(name="muon"))
-    convolutions = {f"{name}.weight": m for name, m in model.named_modules() if isinstance(m, nn.Conv2d)}
-    kinds = {(m.groups == 1, m.in_channels == 3) for m in convolutions.values()}
-    assert kinds == {(True, True), (True, False), (False, False)}
-    expected = {name for name, m in convolutions.items() if m.groups == 1 and m.in_channels != 3}
-    assert names_of(muon, model) & convolutions.keys() == expected
+def first_called(model, images) -> nn.Module:
+    """The layer that sees the image."""
+    called: list[nn.Module] = []
+    handles = [m.register_forward_hook(lambda m, *_: called.append(m)) for m in model.modules() if isinstance(m, MATRICES)]
+    model(images)
+    for handle in handles:
+        handle.remove()
+    return called[0]
+
+
+MATRICES = (nn.Linear, nn.Conv2d)
+MODELS = {**{kind: (kind, {}) for kind in TINY}, "BiT": ("ResNet", {"block": "pre-activation"})} | {
+    f"ViT, {embedding}": ("ViT", {"embedding": embedding}) for embedding in ("stem", "pooled-stem", "resnet")
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_muon_takes_all_between_what_sees_the_image_and_the_head_but_depthwise_convolutions(name):
+    kind, fields = MODELS[name]
+    model = tiny(kind, **fields)
+    muon, adamw = create_optimizers(model, OptimizerSettings(name="muon"))
+    first = first_called(model, torch.randn(2, 3, 8, 8))
+    others = {f"{name}.weight" for name, m in model.named_modules()
+              if isinstance(m, MATRICES) and m is not first and getattr(m, "groups", 1) == 1}  # fmt: skip
+    assert names_of(muon, model) == others - {"head.linear.weight"} and len(others) > 2
+    assert names_of(adamw, model) == dict(model.named_parameters()).keys() - names_of(muon, model)
+
+
+def test_of_a_model_of_texts_muon_takes_the_first_layer_too():
+    model = build(model_config("Transformer-tiny", dim=16, depth=1, heads=2, mlp_dim=24, vocabulary=9, tied=False))
+    muon, adamw = create_optimizers(model, OptimizerSettings(name="muon"))
+    linear = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    assert names_of(muon, model) == linear - {"output.weight"}
+    assert names_of(adamw, model) == dict(model.named_parameters()).keys() - names_of(muon, model)
 
 
 def test_the_steps_of_muon_on_a_convolution_are_torchs_on_the_matrix_of_its_filters():

@@ -43,12 +43,12 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
 
 
 def _hidden(model: Model) -> set[Tensor]:
-    """The weights of linear layers in blocks, and of convolutions that see all channels of other features, not the image."""
-    inside = {parameter for layer in model.layers() for parameter in layer.parameters()}
-    of_image = getattr(model.config, "channels", None)  # a model of texts has none
-    matrices = [m.weight for m in model.modules() if isinstance(m, nn.Linear) and m.weight in inside]
-    convolutions = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
-    return {*matrices, *(m.weight for m in convolutions if m.groups == 1 and m.in_channels != of_image)}
+    """The weights of linear layers and convolutions between what sees the image and the heads, which see all channels."""
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    if hasattr(model.config, "channels"):
+        del layers[0]  # a model of images begins with what sees them
+    ends = {parameter for head in model.heads().values() for parameter in head.parameters()}
+    return {layer.weight for layer in layers if getattr(layer, "groups", 1) == 1} - ends
 
 
 class Muon(torch.optim.Muon):
@@ -118,12 +118,12 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
 
 
 def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
-    """The optimizers that step together: one, or for Muon a second one that takes what is no matrix of a block.
+    """The optimizers that step together: one, or for Muon a second one that takes what is no hidden matrix.
 
     Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so
-    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982). It takes the matrices of blocks and,
-    a filter as a row, convolutions; AdamW takes the rest: what sees the image, depth-wise convolutions, other layers around
-    the blocks, all vectors and what is learned ``beside`` the model.
+    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982). It takes linear layers and, a filter as a
+    row, convolutions; AdamW takes the rest: what sees the image, heads, depth-wise convolutions, tables, all vectors and what is
+    learned ``beside`` the model.
     """
     groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":

@@ -100,8 +100,8 @@ class OptimizerSettings(Settings):
     """How weights follow gradients."""
 
     name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
-    """AdamW decouples weight decay from the gradient; Adam and SGD add it; Muon takes the matrices of blocks and
-    convolutions, AdamW the rest."""
+    """AdamW decouples weight decay from the gradient; Adam and SGD add it; Muon takes linear layers and convolutions
+    between what sees the image and the heads, AdamW the rest."""
     lr: Annotated[float, Field(gt=0, le=1e30)] = 1e-3
     """Learning rate at the top of the schedule."""
     weight_decay: NotNegative = 0.05
