@@ -188,6 +188,17 @@ def test_a_part_has_its_own_learning_rate_and_decay_and_the_longest_name_counts(
         assert decay[id(parameter)] in (0, own)
 
 
+def test_a_star_stands_for_anything_in_the_name_of_a_part():
+    settings = OptimizerSettings(layers={"*.relative": {"lr": 4}, "stages.*.norm": {"lr": 3}, "stages.1": {"lr": 2}})
+    for name, lr in (
+        ("stages.0.blocks.1.attention.layer.relative.table", 4), ("stages.1.blocks.0.attention.norm.weight", 3),
+        ("stages.1.embedding.reduction.weight", 2), ("stages.0.relatives.table", 1), ("relative.table", 1),
+    ):  # fmt: skip
+        assert layer_settings(name, settings).lr == lr, name
+    freeze(model := tiny("Swin"), OptimizerSettings(layers={"*.relative": {"lr": 0}}))
+    assert {name.split(".")[-2] for name, p in model.named_parameters() if not p.requires_grad} == {"relative"}
+
+
 def test_a_name_that_only_begins_alike_is_another_part():
     settings = OptimizerSettings(layers={"blocks.1": {"lr": 0.5}})
     assert layer_settings("blocks.1.mlp.norm.bias", settings).lr == 0.5

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -97,7 +98,8 @@ def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:
 
 
 def _is_in(name: str, part: str) -> bool:
-    return name == part or name.startswith(f"{part}.")
+    """Whether a parameter is the part, or inside of it; ``*`` in a part stands for anything."""
+    return fnmatchcase(name, part) or fnmatchcase(name, f"{part}.*")
 
 
 def layers_above(model: Model) -> dict[nn.Parameter, int]:

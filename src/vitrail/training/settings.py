@@ -115,7 +115,8 @@ class OptimizerSettings(Settings):
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor on the learning rate from each block to the one before it; 1 for none."""
     layers: dict[str, LayerSettings] = Field(default_factory=dict)
-    """Learning rate and weight decay of parts of the model, by the beginning of their parameters' names: head, blocks.0."""
+    """Learning rate and weight decay of parts of the model, by the beginning of their parameters' names: head, blocks.0, or with
+    ``*`` for anything: ``*.relative``. The longest name that fits counts."""
 
 
 class LoraSettings(Settings):
