@@ -115,6 +115,15 @@ def test_a_field_of_transformers_that_changes_the_answer_is_refused_by_name(fiel
         from_pretrained(tmp_path / "theirs")
 
 
+def test_a_model_without_the_last_norm_is_refused_by_name(tmp_path):
+    transformers.CvtModel(transformers.CvtConfig(**SMALL)).save_pretrained(tmp_path)
+    for reference in (tmp_path, tmp_path / "model.safetensors"):
+        with pytest.raises(
+            ModelFileError, match=r"nearest to transformers' CvT, .*missing: layernorm\.bias; layernorm\.weight\n"
+        ):
+            from_pretrained(reference)
+
+
 def test_what_a_layout_cannot_hold_is_not_written(tmp_path):
     with pytest.raises(ConfigError, match="activation is quick-gelu, there gelu"):
         vitrail.convert(small(), tmp_path / "out", layout="cvt")

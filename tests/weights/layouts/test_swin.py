@@ -103,6 +103,40 @@ def test_other_networks_of_timms_are_refused_by_name(name, tmp_path):
         from_pretrained(tmp_path / "theirs")
 
 
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (56, "7×7, which it shifts before"),
+        (60, "15×15, which"),
+        ((16, 64), "2×8, smaller than"),
+        (66, "which patches of 4×4 do not"),
+    ],
+)
+def test_images_to_which_timm_answers_otherwise_are_refused(size, told, tmp_path):
+    shape = {"embed_dim": 8, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4, "num_classes": 3}
+    theirs = timm.create_model("swin_tiny_patch4_window7_224", img_size=size, strict_img_size=False, **shape)
+    save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
+    with pytest.raises(ModelFileError, match=told):
+        from_pretrained(tmp_path / "theirs")
+    model = Swin(SwinConfig(image_size=size, dim=8, depths=(2, 2), heads=(1, 2), window_size=4, num_classes=3))
+    trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard(model.config.image_size, 3))
+    with pytest.raises(ConfigError, match=told):
+        convert(trained, tmp_path / "ours", layout="timm")
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [([32, 48], "4×6, of which it shifts neither side"), ([16, 64], "2×8, smaller than a window")]
+)
+def test_images_to_which_transformers_answers_otherwise_are_refused(size, told, tmp_path):
+    shape = {"embed_dim": 8, "depths": [1, 2], "num_heads": [1, 2], "window_size": 4, "image_size": size}
+    transformers.SwinModel(transformers.SwinConfig(**shape)).save_pretrained(tmp_path)
+    with pytest.raises(ModelFileError, match=told):
+        from_pretrained(tmp_path)
+    model = Swin(SwinConfig(image_size=size, dim=8, depths=(1, 2), heads=(1, 2), window_size=4, num_classes=0))
+    with pytest.raises(ConfigError, match=told):
+        convert(TrainedModel(model, [], vitrail.Preparation.standard(tuple(size), 3)), tmp_path / "ours", layout="swin")
+
+
 def test_every_name_of_timms_is_what_it_is_there():
     assert sorted(preset_of(name)["dim"] for name in MODELS) == sorted(fields["dim"] for fields in PRESETS.values())
     for name in MODELS:

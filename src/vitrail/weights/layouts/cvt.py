@@ -178,6 +178,7 @@ HUGGING_FACE = Layout(
             },
         ),
     },
+    aliases={r"^encoder\.": "cvt.encoder."},  # of the class that has no last norm, so that this is what is found missing
     fields={"activation": "gelu", "norm_eps": 1e-5},
     described={
         "channels": "num_channels", "dims": "embed_dim", "depths": "depth", "heads": "num_heads", "patch_sizes": "patch_sizes",

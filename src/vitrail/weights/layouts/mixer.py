@@ -49,7 +49,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     }
 
 
-READING = Reading(architecture="Mixer", fields=_fields)
+READING = Reading(architecture="Mixer", fields=_fields, guesses=lambda config, told: ["GELU", "the mean of all tokens"])
 
 SAME = {
     "img_size": "image_size", "patch_size": "patch_size", "in_chans": "channels", "num_classes": "num_classes",

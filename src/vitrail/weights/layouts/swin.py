@@ -32,6 +32,10 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
         what = "windows and patches that are no squares"
         raise ModelFileError(what, where="weights", hint="give the weights of a Swin Transformer")
+    window = (side + 1) // 2
+    if "image_size" in known and (unlike := _unlike(layout, known["image_size"], patch[0], window, depths)):
+        what = f"{layout.about} computes something else than is known here of {unlike}"
+        raise ModelFileError(what, where="weights", hint="give a model of images whose grids its windows divide")
     head = shapes.get("head.linear.weight")
     return {
         "image_size": image_size or (224, 224),
@@ -41,11 +45,34 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "dim": dim,
         "depths": depths,
         "heads": tuple(shapes[table][1] for table in tables),
-        "window_size": (side + 1) // 2,
+        "window_size": window,
         "mlp_ratio": ratio_of(shapes[expand][0], shapes[expand][1], known.get("mlp_ratio")),
         "qkv_bias": "stages.0.blocks.0.attention.layer.attention.qkv.bias" in shapes,
         "num_classes": head[0] if head else 0,
     }
+
+
+def _unlike(layout: Layout, size: Size, patch: int, window: int, depths: tuple[int, ...]) -> str:
+    """Of what their library computes something else than ours in images of this size; nothing where all is alike.
+
+    Where windows do not divide a grid, timm shifts it and then pads it; ours, as transformers', is padded first. That is the same
+    only where half a window is left over. Where one side is as short as a window, timm and ours shift along the other;
+    transformers and the authors shift along neither.
+    """
+    by_timm = layout.name == "timm-swin"
+    if by_timm and any(side % patch for side in size):
+        return f"images of {size[0]}×{size[1]}, which patches of {patch}×{patch} do not divide"
+    rows, columns = (math.ceil(side / patch) for side in size)
+    for depth in depths:
+        short, long = sorted((rows, columns))
+        if short < window:
+            return f"grids of {rows}×{columns}, smaller than a window"
+        if depth > 1 and by_timm and any(2 * (side % window) not in (0, window) for side in (rows, columns)):
+            return f"grids of {rows}×{columns}, which it shifts before they are padded"
+        if depth > 1 and not by_timm and short == window < long:
+            return f"grids of {rows}×{columns}, of which it shifts neither side"
+        rows, columns = math.ceil(rows / 2), math.ceil(columns / 2)
+    return ""
 
 
 READING = Reading(

@@ -99,7 +99,9 @@ def _image_size(patches: int, patch: Size, sizes: list[Size | None]) -> Size:
 
 
 def _guesses(config: TNTConfig, told: Mapping[str, Any]) -> list[str]:
-    return [f"{name} {getattr(config, name)}" for name in ("heads", "word_heads", "word_stride") if name not in told]
+    sizes = {"patch_size": "×".join(map(str, config.patch_size))}
+    names = ("heads", "word_heads", "word_stride", "patch_size")
+    return [f"{name} {sizes.get(name, getattr(config, name))}" for name in names if name not in told]
 
 
 READING = Reading(architecture="TNT", fields=_fields, guesses=_guesses)
