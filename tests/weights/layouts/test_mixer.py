@@ -62,7 +62,8 @@ def test_weights_alone_are_read_as_far_as_they_tell(size, tmp_path, capsys):
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     if size[0] == size[1]:
         assert alike(from_pretrained(tmp_path / "weights.safetensors"), model, torch.randn(2, 3, *size))
-        assert "recognised timm's MLP-Mixer" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "recognised timm's MLP-Mixer" in told and "say: GELU, the mean of all tokens" in told
         return
     with pytest.raises(ModelFileError, match="6 tokens form no square"):
         from_pretrained(tmp_path / "weights.safetensors")

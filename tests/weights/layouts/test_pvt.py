@@ -123,7 +123,7 @@ def test_heads_of_the_papers_widths_are_guessed_aloud(tmp_path, capsys):
     vitrail.convert(model, tmp_path / "out.safetensors", layout="pvt-original")
     save_file(load_file(tmp_path / "out.safetensors"), tmp_path / "bare.safetensors")
     assert from_pretrained(tmp_path / "bare.safetensors").config == model.config
-    assert "guessed, as the file does not say: 1-2-5-8 heads" in capsys.readouterr().err
+    assert "guessed, as the file does not say: 1-2-5-8 heads, GELU, norm_eps 1e-06, grid_norm_eps" in capsys.readouterr().err
 
 
 def test_images_of_another_size_have_positions_as_a_pass_would_resize_them(tmp_path):

@@ -116,7 +116,8 @@ def test_a_bare_file_of_a_size_of_the_paper_is_read_with_its_heads_guessed_aloud
     save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
     assert alike(from_pretrained(tmp_path / "theirs.safetensors"), theirs, images())
     told = capsys.readouterr().err
-    assert "recognised timm's PVT v2" in told and "guessed, as the file does not say: 1-2-5-8 heads" in told
+    assert "recognised timm's PVT v2" in told and "guessed, as the file does not say: 1-2-5-8 heads, GELU, norm_eps" in told
+    assert "strides 4-2-2-2" in told
 
 
 def test_every_name_of_timms_is_what_it_is_there():

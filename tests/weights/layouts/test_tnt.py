@@ -75,7 +75,7 @@ def test_a_file_of_the_authors_is_read_and_written(tmp_path, capsys):
     with pytest.raises(ModelFileError, match="the number of heads is unknown"):
         from_pretrained(tmp_path / "theirs.safetensors")
     ours = from_pretrained(tmp_path / "theirs.safetensors", heads=3)
-    assert "guessed, as the file does not say: word_heads 4, word_stride 4" in capsys.readouterr().err
+    assert "guessed, as the file does not say: word_heads 4, word_stride 4, patch_size" in capsys.readouterr().err
     assert alike(ours, model, images(size=(32, 32)))
     vitrail.convert(ours, tmp_path / "ours.safetensors", layout="tnt-original")
     written = load_file(tmp_path / "ours.safetensors")

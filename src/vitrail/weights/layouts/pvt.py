@@ -17,7 +17,7 @@ from vitrail.weights.layouts.pvt_reading import (
     HARMLESS,
     blocks,
     for_transformers,
-    guessed_heads,
+    guessed,
     same_widths,
     square_of,
     stages_in,
@@ -38,7 +38,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     return {**fields, "image_size": square_of(tokens, fields["patch_sizes"][0], sizes)}
 
 
-READING = Reading(architecture="PVT", fields=_fields, canonical=same_widths, guesses=guessed_heads)
+READING = Reading(architecture="PVT", fields=_fields, canonical=same_widths, guesses=guessed)
 
 
 def _other_positions(config: PVTConfig) -> str:

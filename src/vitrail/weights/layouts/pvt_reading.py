@@ -84,9 +84,11 @@ def square_of(table: int, patch: int, sizes: list[Size]) -> Size:
     return fitting[0] if fitting else (side * patch, side * patch)
 
 
-def guessed_heads(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
-    """Names the heads, where nobody has told them."""
-    return [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
+def guessed(config: PyramidConfig, told: Mapping[str, Any]) -> list[str]:
+    """What no shape tells and nobody has told."""
+    heads = [] if "heads" in told else [f"{'-'.join(map(str, config.heads))} heads"]
+    epsilons = [f"{name} {getattr(config, name):g}" for name in EPSILONS if name not in told]
+    return [*heads, "GELU", *epsilons]
 
 
 def same_widths(config: PyramidConfig) -> PyramidConfig:

@@ -19,7 +19,7 @@ from vitrail.weights.layouts.pvt_reading import (
     REDUCTION,
     blocks,
     for_transformers,
-    guessed_heads,
+    guessed,
     same_widths,
     stages_in,
 )
@@ -45,7 +45,12 @@ def _canonical(config: PVTv2Config) -> PyramidConfig:
     return same_widths(config)
 
 
-READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=guessed_heads)
+def _guesses(config: PVTv2Config, told: Mapping[str, Any]) -> list[str]:
+    strides = [] if "strides" in told else [f"strides {'-'.join(map(str, config.strides))}"]
+    return [*guessed(config, told), *strides]
+
+
+READING = Reading(architecture="PVTv2", fields=_fields, any_size=True, canonical=_canonical, guesses=_guesses)
 
 
 def _other_patches(config: PVTv2Config) -> str:
