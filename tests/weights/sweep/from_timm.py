@@ -1,4 +1,4 @@
-"""timm: every name of its Vision Transformers and residual networks, and every combination of what its users may set."""
+"""timm: every name of its Vision Transformers, their kin and residual networks, and all combinations of what users may set."""
 
 import itertools
 import logging
@@ -18,7 +18,8 @@ from sweep.writing import TIMM_FOLDERS, load_timm, write
 logging.getLogger("timm").setLevel(logging.ERROR)
 MODULES = (
     "vision_transformer", "vision_transformer_hybrid", "deit", "eva", "beit", "vision_transformer_relpos", "naflexvit",
-    "vision_transformer_sam", "vitamin", "resnet", "resnetv2",
+    "vision_transformer_sam", "vitamin", "resnet", "resnetv2", "swin_transformer", "swin_transformer_v2",
+    "swin_transformer_v2_cr", "pvt_v2", "tnt", "mlp_mixer",
 )  # fmt: skip
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 128, "depth": 2, "num_heads": 2, "num_classes": 5}
 CONVOLUTIONAL = {"layers": (1, 2, 1, 1)}
@@ -47,6 +48,55 @@ CONVOLUTIONAL_VARIANTS = [
     {"act_layer": "silu"}, {"norm_layer": "groupnorm"}, {"drop_rate": 0.1}, {"block_args": {"attn_layer": "se"}},
 ]  # fmt: skip
 """The same of a small ResNet."""
+FEWER_BLOCKS = {
+    "swin_transformer": {"depths": (2, 1, 1, 1)}, "swin_transformer_v2": {"depths": (2, 1, 1, 1)},
+    "swin_transformer_v2_cr": {"depths": (1, 1), "num_heads": (4, 8)}, "pvt_v2": {"depths": (1, 2, 1, 1)},
+}  # fmt: skip
+"""What makes models of stages smaller, by their module."""
+TRAINING = {"drop_rate": 0.1, "proj_drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_path_rate": 0.1}
+RELATIVES: dict[str, tuple[dict, list[dict]]] = {
+    "swin_tiny_patch4_window7_224": (
+        {"img_size": 64, "embed_dim": 32, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4, "num_classes": 5},
+        [
+            {}, {"window_size": 8}, {"window_size": 16}, {"window_size": 5}, {"window_size": 6}, {"window_size": 32},
+            {"window_size": (4, 8)}, {"img_size": 56}, {"img_size": (48, 96)}, {"img_size": 16}, {"img_size": 60},
+            {"patch_size": 2}, {"patch_size": 8}, {"patch_size": (4, 8)}, {"qkv_bias": False}, {"global_pool": "max"},
+            {"global_pool": "avgmax"}, {"global_pool": ""}, TRAINING, {"norm_layer": "rmsnorm"}, {"act_layer": "relu"},
+            {"always_partition": True}, {"always_partition": True, "window_size": 16}, {"head_dim": 16},
+            {"strict_img_size": False}, {"dynamic_img_size": True}, {"mlp_ratio": 3}, {"mlp_ratio": 2.7}, {"num_classes": 0},
+            {"in_chans": 1}, {"depths": (1, 2, 1), "num_heads": (1, 2, 4)}, {"depths": (2,), "num_heads": (1,)},
+            {"num_heads": (2, 2)}, {"num_heads": 2}, {"ape": True}, {"patch_norm": False},
+        ],
+    ),
+    "pvt_v2_b0": (
+        {"depths": (1, 1, 1, 1), "embed_dims": (32, 64, 96, 128), "num_heads": (1, 2, 3, 4), "num_classes": 5},
+        [
+            {}, {"linear": True}, {"linear": True, "sr_ratios": (4, 2, 1, 1)}, {"qkv_bias": False}, {"sr_ratios": (4, 2, 1, 1)},
+            {"sr_ratios": (4, 4, 2, 2)}, {"mlp_ratios": (2, 3, 4, 4)}, {"mlp_ratios": (2.5, 3, 4, 4)},
+            {"num_heads": (2, 2, 2, 2)}, {"global_pool": "max"}, {"global_pool": ""}, {"in_chans": 1}, {"num_classes": 0},
+            {"norm_layer": "rmsnorm"}, {"act_layer": "relu"}, TRAINING, {"depths": (1, 2, 1, 1)},
+            {"depths": (1, 2), "embed_dims": (32, 64), "num_heads": (1, 2), "sr_ratios": (2, 1), "mlp_ratios": (2, 2)},
+        ],
+    ),
+    "tnt_s_patch16_224": (
+        {"img_size": 32, "embed_dim": 128, "inner_dim": 24, "depth": 2, "num_heads_outer": 2, "num_classes": 5},
+        [
+            {}, {"legacy": True}, {"global_pool": "avg"}, {"global_pool": "max"}, {"global_pool": ""}, {"qkv_bias": True},
+            {"first_stride": 2}, {"first_stride": 8}, {"mlp_ratio": 3}, {"num_heads_inner": 2}, {"num_heads_outer": 4},
+            {"in_chans": 1}, {"num_classes": 0}, {"img_size": (32, 48)}, {"patch_size": (8, 16)}, {"patch_size": 8},
+            {"norm_layer": "rmsnorm"}, {"act_layer": "relu"}, {**TRAINING, "pos_drop_rate": 0.1},
+        ],
+    ),
+    "mixer_s32_224": (
+        {"img_size": 64, "num_classes": 5},
+        [
+            {}, {"mlp_ratio": (1, 2)}, {"mlp_ratio": (0.3, 2)}, {"img_size": (64, 96)}, {"in_chans": 1}, {"num_classes": 0},
+            {"global_pool": "max"}, {"global_pool": ""}, {"act_layer": "relu"}, {"norm_layer": "rmsnorm"}, {"stem_norm": True},
+            {"nlhb": True}, {"drop_rate": 0.1, "proj_drop_rate": 0.1, "drop_path_rate": 0.1},
+        ],
+    ),
+}  # fmt: skip
+"""By the name of a model: what makes it small, and the variants of it."""
 
 
 def names() -> list[str]:
@@ -62,9 +112,10 @@ def _variants() -> dict[str, dict]:
             for name in ("resnet18", "resnet50")
             for variant in CONVOLUTIONAL_VARIANTS
         ),
+        *((name, {**small, **variant}, variant) for name, (small, variants) in RELATIVES.items() for variant in variants),
     ]
     return {
-        f"{name} " + " ".join(f"{field}={value}" for field, value in told.items()).replace(" ", ","): fields
+        f"{name} " + (",".join(f"{field}={value}".replace(" ", "") for field, value in told.items()) or "small"): fields
         for name, fields, told in named
     }
 
@@ -88,6 +139,8 @@ def build(name: str) -> tuple[nn.Module, tuple[int, int], int]:
     if module_of(name) in ("resnet", "resnetv2"):
         return randomized(_residual(name)), (64, 64), 3
     size = timm.get_pretrained_cfg(name).input_size[-1]
+    if fewer := FEWER_BLOCKS.get(module_of(name)):
+        return randomized(timm.create_model(name, **fewer)), (size, size), 3
     patch = int((re.findall(r"patch(\d+)", name) or [16])[0])
     changes: dict = {"depth": 1 if re.search(r"gigant|giant|enormous|_[1357]b_", name) else 2}
     if (size // patch) ** 2 > 260 or re.search(r"large|huge|gigant|giant|enormous|so400m|so150m|_[1357]b_", name):
@@ -123,7 +176,10 @@ def judge(name: str, folder: Path) -> Findings:
     file = folder / "weights.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}, file)
     ours = result.read("folder", folder / "theirs", asked)
-    result.read_bare(file, asked, result.truth(ours), **({} if size[0] == size[1] else {"image_size": size}))
+    told = {"image_size": size} if size[0] != size[1] else {}
+    if module_of(name).startswith("pvt_v2"):  # whose heads no file tells
+        told["heads"] = tuple(stage.blocks[0].attn.num_heads for stage in theirs.stages)
+    result.read_bare(file, asked, result.truth(ours), **told)
     if ours is not None:
         for layout in (None, *TIMM_FOLDERS):
             write(result, ours, layout, folder, asked)

@@ -22,8 +22,8 @@ STATUSES = ("right", "guessed", "refused", "wrong", "crashed", "skipped")
 FAULTS = ("wrong", "crashed")
 
 
-NETS = ("backbone", "stem", "resnet", ".first.", ".widen.", ".refine.")
-"""In the names of convolutions that lead to the projection of patches."""
+NETS = ("backbone", "stem", "resnet", ".first.", ".widen.", ".refine.", "embedding.layers.")
+"""In the names of layers that lead to the projection of patches."""
 
 
 class WrongError(Exception):
@@ -144,8 +144,9 @@ class Asked:
         images = self.images
         if whole_patches:
             patch_size = getattr(model.config, "patch_size", (1, 1))
-            height, width = (side - side % patch for side, patch in zip(images.shape[2:], patch_size, strict=True))
-            images = images[:, :, :height, :width]
+            if isinstance(patch_size, tuple):  # a Swin Transformer's is one number, and what is beyond its patches counts
+                height, width = (side - side % patch for side, patch in zip(images.shape[2:], patch_size, strict=True))
+                images = images[:, :, :height, :width]
         try:
             found = answer(model, images)
         except Exception as error:

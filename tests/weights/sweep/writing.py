@@ -18,6 +18,7 @@ from torchvision.models import vision_transformer as torchvision_transformer
 from sweep.judging import Asked, Findings, WrongError, quietly, read_back
 from sweep.vit_pytorch_versions import VERSIONS, vit_pytorch_class
 from vitrail.errors import ConfigError
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel
@@ -52,15 +53,17 @@ def _suffix(layout: str | None) -> str:
     return "" if chosen is None or chosen.describe or chosen.model_types else chosen.suffix
 
 
-def _told(layout: str | None, config: ViTConfig) -> dict:
+def _told(layout: str | None, config: ImageConfig) -> dict:
     """What a file alone does not tell."""
     if not _suffix(layout):
         return {}
-    return {"layout": layout, "image_size": config.image_size, "heads": config.heads}
+    fields = {name: getattr(config, name) for name in ("image_size", "heads") if hasattr(config, name)}
+    mine = LAYOUTS[layout or ""].config is type(config)  # else it names a family, whose other layouts are not read by that name
+    return {"layout": layout, **fields} if mine else fields
 
 
-def _load(out: Path, layout: str | None, config: ViTConfig) -> nn.Module | None:
-    """The model in what was written, by the library it is for; None for our own folders."""
+def _load(out: Path, layout: str | None, config: ImageConfig) -> nn.Module | None:
+    """The model in what was written, by the library it is for; None for our own folders, and where no library reads it."""
     if out.is_dir():
         described = json.loads((out / "config.json").read_text())
         if "architecture" in described:
@@ -70,7 +73,7 @@ def _load(out: Path, layout: str | None, config: ViTConfig) -> nn.Module | None:
         return _torchvision(out, config)
     if layout in VERSIONS:
         return _vit_pytorch(out, VERSIONS[layout], config)
-    return _original(out, layout, config)
+    return _original(out, layout, config) if isinstance(config, ViTConfig) else None
 
 
 def load_timm(folder: Path) -> nn.Module:
@@ -92,7 +95,7 @@ def load_transformers(folder: Path) -> nn.Module:
 class Answering(nn.Module):
     """A model of transformers' that answers with its logits, its embedding, or the vector that stands for the image."""
 
-    FIRST = ("Data2VecVisionModel", "DeiTModel", "GitVisionModel", "ViTMSNModel", "ViTModel", "YolosModel")
+    FIRST = ("Data2VecVisionModel", "DeiTModel", "GitVisionModel", "PvtModel", "ViTMSNModel", "ViTModel", "YolosModel")
     """That have no pooler, or one that belongs to no pre-training: the class token counts."""
 
     def __init__(self, model: nn.Module):
@@ -109,6 +112,10 @@ class Answering(nn.Module):
                 return told[name]
         if kind in self.FIRST:
             return told.last_hidden_state[:, 0]
+        if kind == "CvtModel":
+            return told.cls_token_value[:, 0]
+        if kind == "PvtV2Model":
+            return told.last_hidden_state.mean((2, 3))
         vector = None if kind == "IJepaModel" else told.get("pooler_output")
         return told.last_hidden_state.mean(1) if vector is None else vector.flatten(1)  # a ResNet's has sides of 1
 
