@@ -78,7 +78,9 @@ class ResNet(AnySizeModel):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        return super().may_differ(source, target, keep_head=keep_head) | {"channels"}
+        """Other channels are adapted to, but not by a root whose filters are as many as numbers in a patch."""
+        differ = super().may_differ(source, target, keep_head=keep_head)
+        return differ if source.root == "whitened" else differ | {"channels"}
 
 
 def _initialize(module: nn.Module) -> None:

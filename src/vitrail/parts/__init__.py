@@ -52,6 +52,7 @@ from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding
 from vitrail.parts.text_position import SequencePosition
 from vitrail.parts.token_loss import token_loss
 from vitrail.parts.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
+from vitrail.parts.whitening import Whitening
 from vitrail.parts.windows import WindowAttention
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "StandardizedConv2d",
     "TokenLayer",
     "TokensToToken",
+    "Whitening",
     "WindowAttention",
     "WordEmbedding",
     "WordsToPatches",

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.parts.normalization import BatchNorm
+from vitrail.parts.whitening import Whitening
 
 Kind = Literal["hybrid", "bit", "resnet"]
 """Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
 https://arxiv.org/abs/1912.11370), padded evenly, the maximum with zeros; ``hybrid``: the same padded as TensorFlow pads, and
 another epsilon; ``resnet``: plain convolutions and BatchNorm, padded evenly."""
-Root = Literal["imagenet", "cifar", "pooled"]
-"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1; ``pooled``:
-two of them, the first with half the channels, and a 2×2 maximum behind the second."""
-STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "pooled": 2}
+Root = Literal["imagenet", "cifar", "whitened"]
+"""``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1; ``whitened``:
+`Whitening` and GELU, then a 3×3 convolution with a 2×2 maximum."""
+STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "whitened": 2}
 BlockKind = Literal["basic", "bottleneck", "pre-activation", "pooled"]
 
 
@@ -196,9 +197,9 @@ BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivati
 
 def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
     """What sees the image, without the maximum of the root for large ones; its norm and ReLU stand last."""
-    if root == "pooled":
-        first = _convolution(kind, channels, width // 2, 3), _norm(kind, width // 2), nn.ReLU()
-        return [*first, *_pooled(kind, width // 2, width, 2)]
+    if root == "whitened":
+        first = Whitening(channels)
+        return [first, nn.GELU(), *_pooled(kind, first.out_channels, width, 2)]
     side, stride = (7, 2) if root == "imagenet" else (3, 1)
     return [_convolution(kind, channels, width, side, stride), _norm(kind, width), nn.ReLU()]
 

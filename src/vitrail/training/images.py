@@ -1,9 +1,12 @@
 """What a run does with images: opening and checking them, and what they decide of its settings and its model."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from vitrail.data.copies import leak_warning
 from vitrail.data.decode import check_head, decode
@@ -15,6 +18,7 @@ from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import DataError
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import build
+from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
@@ -29,6 +33,8 @@ from vitrail.weights.transfer import transfer
 
 FEW_BAD = 3
 """Images that may be left out because they cannot be read, though they are more than one in a hundred."""
+FITTED = 500
+"""Images that a layer which is not trained is fitted to."""
 
 
 def open_start(reference: str) -> TrainedModel:
@@ -118,7 +124,19 @@ def start_model(settings: RunSettings, start: TrainedModel | None, source: Image
     model: ImageModel = build(settings.model.config)
     if start is not None:
         transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
+        return model
+    for layer in model.modules():
+        if isinstance(layer, Whitening):
+            layer.fit(_some_images(settings, source))
     return model
+
+
+def _some_images(settings: RunSettings, source: ImageData) -> Iterator[Tensor]:
+    """Training images as the model sees them, (1, C, H, W), evenly chosen."""
+    preparation, items = preparation_of(settings, source), source.split("train")
+    for item in items[:: -(-len(items) // FITTED)]:
+        with suppress(DataError):  # whose images may be left out is decided where they are read to be learned from
+            yield preparation(item.image)
 
 
 def check(source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:

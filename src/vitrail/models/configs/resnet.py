@@ -1,10 +1,9 @@
 """What a residual network consists of, and the names of its sizes: ResNet and BiT."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from vitrail.checks import require_multiple
 from vitrail.models.configs.base import Depths, ImageConfig
 
 
@@ -19,15 +18,9 @@ class ResNetConfig(ImageConfig):
     """Two 3×3 convolutions; or 1×1, 3×3 and 1×1, with four times the channels; or the latter as in BiT, with norms before
     weight-standardised convolutions and GroupNorm in place of BatchNorm; or, where training time is short, one 3×3 convolution
     behind one that widens and halves by a maximum."""
-    root: Literal["imagenet", "cifar", "pooled"] = "imagenet"
-    """What sees the image: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1, or two of them and
-    a maximum of stride 2."""
-
-    @model_validator(mode="after")
-    def _root_fits(self) -> Self:
-        if self.root == "pooled":
-            require_multiple("width", self.width, 2, "a pooled root, whose first convolution has half the channels,")
-        return self
+    root: Literal["imagenet", "cifar", "whitened"] = "imagenet"
+    """What sees the image: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or, where training
+    time is short, 2×2 patches without correlation, found before training begins, then 3×3 and a maximum of stride 2."""
 
     @property
     def family(self) -> str:
@@ -42,7 +35,7 @@ class ResNetConfig(ImageConfig):
             f"width {self.width}",
             f"images {rows}×{columns}×{self.channels}",
             "root for small images" if self.root == "cifar" else "",
-            "root with a 2×2 maximum" if self.root == "pooled" else "",
+            "root of whitened patches" if self.root == "whitened" else "",
             f"{self.num_classes} classes" if self.num_classes else "no head",
         )
         return ", ".join(part for part in parts if part)

@@ -122,7 +122,7 @@ def widths(config: ResNetConfig) -> list[int]:
 
 def unusual_root(config: ResNetConfig) -> str:
     """Says so of a root for small images, which is ours alone."""
-    roots = {"cifar": "root of one 3×3 convolution without a maximum", "pooled": "root of two 3×3 convolutions and a 2×2 maximum"}
+    roots = {"cifar": "root of one 3×3 convolution without a maximum", "whitened": "root of whitened patches"}
     return roots.get(config.root, "")
 
 

@@ -1,0 +1,41 @@
+"""What a run does with its images before the first step: a layer that is not trained is fitted to them."""
+
+import torch
+
+from vitrail import api
+from vitrail.data.sources import open_data
+from vitrail.parts import Whitening
+from vitrail.training.run_folder import RunFolder
+from vitrail.weights.reference import open_model
+
+RESNET = {
+    "model": "ResNet-18", "image_size": 8, "recipe": "scratch", "model.depths": (1,), "model.width": 8, "model.root": "whitened",
+    "model.block": "pooled", "epochs": 2, "batch_size": 12, "data.workers": 0, "optimizer.name": "muon",
+}  # fmt: skip
+
+
+def first_layer(folder) -> Whitening:
+    return next(layer for layer in open_model(str(folder)).model.modules() if isinstance(layer, Whitening))
+
+
+def test_a_whitened_root_is_fitted_to_the_training_images_and_stays(pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", **RESNET)
+    found, preparation = first_layer(run.folder), open_model(str(run.folder)).preparation
+    expected = Whitening(3)
+    source = open_data(pictures, split_seed=RunFolder(run.folder).settings.data.split_seed)
+    expected.fit([preparation(item.image) for item in source.split("train")])
+    assert torch.equal(found.weight, expected.weight)
+
+    again = api.train(pictures, tmp_path / "again", start=str(run.folder), **{**RESNET, "training.probe": False})
+    assert torch.equal(first_layer(again.folder).weight, expected.weight)
+
+
+def test_a_model_to_start_from_keeps_what_it_was_fitted_to(pictures, tmp_path):
+    known = api.train(pictures, tmp_path / "known", **RESNET)
+    others = tmp_path / "others"
+    for name in ("red", "green"):
+        (others / name).mkdir(parents=True)
+        for file in (pictures / name).iterdir():
+            (others / name / file.name).write_bytes(file.read_bytes())
+    run = api.train(others, tmp_path / "run", start=str(known.folder), **{**RESNET, "training.probe": False})
+    assert torch.equal(first_layer(run.folder).weight, first_layer(known.folder).weight)
