@@ -8,7 +8,7 @@ from vitrail.parts.interpolation import Interpolation
 from vitrail.weights.colours import Colours
 from vitrail.weights.keys import Key, words
 from vitrail.weights.layouts.hugging_face import BLOCK, VIT, WITH_DROPOUT
-from vitrail.weights.layouts.vit_keys import WithoutKeyBias
+from vitrail.weights.layouts.vit_keys import WithoutKeyBias, not_plain_or_no_bias
 
 SHARED = "encoder.relative_position_bias"
 OWN = f"{BLOCK}.attention.attention.relative_position_bias"
@@ -78,6 +78,7 @@ BEIT = replace(
         """
     ),
     pools=("class", "mean"),
+    lacks=not_plain_or_no_bias,
     extra=_beit,
     model_types=("beit",),
     classes=("BeitForImageClassification", "BeitModel"),

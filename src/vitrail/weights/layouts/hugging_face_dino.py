@@ -19,7 +19,7 @@ from vitrail.weights.layouts.hugging_face import (
     VIT,
     WITH_DROPOUT,
 )
-from vitrail.weights.layouts.vit_keys import WithoutKeyBias, not_plain, own_heads
+from vitrail.weights.layouts.vit_keys import WithoutKeyBias, not_plain, not_square, own_heads
 from vitrail.weights.layouts.vit_reading import ViTLayout
 
 
@@ -97,6 +97,7 @@ DINOV2_REGISTERS = replace(
     needs=("registers", *DINOV2.needs),
     ignored=(r"(dinov2_with_registers\.)?embeddings\.mask_token",),
     described={**DINOV2.described, "registers": "num_register_tokens"},
+    lacks=lambda config: not_plain(config) or not_square(config),  # which transformers takes every table of positions for
     model_types=("dinov2_with_registers",),
     classes=("Dinov2WithRegistersForImageClassification", "Dinov2WithRegistersModel"),
     interpolation=ANTIALIASED,
