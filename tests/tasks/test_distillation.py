@@ -373,6 +373,7 @@ def test_a_step_is_that_of_the_equations(make_trainer, kind, token):
     [
         {"distillation.kind": "hard", "augmentation.mixup": 0.4, "training.accumulate": 2},
         {"distillation.kind": "soft", "training.precision": "bf16", "training.ema": 0.9, "model.dropout": 0.1},
+        {"distillation.kind": "soft", "distillation.once": True, "training.precision": "bf16", "training.ema": 0.9},
     ],
     ids=lambda changes: changes["distillation.kind"],
 )
@@ -399,6 +400,49 @@ def test_a_run_with_a_teacher_is_decided_by_its_seed_and_can_be_resumed(make_tra
     other = make_trainer("other", teacher=teacher_model(seed=8), **settings)
     other.run()
     assert not torch.equal(other.learner.model.class_token, unbroken.learner.model.class_token)
+
+
+def test_a_teacher_that_is_asked_once_answers_for_each_image_as_it_is_and_for_no_view_of_it(make_trainer, shades):
+    trained, asked = teacher_model(), []
+
+    def network(images):
+        asked.append(len(images))
+        return trained.model(images)
+
+    teacher = CallableTeacher(network, ["grey", "bright", "dark"], trained.preparation)
+    settings = {"distillation.once": True, "distillation.kind": "soft", "augmentation.horizontal_flip": 0.5}
+    trainer = make_trainer(teacher=teacher, **settings, **{"training.epochs": 3})
+    trainer.run()
+    items = shades.split("train")
+    assert sum(asked) == len(items)
+    expected = Teacher(teacher, shades)(torch.stack([torch.from_numpy(trainer.preparation.pixels(item.image)) for item in items]))
+    by_name = {item.name: logits for item, logits in zip(items, expected, strict=True)}
+    found = trainer.learner.task.answers
+    assert found.keys() == by_name.keys()
+    for name, logits in by_name.items():
+        torch.testing.assert_close(torch.from_numpy(found[name]), logits, rtol=1e-5, atol=1e-6)
+
+    views = trainer.train_loader.dataset
+    for number, item in enumerate(views.items):
+        assert np.array_equal(views[(4, number)]["teacher"][0], found[item.name])
+
+
+def test_answers_that_were_given_once_are_learned_from_and_nobody_is_asked_again():
+    def never(pixels):
+        raise AssertionError("asked again")
+
+    settings = DistillationSettings(kind="soft", once=True)
+    student, prepared = Answering(LOGITS, TOKEN), SimpleNamespace(normalize=lambda pixels: pixels)
+    task = Distillation(student, prepared, ["a", "b", "c"], teacher=never, distillation=settings)
+    batch = {"images": torch.zeros(4, 1, 1, 1), "labels": TRUE}
+    assert task({**batch, "teacher": TEACHER})["loss"] == loss_of(LOGITS, TOKEN, settings)
+    with pytest.raises(AssertionError, match="asked again"):
+        task(batch)
+
+
+def test_a_teacher_that_is_asked_once_has_no_answers_to_mixed_images(make_trainer):
+    with pytest.raises(ConfigError, match="images cannot be mixed"):
+        make_trainer(teacher=teacher_model(), **{"distillation.once": True, "augmentation.mixup": 0.4})
 
 
 def test_a_student_comes_to_answer_as_its_teacher(make_trainer, shades):

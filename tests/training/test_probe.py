@@ -30,6 +30,7 @@ from vitrail.weights.reference import open_model
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
+CPU = torch.device("cpu")
 PROBE = {"recipe": "finetune", "training.batch_size": 8, "augmentation.crop": "none", "model.patch_dropout": 0}
 
 
@@ -70,9 +71,12 @@ def test_features_are_what_the_head_reads(known, pictures):
     trained = open_model(known)
     items = open_data(str(pictures)).split("all")
     loader = EpochLoader(ImageDataset(items, trained.preparation), 5, shuffle=False)
-    read, counts = for_inference(trained.model), []
+    model, counts = for_inference(trained.model), []
     kept = FeatureFile(None, (len(items), 16), "")
-    found = read_features(read, trained.preparation.normalize, loader, kept, view=0, on_batch=counts.append, group=ALONE)
+    found = read_features(
+        lambda pixels: model.vectors(trained.preparation.normalize(pixels)),
+        loader, kept, device=CPU, view=0, on_batch=counts.append, group=ALONE,
+    )  # fmt: skip
     images = torch.cat([trained.preparation.normalize(batch["images"]) for batch in loader.epoch()])
     torch.testing.assert_close(found, trained.model.vectors(images).detach(), atol=1e-5, rtol=1e-5)
     assert sum(counts) == len(items)
@@ -82,11 +86,11 @@ def test_an_interrupted_pass_goes_on_where_it_was_and_of_other_images_begins_ane
     monkeypatch.setattr(computing, "EVERY", 1)
     trained = open_model(known)
     items = open_data(str(pictures)).split("all")
-    read, reads = for_inference(trained.model), []
+    model, reads = for_inference(trained.model), []
 
     def counted(images):
         reads.append(len(images))
-        return trained.preparation.normalize(images)
+        return model.vectors(trained.preparation.normalize(images))
 
     def computed(mark, fails_after=99):
         reads.clear()
@@ -97,7 +101,7 @@ def test_an_interrupted_pass_goes_on_where_it_was_and_of_other_images_begins_ane
                 raise KeyboardInterrupt
 
         kept = FeatureFile(tmp_path / "f" / "train", (len(items), 16), mark)
-        return read_features(read, counted, loader, kept, view=0, on_batch=on_batch, group=ALONE).clone()
+        return read_features(counted, loader, kept, device=CPU, view=0, on_batch=on_batch, group=ALONE).clone()
 
     whole = computed("other")
     with pytest.raises(KeyboardInterrupt):

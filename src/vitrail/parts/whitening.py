@@ -1,4 +1,5 @@
-"""A first layer that is fitted to images before training begins (Page 2018; Jordan 2024, https://arxiv.org/abs/2404.00498)."""
+"""A first layer that is fitted to images before training begins (Page 2018,
+https://github.com/davidcpage/cifar10-fast; Jordan 2024, https://arxiv.org/abs/2404.00498)."""
 
 from collections.abc import Iterable
 

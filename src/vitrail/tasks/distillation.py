@@ -1,14 +1,22 @@
 """The class of an image, learned from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
-from vitrail.data.items import ImageData
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.items import ImageData, Item
+from vitrail.data.plan import Plan
 from vitrail.data.sources import match_classes
+from vitrail.data.targets import Arrays, Targets
+from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.settings import DistillationSettings
@@ -26,19 +34,33 @@ class Distillation(Classification):
 
     Args:
         teacher: gives the logits to learn from.
-        distillation: how they count.
+        distillation: how they count. Where the teacher is asked once, its logits are in ``answers``, by the names of the images.
         others: as in `Classification`.
     """
 
     def __init__(self, *others: Any, teacher: "Teacher", distillation: DistillationSettings, **more: Any):
         super().__init__(*others, **more)
         self.teacher, self.distillation = teacher, distillation
+        self.answers: dict[str, np.ndarray] = {}
 
     @classmethod
     def arguments(cls, data: ImageData, options: Options) -> dict[str, Any]:
         assert options.teacher is not None
         teacher = Teacher(options.teacher, data)
         return {**super().arguments(data, options), "teacher": teacher, "distillation": options.distillation}
+
+    def dataset(
+        self,
+        items: Sequence[Item],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+    ) -> ImageDataset:
+        if augmentation is None or not self.distillation.once:
+            return super().dataset(items, augmentation, seed=seed, transform=transform)
+        targets = WithAnswers(self.targets(mixed=augmentation.mixes), self.answers)
+        return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         images, labels = self.images(batch), batch["labels"]
@@ -47,7 +69,7 @@ class Distillation(Classification):
             answer = logits + distilled
         else:
             logits = distilled = answer = self.network(images)
-        weight, teacher = self.distillation.weight, self.teacher(batch["images"])
+        weight, teacher = self.distillation.weight, batch["teacher"] if "teacher" in batch else self.teacher(batch["images"])
         loss = (1 - weight) * self.loss(logits.float(), labels) + weight * self.teachers_loss(distilled.float(), teacher.float())
         return {"loss": loss, "top1": self.hits(answer, labels)}
 
@@ -58,6 +80,20 @@ class Distillation(Classification):
         t = self.distillation.temperature
         student, teacher = (logits / t).log_softmax(dim=1), (teacher / t).log_softmax(dim=1)
         return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+
+@dataclass(frozen=True)
+class WithAnswers:
+    """Targets, and as ``teacher`` the logits (classes,) for the image as it is, whatever it is changed to; once there are any."""
+
+    targets: Targets
+    answers: Mapping[str, np.ndarray]
+    """By the name of an image."""
+    mixable: ClassVar[bool] = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        found = self.targets(item, plan, random)
+        return {**found, "teacher": self.answers[item.name]} if self.answers else found
 
 
 class Teacher:

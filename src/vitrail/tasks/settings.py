@@ -60,3 +60,6 @@ class DistillationSettings(Settings):
     """Share of the loss that is the teacher's."""
     temperature: Annotated[float, Field(gt=0, le=1e3)] = 3.0
     """What both models' logits are divided by where probabilities are learned."""
+    once: bool = False
+    """Whether the teacher answers once for every training image as it is, before the first step, and not for every view of it:
+    much cheaper where it is large, or epochs are many. Needs memory for its logits; images cannot be mixed."""

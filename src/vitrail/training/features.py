@@ -18,7 +18,6 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ModelFileError
 from vitrail.files import room_for, write_json
 from vitrail.models.base import Model
-from vitrail.models.inference import Answering
 from vitrail.runtime.processes import Processes
 from vitrail.training.resuming import fingerprint
 from vitrail.training.run_folder import RunFolder
@@ -66,11 +65,11 @@ class FeatureFile:
 
 @torch.no_grad()
 def read_features(
-    read: Answering,
-    normalize: Callable[[Tensor], Tensor],
+    read: Callable[[Tensor], Tensor],
     loader: EpochLoader,
     kept: FeatureFile,
     *,
+    device: torch.device,
     view: int,
     on_batch: Callable[[int], None],
     group: Processes,
@@ -78,21 +77,20 @@ def read_features(
     """The features of a loader's images in their order, float32 (N, D); several processes share the work and all have the result.
 
     Args:
-        read: the frozen model.
-        normalize: pixels to what the model takes.
+        read: pixels, uint8 (B, C, H, W), to features (B, D).
         loader: of images in their own order, not shuffled.
         kept: what an earlier, interrupted pass may have left, and where this one leaves its own.
+        device: where ``read`` computes.
         view: the epoch of the loader, which decides how images are augmented.
         on_batch: hears the size of every batch; what it raises leaves the rows so far in ``kept``.
         group: the processes.
     """
-    device = next(read.parameters()).device
     done = kept.done
     try:
         for batch in group.in_step(loader.epoch(view, skip=done), len(loader) - done):
             places = loader.places(done)
             start = done * loader.batch_size
-            features = read.vectors(normalize(batch["images"].to(device))).cpu().numpy()
+            features = read(batch["images"].to(device)).float().cpu().numpy()
             kept.rows[start + places.start : start + places.stop] = features[: len(places)]
             done += 1
             if done % EVERY == 0:

@@ -132,7 +132,7 @@ class Learner:
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
             count = self.task.units(part) if own else 0
-            with parallel.synchronized(self.shared, i == parts - 1), self._precision(), self._patches_dropped(done):
+            with parallel.synchronized(self.shared, i == parts - 1), self.precision(), self._patches_dropped(done):
                 found = self.forward(part)
                 share = count / (units or size) * self.group.count  # gradients are averaged over the processes
                 self.scaler.scale(found["loss"] * share).backward()
@@ -193,7 +193,7 @@ class Learner:
         finally:
             self.model.config = config
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+    def precision(self) -> contextlib.AbstractContextManager[Any]:
         precision = self.settings.training.precision
         return torch.autocast(self.device.type, dtype=TYPES[precision], enabled=precision != "fp32")
 

@@ -44,7 +44,7 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
 
 
 def _hidden(model: Model) -> set[Tensor]:
-    """The weights of linear layers and convolutions between what sees the image and the heads, which see all channels."""
+    """The weights of linear layers and of convolutions over all channels, between what sees the image and the heads."""
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     if hasattr(model.config, "channels"):
         del layers[0]  # a model of images begins with what sees them

@@ -184,8 +184,12 @@ class Probe:
         kept = FeatureFile(alone, (len(items), self.layer.in_features), self.mark)
         self.observer.begin(f"features of {split}" + (f", view {view + 1}" if view else ""), len(items))
         begun = time.perf_counter()
+        device = next(read.parameters()).device
         try:
-            return read_features(read, self.preparation.normalize, loader, kept, view=view, on_batch=self._advance, group=group)
+            return read_features(
+                lambda pixels: read.vectors(self.preparation.normalize(pixels)),
+                loader, kept, device=device, view=view, on_batch=self._advance, group=group,
+            )  # fmt: skip
         finally:
             self.reading += time.perf_counter() - begun
             loader.close()

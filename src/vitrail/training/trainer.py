@@ -35,6 +35,7 @@ from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
 from vitrail.training.state import RunState, seed_of
 from vitrail.training.tasks import create_task
+from vitrail.training.teaching import ask_once
 from vitrail.training.tracking import Tracker, open_tracker
 from vitrail.training.tuning import start_training
 
@@ -133,6 +134,7 @@ class Trainer(RunState):
             self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
         try:
             with kept_memory():
+                ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, self._looked_at, self.group)
                 if self.probed and not self.rows:
                     self._keep_probe(self.probed.row)
                 while self.made or not self.is_over:
@@ -222,8 +224,7 @@ class Trainer(RunState):
         self.not_finite += 1
         if self.not_finite == FAILED_STEPS:
             self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
-        message = f"step {self.done + 1} is left out: {what}"
-        self.folder.log(message)
+        self.folder.log(message := f"step {self.done + 1} is left out: {what}")
         self.observer.note(message)
 
     def _end_epoch(self, epoch: int) -> None:
@@ -277,8 +278,7 @@ class Trainer(RunState):
             self.track(row)
         except Exception as error:  # of somebody's library, server or network
             self.track = Tracker()
-            message = f"tracking has failed and ends here: {type(error).__name__}: {error}"
-            self.folder.log(message)
+            self.folder.log(message := f"tracking has failed and ends here: {type(error).__name__}: {error}")
             self.observer.note(message)
 
     def _validation(self) -> Metrics:
