@@ -82,7 +82,7 @@ def _states() -> dict[str, dict[str, torch.Tensor]]:
                     continue
                 MODELS[name] = model
     mixer = Mixer(MixerConfig(image_size=8, patch_size=4, dim=64, depth=2, token_dim=3, channel_dim=128, num_classes=3))
-    swin = Swin(SwinConfig(image_size=8, dim=8, depths=(1, 2), heads=(1, 2), num_classes=3))
+    swin = Swin(SwinConfig(image_size=16, window_size=2, dim=8, depths=(1, 2), heads=(1, 2), num_classes=3))
     four = {"depths": (1, 1, 1, 1), "mlp_ratios": (1, 1, 1, 1), "image_size": 32, "num_classes": 3}
     pyramids = PVT(PVTConfig(**four)), PVTv2(PVTv2Config(**four, dims=(32, 64, 160, 256)))
     residual = (ResNet(ResNetConfig(block=block, depths=(1, 1), width=32, num_classes=3)) for block in BLOCKS)

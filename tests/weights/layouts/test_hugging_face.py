@@ -53,9 +53,10 @@ from transformers import (
 )
 
 from vitrail.data.preparation import Preparation
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vit import ViTConfig as OurConfig
 from vitrail.models.vit import ViT
+from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import from_pretrained
 
@@ -348,3 +349,18 @@ def test_a_head_that_no_class_of_transformers_has_is_kept_in_our_own_folder(name
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "vitrail"
     images = torch.randn(1, 3, 16, 16)
     torch.testing.assert_close(from_pretrained(tmp_path)(images), ours(images))
+
+
+@pytest.mark.parametrize(
+    ("layout", "fields", "lacking"),
+    [
+        ("beit", {"position": "relative-per-block", "layer_scale": 0.1, "qkv_bias": False}, "projections without a bias"),
+        ("dinov2-registers", {"image_size": (32, 48), "registers": 2, "layer_scale": 0.1, "pool": "class+mean"}, "not square"),
+    ],
+)
+def test_what_a_class_of_transformers_does_not_have_is_not_written(layout, fields, lacking, tmp_path):
+    sizes = {"image_size": 32, "patch_size": 8, "dim": 64, "depth": 1, "heads": 1, "mlp_dim": 256, "num_classes": 3}
+    model = ViT(OurConfig(**{**sizes, **fields}))
+    trained = TrainedModel(model, ["a", "b", "c"], Preparation.standard(model.config.image_size, 3))
+    with pytest.raises(ConfigError, match=lacking):
+        convert(trained, tmp_path / "out", layout=layout)

@@ -103,7 +103,7 @@ def test_keys_come_first_in_their_fused_layer():
     ("fields", "told"),
     [
         ({"attention_scale": "head"}, "attention_scale is head, there width"),
-        ({"patch_sizes": (3, 3, 3), "strides": (2, 2, 2)}, "stride greater than its patch"),
+        ({"patch_sizes": (3, 3, 3), "strides": (2, 2, 2)}, "a stride of 4 between patches of 3"),
         ({"norm_eps": 1e-6}, "norm_eps is 1e-06, there 1e-05"),
     ],
 )
