@@ -71,6 +71,11 @@ def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
     return read_bytes(file, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_lines(file: Path) -> list[str]:
+    """What stands on the lines of a text, empty ones left out; it may begin with a byte-order mark. Raises as `read_text`."""
+    return [line.strip() for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
+
+
 def write_text(file: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     write_bytes(file, text.encode())

@@ -1,6 +1,6 @@
 """The class of an image, learned from a teacher's answers as well (Touvron et al. 2021, https://arxiv.org/abs/2012.12877)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -9,14 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
-from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import ImageData, Item
 from vitrail.data.plan import Plan
 from vitrail.data.sources import match_classes
 from vitrail.data.targets import Arrays, Targets
-from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.settings import DistillationSettings
@@ -49,18 +46,9 @@ class Distillation(Classification):
         teacher = Teacher(options.teacher, data)
         return {**super().arguments(data, options), "teacher": teacher, "distillation": options.distillation}
 
-    def dataset(
-        self,
-        items: Sequence[Item],
-        augmentation: Augmentation | None = None,
-        *,
-        seed: int = 0,
-        transform: Transform | None = None,
-    ) -> ImageDataset:
-        if augmentation is None or not self.distillation.once:
-            return super().dataset(items, augmentation, seed=seed, transform=transform)
-        targets = WithAnswers(self.targets(mixed=augmentation.mixes), self.answers)
-        return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
+    def learned_targets(self, *, mixed: bool) -> Targets:
+        targets = super().learned_targets(mixed=mixed)
+        return WithAnswers(targets, self.answers) if self.distillation.once else targets
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         images, labels = self.images(batch), batch["labels"]

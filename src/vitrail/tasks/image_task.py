@@ -43,6 +43,10 @@ class ImageTask(Task):
         """What the loader makes of an item, beside its image; of images that are ``mixed``, what can be mixed as they are."""
         raise NotImplementedError
 
+    def learned_targets(self, *, mixed: bool) -> Targets:
+        """As `targets`, of images that are learned from and augmented for that."""
+        return self.targets(mixed=mixed)
+
     def dataset(
         self,
         items: Sequence[Item],
@@ -52,7 +56,7 @@ class ImageTask(Task):
         transform: Transform | None = None,
     ) -> ImageDataset:
         """Images as the model takes them; a ``transform`` of one's own may change them first."""
-        targets = self.targets(mixed=augmentation is not None and augmentation.mixes)
+        targets = self.targets() if augmentation is None else self.learned_targets(mixed=augmentation.mixes)
         return ImageDataset(items, self.preparation, augmentation, seed, targets=targets, transform=transform)
 
     def units(self, batch: Batch) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitrail.errors import ConfigError
-from vitrail.files import read_text
+from vitrail.files import read_lines
 from vitrail.models.empty import empty_model
 from vitrail.parts import last_layer
 from vitrail.weights.folder import TrainedModel, distinct, fill
@@ -25,7 +25,7 @@ def read_classes(given: str | Path, labels: Sequence[str]) -> list[int]:
             raise ConfigError(what, where="--classes", hint="give a text file with a class on every line")
         return numbers_in_22k()
     try:
-        lines = [line.strip() for line in read_text(Path(given), encoding="utf-8-sig").splitlines() if line.strip()]
+        lines = read_lines(Path(given))
     except (OSError, ValueError) as error:
         what, hint = f"cannot read the classes: {error}", f"give a text file with a class on every line, or {IMAGENET_1K}"
         raise ConfigError(what, where=given, hint=hint) from None

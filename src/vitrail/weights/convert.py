@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.errors import ConfigError, unknown
-from vitrail.files import read_text, write_json
+from vitrail.files import read_lines, write_json
 from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
@@ -79,7 +79,7 @@ def convert_translator(trained: TrainedTranslator, out: Path, *, layout: str | N
 def read_labels(file: Path, classes: int) -> list[str]:
     """The names of classes, one on each line; raises `ConfigError` unless there is one for each."""
     try:
-        labels = [line.strip() for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
+        labels = read_lines(file)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot read the labels: {error}", where=file, hint="give a text file with a name on every line"
