@@ -14,8 +14,10 @@ from server_running import Process, Shades, client, noise, of_shades, received, 
 from vitrail.deploy.server import running
 from vitrail.deploy.server.access import Access
 from vitrail.deploy.server.app import application
+from vitrail.deploy.server.board import Board, Place
 from vitrail.deploy.server.images import ImageService
 from vitrail.deploy.server.limits import Limits
+from vitrail.deploy.server.problems import ProblemError
 
 PNG = {"Content-Type": "image/png"}
 
@@ -84,6 +86,17 @@ def test_a_body_that_is_still_on_its_way_is_waited_for():
         server.until(lambda: server.service.draining)
         connection.sendall(content)
         assert b'"label":"5"' in received(connection)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_what_comes_late_to_a_worker_is_refused_only_where_no_other_goes_on(others):
+    board = Board(2)
+    board.slots[1].ready = others
+    service = ImageService(Shades().predictor, "shades", Limits(), place=Place(board, 0))
+    service.draining = board.slots[0].troubled = True
+    with contextlib.nullcontext() if others else pytest.raises(ProblemError, match="shutting down"), service.admitted():
+        assert service.active == 1
+    service.close()
 
 
 def test_a_model_that_hangs_does_not_keep_the_server_from_its_end(monkeypatch):

@@ -104,8 +104,12 @@ class Service(ABC, Generic[T, R]):
         return self._worker.ended(seconds)
 
     def require_ready(self) -> None:
-        """Refuse what could not be answered."""
-        if self.draining:
+        """Refuse what could not be answered.
+
+        A worker that ends while others go on refuses nothing: what still comes to it came before it was told to, by a connection
+        that no other worker can answer and that is closed after the answer.
+        """
+        if self.draining and not self.place.replaced:
             raise shutting_down()
         if trouble := self.watch.trouble:
             raise stuck(trouble)
