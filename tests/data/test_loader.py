@@ -224,6 +224,13 @@ def test_an_image_alone_in_the_last_batch_is_not_mixed():
     assert last["labels"].tolist() == [[1, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("settings", [{"scale": 0.1}, {"half_body": 0.5}])
+def test_what_changes_the_boxes_of_people_is_refused_for_whole_images(settings):
+    with pytest.raises(ConfigError, match="no boxes") as error:
+        augmented(**settings)
+    assert error.value.where == f"augmentation.{next(iter(settings))}"
+
+
 @pytest.mark.parametrize("settings", [{"mixup": 1}, {"cutmix": 1}], ids=str)
 def test_images_whose_targets_cannot_be_mixed_are_not_mixed(settings):
     with pytest.raises(ConfigError, match="cannot be mixed"):

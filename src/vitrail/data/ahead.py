@@ -16,6 +16,7 @@ from vitrail.errors import DataError
 from vitrail.runtime.memory import kept_memory
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 def answer_ahead(
@@ -25,30 +26,33 @@ def answer_ahead(
 
     It is given the pixels of those that can, uint8 (B, C, H, W), and gives something for each.
     """
-    for images in read_ahead(preparation, pictures, batch_size):
+    batches = (pictures[start : start + batch_size] for start in range(0, len(pictures), batch_size))
+    for images in read_ahead(preparation.pixels, batches):
         pixels = [image for image in images if not isinstance(image, DataError)]
         answers = iter(answer(torch.from_numpy(np.stack(pixels))) if pixels else ())
         yield [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
-def read_ahead(preparation: Preparation, pictures: Sequence[Source], batch_size: int) -> Iterator[list[np.ndarray | DataError]]:
-    """Pictures as pixels, uint8 (C, H, W), batch by batch, with the error in place of one that cannot be read.
+def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
+    """What ``read`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
 
-    While a batch is in use, the images of the next one are read.
+    While a batch is in use, the pictures of the next one are read.
     """
 
-    def read(picture: Source) -> np.ndarray | DataError:
+    def tried(picture: S) -> T | DataError:
         try:
-            return preparation.pixels(picture)
+            return read(picture)
         except DataError as error:
             return error
 
     with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
-        ahead: deque[list[Future[np.ndarray | DataError]]] = deque()
+        ahead: deque[list[Future[T | DataError]]] = deque()
         try:
-            for start in range(0, len(pictures) + batch_size, batch_size):
-                ahead.append([pool.submit(read, picture) for picture in pictures[start : start + batch_size]])
-                if start:
+            for batch in batches:
+                ahead.append([pool.submit(tried, picture) for picture in batch])
+                if len(ahead) > 1:
                     yield [image.result() for image in ahead.popleft()]
+            for last in ahead:
+                yield [image.result() for image in last]
         finally:
             pool.shutdown(cancel_futures=True)

@@ -39,6 +39,10 @@ class Augmentation(Settings):
     """Largest stretch of the crop "resized"."""
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
     """Largest angle, in degrees, to turn an image by, either way."""
+    scale: Change = 0.0
+    """Largest relative change of a person's box, larger or smaller; of people alone."""
+    half_body: Probability = 0.0
+    """Probability of showing the upper or the lower half of a body by itself; of people alone."""
     policy: Literal["none", "randaugment", "trivial"] = "none"
     """Nothing; some operations of one strength (RandAugment, Cubuk et al. 2020); or one of any strength (TrivialAugment
     in its wide space, Müller & Hutter 2021)."""

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
+from vitrail.checks import refuse_given
 from vitrail.data.augment import Augmentation, sample_generator
 from vitrail.data.batches import Batch, Key, Wanted
 from vitrail.data.decode import Source, Whole
@@ -46,8 +47,11 @@ class ImageDataset(Dataset[Batch]):
             normalised, which are only mixed.
 
     Raises:
-        ConfigError: images are to be mixed, and their targets cannot be.
+        ConfigError: images are to be mixed, and their targets cannot be; or settings of people are given for whole images.
     """
+
+    shows_boxes = False
+    """Whether an item is cut out of its picture by a box."""
 
     def __init__(
         self,
@@ -69,6 +73,9 @@ class ImageDataset(Dataset[Batch]):
         if self.augmentation.mixes and not self.targets.mixable:
             hint = "leave augmentation.mixup and augmentation.cutmix at 0, or give targets that are shares of classes"
             raise ConfigError("images cannot be mixed whose targets cannot be mixed", where="augmentation", hint=hint)
+        if not self.shows_boxes:
+            of_boxes = {f"augmentation.{name}": getattr(self.augmentation, name) > 0 for name in ("scale", "half_body")}
+            refuse_given("whole images have no boxes", of_boxes)
 
     def __len__(self) -> int:
         return len(self.items)

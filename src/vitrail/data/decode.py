@@ -149,6 +149,14 @@ def check_head(
         return image.width * image.height
 
 
+def upright_size(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Width and height of the upright picture, by its head alone; refuses as `check_head`."""
+    with _explained(source), _opened(source) as image:
+        _check_size(image, max_pixels)
+        turned = image.getexif().get(ExifTags.Base.Orientation) in TRANSPOSED
+        return (image.height, image.width) if turned else image.size
+
+
 class _Silence:
     """Inside it Pillow does not warn; many threads may be inside at once, unlike in `warnings.catch_warnings`."""
 

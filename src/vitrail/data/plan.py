@@ -36,6 +36,23 @@ class Step(Protocol):
         """Where it takes the places of a picture of this size, one move after another."""
 
 
+class Frame(Protocol):
+    """What brings a picture to the model's size."""
+
+    @property
+    def result(self) -> Extent:
+        """Width and height of what comes of it."""
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        """The picture at that size."""
+
+    def of(self, move: Callable[[Box], Box]) -> "Frame":
+        """The same of another picture, in which boxes are elsewhere."""
+
+    def moves(self, size: Extent) -> Iterable[Move]:
+        """As in `Step`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resize:
     """A part of the picture is brought to a size, of which a part is kept."""
@@ -179,7 +196,7 @@ class Plan:
 
     size: Extent
     """Of the picture."""
-    frame: Resize
+    frame: Frame
     steps: tuple[Step, ...] = ()
 
     def pixels(self, picture: Image.Image | Reduced) -> np.ndarray:

@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic import Field, model_validator
 
 from vitrail.data.decode import Box, Reduced, Source, Whole, check_head, decode_reduced
-from vitrail.data.plan import Extent, Plan, Resize
+from vitrail.data.plan import Extent, Frame, Plan, Resize
 from vitrail.data.processors import read_processor
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.settings import Settings
@@ -135,7 +135,7 @@ class Preparation(Settings):
         """
         return check_head(source, least=self._least(), max_pixels=max_pixels, formats=formats)
 
-    def frame(self, size: Extent) -> Resize:
+    def frame(self, size: Extent) -> Frame:
         """How a picture of some width and height is brought to the model's size: in one step where two would be too large.
 
         One step is the same but for the rounding of what lies between the passes over rows and columns.

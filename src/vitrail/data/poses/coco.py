@@ -1,0 +1,202 @@
+"""People in COCO's format for keypoints: one JSON file for all pictures of a split."""
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from vitrail.data.items import Issue
+from vitrail.data.poses.people import Box, Joint, Person, Pose
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import LARGE, read_text
+from vitrail.settings import brief
+
+FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
+CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
+"""Why annotations are left out."""
+MOST = 2.0**31
+"""Pixels: nothing is so far away, and no number that is none is less."""
+TRIED = 100
+"""Pictures that are looked for in each folder they may be in."""
+
+
+@dataclass
+class Annotations:
+    """What a file of annotations holds."""
+
+    skeleton: Skeleton
+    people: list[Person] = field(default_factory=list)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What it says of the width and height of each picture, by its path."""
+    issues: list[Issue] = field(default_factory=list)
+    warnings: list[Issue] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def read_json(file: Path) -> Any:
+    """What a JSON file holds; raises `DataError`."""
+    try:
+        return json.loads(read_text(file, LARGE, encoding="utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="check the path") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file.name} is no JSON: {error}", where=file, hint="write it again") from None
+
+
+def read_coco(file: Path) -> Annotations:
+    """The people in a file of COCO's; pictures lie beside it, in ``images``, or in a folder of the split's name.
+
+    Raises:
+        DataError: no such file, or nothing of the kind. What is wrong with single annotations is among the issues.
+    """
+    values, lists = read_json(file), ("images", "annotations", "categories")
+    if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in lists):
+        raise DataError(f"{file.name} has no images, annotations and categories", where=file, hint=FORMAT)
+    number, skeleton = _skeleton(file, values["categories"])
+    found = Annotations(skeleton)
+    pictures = _pictures(values["images"], found, file)
+    folder = _folder(file, [picture["file_name"] for picture in pictures.values()])
+    for picture in pictures.values():
+        if _is_size(size := (picture.get("width"), picture.get("height"))):
+            found.sizes[str(folder / picture["file_name"])] = size
+    for annotation in _of_category(values["annotations"], number, found, file):
+        if annotation.get("iscrowd"):
+            found.left_out[CROWD] += 1
+        elif person := _person(annotation, pictures, folder, found, file):
+            found.people.append(person)
+    return found
+
+
+def _pictures(listed: list[Any], found: Annotations, file: Path) -> dict[int, Mapping[str, Any]]:
+    """The pictures by their numbers; an issue for each that has no number or name of its own."""
+    pictures: dict[int, Mapping[str, Any]] = {}
+    for place, picture in enumerate(listed):
+        if not isinstance(picture, dict) or not _is_whole(picture.get("id")) or picture["id"] in pictures:
+            found.issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no id of its own"))
+        elif not isinstance(picture.get("file_name"), str) or not picture["file_name"]:
+            found.issues.append(Issue("bad-image", str(file), f"image {picture['id']} has no file_name"))
+        else:
+            pictures[picture["id"]] = picture
+    return pictures
+
+
+def _skeleton(file: Path, categories: list[Any]) -> tuple[int, Skeleton]:
+    """The category that has joints, and those; raises `DataError` where there is none, or more than one."""
+    found = [one for one in categories if isinstance(one, dict) and isinstance(one.get("keypoints"), list) and one["keypoints"]]
+    if len(found) != 1:
+        names = ", ".join(brief(one.get("name")) for one in found[:8])
+        what = f"several categories have keypoints: {names}" if found else "no category has keypoints"
+        raise DataError(what, where=file, hint="give a file with one kind of body")
+    number, joints, limbs = found[0].get("id"), found[0]["keypoints"], found[0].get("skeleton") or []
+    if not _is_whole(number):
+        raise DataError(f"the category with keypoints has the id {brief(number)}", where=file, hint=FORMAT)
+    if not isinstance(limbs, list) or not all(map(_is_limb, limbs)):
+        raise DataError("the category's skeleton is no list of pairs of numbers", where=file, hint=FORMAT)
+    if strange := [end for limb in limbs for end in limb if not 0 < end <= len(joints)]:
+        what = f"the category's skeleton names joint {brief(strange[0])} of {len(joints)}"
+        raise DataError(what, where=file, hint=f"joints are numbered from 1; {FORMAT}")
+    try:
+        return number, Skeleton.of(joints, ([end - 1 for end in limb] for limb in limbs))
+    except ConfigError as error:
+        raise DataError(f"the category's keypoints are no joints: {error.what}", where=file, hint=error.hint) from None
+
+
+def _is_limb(ends: Any) -> bool:
+    return isinstance(ends, list) and len(ends) == 2 and all(map(_is_whole, ends))
+
+
+def _folder(file: Path, names: list[str]) -> Path:
+    """The folder that pictures are in: the first of the usual ones that has one of the first pictures."""
+    split = file.stem.removeprefix("person_keypoints_")
+    near = file.parent, file.parent / "images", file.parent / split, file.parent.parent / split, file.parent.parent / "images"
+    more = file.parent / "images" / split, file.parent.parent / "images" / split
+    folders = (folder for folder in (*near, *more) if any(os.path.isfile(folder / name) for name in names[:TRIED]))
+    return next(folders, file.parent)
+
+
+def _of_category(annotations: list[Any], number: int, found: Annotations, file: Path) -> Iterator[Mapping[str, Any]]:
+    """The annotations of a category, which those are of that name none."""
+    seen: set[int] = set()
+    for place, annotation in enumerate(annotations):
+        if not isinstance(annotation, dict) or not _is_whole(annotation.get("id")) or annotation["id"] in seen:
+            found.issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list has no id of its own"))
+            continue
+        seen.add(annotation["id"])
+        if annotation.get("category_id", number) == number:
+            yield annotation
+        else:
+            found.left_out[OTHERS] += 1
+
+
+def _person(
+    annotation: Mapping[str, Any], pictures: Mapping[int, Mapping[str, Any]], folder: Path, found: Annotations, file: Path
+) -> Person | None:
+    """The person of an annotation; None where no joint is marked, or, with an issue, where something is wrong."""
+    number, image = annotation["id"], annotation.get("image_id")
+    try:
+        if not _is_whole(image) or image not in pictures:
+            raise ValueError(f"there is no image {brief(image)}")
+        joints = _joints(annotation.get("keypoints"), len(found.skeleton.joints))
+        if not any(joint[2] for joint in joints):
+            found.left_out[NO_JOINTS] += 1
+            return None
+        box = _box(annotation.get("bbox"))
+    except ValueError as error:
+        found.issues.append(Issue("bad-annotation", str(file), f"annotation {number}: {error}"))
+        return None
+    picture = pictures[image]
+    if box is not None and min(box.width, box.height) <= 0:
+        found.warnings.append(Issue("empty-box", picture["file_name"], f"the box of annotation {number} is empty"))
+        box = None
+    box = box or around(joints)
+    area = annotation.get("area")
+    covered = float(area) if _is_number(area) and area > 0 else box.width * box.height
+    pose = Pose(box, joints, covered, image, number)
+    return Person(f"{picture['file_name']}#{number}", folder / picture["file_name"], pose)
+
+
+def _joints(flat: Any, count: int) -> tuple[Joint, ...]:
+    if not _are_numbers(flat) or len(flat) != 3 * count:
+        raise ValueError(f"its keypoints are not 3 numbers for each of {count} joints")
+    return tuple(joint_of(*flat[at : at + 3]) for at in range(0, 3 * count, 3))
+
+
+def _box(sides: Any) -> Box | None:
+    if sides is None:
+        return None
+    if not _are_numbers(sides) or len(sides) != 4 or min(sides[2:]) < 0:
+        raise ValueError(f"its bbox {brief(sides)} is not left, top, width and height")
+    left, top, width, height = sides
+    return Box(left, top, width, height)
+
+
+def joint_of(x: float, y: float, visibility: float) -> Joint:
+    """A joint, whose place means nothing where it is not marked."""
+    return (float(x), float(y), min(2, math.ceil(visibility))) if visibility > 0 else (0.0, 0.0, 0)
+
+
+def around(joints: tuple[Joint, ...]) -> Box:
+    """The smallest box with all marked joints in it, a pixel wide and high at least."""
+    xs, ys = zip(*((x, y) for x, y, visibility in joints if visibility), strict=True)
+    return Box(min(xs), min(ys), max(1.0, max(xs) - min(xs)), max(1.0, max(ys) - min(ys)))
+
+
+def _are_numbers(values: Any) -> TypeGuard[list[float]]:
+    return isinstance(values, list) and all(map(_is_number, values))
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_size(sides: tuple[Any, Any]) -> TypeGuard[tuple[int, int]]:
+    return all(_is_whole(side) and 0 < side < MOST for side in sides)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST

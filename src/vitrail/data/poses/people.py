@@ -1,0 +1,148 @@
+"""What a data set of people is: pictures, a box for each person in them, and the places of joints."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitrail.data.copies import same_files
+from vitrail.data.decode import Source
+from vitrail.data.items import SPLITS, Data, Issue
+from vitrail.data.order import shuffled
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.data.splits import SHARES, Assignment
+
+Joint = tuple[float, float, int]
+"""x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
+
+
+class Box(NamedTuple):
+    """In pixels, as COCO has it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+class Pose(NamedTuple):
+    """Where a person is, and the person's joints."""
+
+    box: Box
+    joints: tuple[Joint, ...]
+    area: float
+    """Pixels that the person covers, by which COCO judges how near is near enough."""
+    image: int
+    """The picture's number, by which people in the same picture are told; COCO's own where there is one."""
+    number: int
+    """The annotation's number."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """One person in a picture."""
+
+    name: str
+    """The picture's name and the annotation's number."""
+    image: Source
+    target: Pose
+
+    @property
+    def joints(self) -> np.ndarray:
+        """float64 (K, 3): x, y, visibility."""
+        return np.array(self.target.joints, np.float64).reshape(-1, 3)
+
+
+@dataclass(frozen=True)
+class PeopleContents:
+    """What a data set of people holds, as it is found, before it is split where it has no splits."""
+
+    source: str
+    """The ``--data`` argument that opens it again from anywhere."""
+    skeleton: Skeleton
+    splits: dict[str, list[Person]]
+    """Its own splits; all people are under "all" where it has none."""
+    issues: list[Issue] = field(default_factory=list)
+    """What prevents use."""
+    warnings: list[Issue] = field(default_factory=list)
+    """What a check reports and training passes over."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many annotations are no part of the data, by the reason."""
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Width and height of each picture, by its path, where the data says them."""
+
+
+@dataclass(frozen=True)
+class PeopleData(Data):
+    """People in named splits. All people in a picture, and in copies of it, are in the same split."""
+
+    source: str
+    skeleton: Skeleton
+    splits: dict[str, list[Person]]
+    assignment: dict[str, str] | None = None
+    has_splits: bool = True
+    notes: tuple[str, ...] = ()
+
+    things = "people"
+
+    def identity(self, item: Person) -> Any:
+        return item.name, item.target
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        return {"skeleton": self.skeleton.model_dump(mode="json")}
+
+    @property
+    def images(self) -> list[Source]:
+        return [person.image for people in self.splits.values() for person in people]
+
+    def without(self, names: Container[str]) -> "PeopleData":
+        """The data without some people, by name."""
+        kept = {split: [person for person in people if person.name not in names] for split, people in self.splits.items()}
+        return replace(self, splits=kept)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(people):,}" for split, people in self.splits.items())
+        return f"<PeopleData {self.source}: {len(self.skeleton.joints)} joints; {splits} people>"
+
+
+def with_splits(contents: PeopleContents, seed: int, assignment: Assignment | None) -> PeopleData:
+    """A data set with the three splits: its own, or drawn with ``seed`` picture by picture, or as ``assignment`` says."""
+    splits: dict[str, list[Person]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
+    own = bool(splits["val"] or splits["test"])
+    to_divide = "all" if "all" in contents.splits else "train" if splits["train"] and not splits["val"] else None
+    notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
+    assigned = None
+    if to_divide:
+        people, splits["train"] = contents.splits[to_divide], []
+        shares = SHARES if to_divide == "all" else {"val": SHARES["val"]}
+        assigned = dict(_assign(people, shares, seed) if assignment is None else assignment)
+        for person in people:
+            if person.name in assigned:
+                splits[assigned[person.name]].append(person)
+        if added := sum(person.name not in assigned for person in people):
+            notes.append(f"people added since the splits were made, who are in none: {added:,}")
+    return PeopleData(contents.source, contents.skeleton, splits, assigned, own, tuple(notes))
+
+
+def _assign(people: list[Person], shares: dict[str, float], seed: int) -> dict[str, str]:
+    """The split of each person, by name: pictures at random until every split has its share, copies of a picture together."""
+    pictures: dict[int, list[Person]] = {}
+    for person in people:
+        pictures.setdefault(person.target.image, []).append(person)
+    numbers = list(pictures)
+    group_of = {place: group[0] for group in same_files([pictures[number][0].image for number in numbers]) for place in group}
+    groups: dict[int, list[Person]] = {}
+    for place, number in enumerate(numbers):
+        groups.setdefault(group_of.get(place, place), []).extend(pictures[number])
+    together = list(groups.values())
+    order = [together[place] for place in shuffled(len(together), seed, 0)]
+    found: dict[str, str] = {}
+    for split, share in shares.items():
+        wanted = round(share * len(people))
+        while len(order) > 1 and wanted > 0:
+            chosen = order.pop()
+            found.update({person.name: split for person in chosen})
+            wanted -= len(chosen)
+    return {person.name: found.get(person.name, "train") for person in people}

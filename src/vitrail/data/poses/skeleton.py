@@ -1,0 +1,171 @@
+"""The joints of a body: their names, and how they belong together."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from vitrail.settings import Settings
+
+Limb = tuple[str, str]
+Boxes = Literal["annotations", "joints", "image"]
+"""Where the box of a person comes from: the data's own; the smallest around the joints that are marked; or the whole picture."""
+
+SIGMAS = {
+    "nose": 0.026,
+    "eye": 0.025,
+    "ear": 0.035,
+    "shoulder": 0.079,
+    "elbow": 0.072,
+    "wrist": 0.062,
+    "hip": 0.107,
+    "knee": 0.087,
+    "ankle": 0.089,
+}
+"""COCO's, of a joint with this word in its name: the deviation between two people who mark it, as a share of the body's size."""
+PAIRED = tuple(SIGMAS)[1:]
+OTHER_SIGMA = 0.079
+"""Of a joint that COCO does not have: its shoulder's, as in CrowdPose for head and neck."""
+UPPER = (
+    "nose", "eye", "ear", "head", "neck", "shoulder", "elbow", "wrist", "hand", "finger", "thumb", "mouth", "chin", "top",
+    "chest", "thorax",
+)  # fmt: skip
+"""Words in the names of joints above the hips."""
+SIDES = (("left", "right"), ("Left", "Right"), ("LEFT", "RIGHT"), ("l", "r"), ("L", "R"))
+"""What stands in a joint's name in place of what in the name of its counterpart; where it begins or ends with it."""
+MOST_JOINTS = 1000
+
+
+class Skeleton(Settings):
+    """The joints that a model finds.
+
+    What is left out follows from the joints' names: pairs from names such as ``left_eye`` and ``right_eye``, sigmas from COCO's.
+    """
+
+    joints: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=MOST_JOINTS)]
+    """Their names."""
+    limbs: tuple[Limb, ...] = ()
+    """Joints that are drawn connected."""
+    pairs: tuple[Limb, ...] | None = None
+    """Joints that change places in a mirror image; by their names where this is left out."""
+    sigmas: tuple[Annotated[float, Field(gt=0, le=1)], ...] | None = None
+    """How exactly each can be told, as COCO's similarity of keypoints (OKS) uses it; by its name where this is left out."""
+    upper: tuple[str, ...] | None = None
+    """Joints of the upper half of the body, for pictures of one half; by their names where this is left out."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        names = set(self.joints)
+        if twice := [name for name in self.joints if self.joints.count(name) > 1]:
+            raise ValueError(f"there are two joints {twice[0]!r}")
+        told = {"limbs": chain(*self.limbs), "pairs": chain(*(self.pairs or ())), "upper": self.upper or ()}
+        for field, found in told.items():
+            if strange := [name for name in found if name not in names]:
+                raise ValueError(f"{field} names {strange[0]!r}, which is none of the joints {', '.join(self.joints)}")
+        paired = list(chain(*(self.pairs or ())))
+        if len(paired) != len(set(paired)):
+            raise ValueError("a joint stands in two pairs")
+        if self.sigmas is not None and len(self.sigmas) != len(self.joints):
+            raise ValueError(f"{len(self.sigmas)} sigmas for {len(self.joints)} joints")
+        return self
+
+    @classmethod
+    def of(cls, joints: Iterable[str], limbs: Iterable[Iterable[int]] = ()) -> Self:
+        """A skeleton of named joints, with limbs between joints by number, the first being 0; raises `ConfigError`."""
+        names = tuple(joints)
+        named = tuple(tuple(names[end] if 0 <= end < len(names) else f"number {end}" for end in limb) for limb in limbs)
+        return cls.read({"joints": names, "limbs": named}, where="skeleton")
+
+    @property
+    def complete(self) -> Self:
+        """The same, with all that follows from the names written out."""
+        found = {
+            "pairs": _pairs(self.joints) if self.pairs is None else self.pairs,
+            "sigmas": tuple(map(_sigma, self.joints)) if self.sigmas is None else self.sigmas,
+            "upper": tuple(filter(_is_upper, self.joints)) if self.upper is None else self.upper,
+        }
+        return self.changed(**found)
+
+    @property
+    def limb_indices(self) -> list[tuple[int, int]]:
+        """Limbs, by the numbers of their joints."""
+        return [(self.joints.index(one), self.joints.index(other)) for one, other in self.limbs]
+
+    @property
+    def order_mirrored(self) -> list[int]:
+        """For each joint the number of the one that stands in its place in a mirror image."""
+        order = list(range(len(self.joints)))
+        for names in _pairs(self.joints) if self.pairs is None else self.pairs:
+            one, other = map(self.joints.index, names)
+            order[one], order[other] = other, one
+        return order
+
+    def is_like(self, other: "Skeleton") -> bool:
+        """Whether the joints are the same in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
+        one, another = ([_spelt_out(name) for name in skeleton.joints] for skeleton in (self, other))
+        return self.joints == other.joints or (one == another and all(one))
+
+    def index(self, *names: str) -> list[int] | None:
+        """The numbers of some joints; None where one is missing."""
+        return [self.joints.index(name) for name in names] if set(names) <= set(self.joints) else None
+
+    @staticmethod
+    def has_word(name: str, words: Collection[str]) -> bool:
+        """Whether one of some words, such as ``eye``, is in the name of a joint."""
+        return not _words(name).isdisjoint(words)
+
+    def joint_with(self, *spellings: Collection[str]) -> int | None:
+        """The number of the joint whose name has all these words, in the first of several spellings that there is; else None."""
+        found = (number for words in spellings for number, name in enumerate(self.joints) if _words(name).issuperset(words))
+        return next(found, None)
+
+
+COCO = Skeleton.of(
+    ("nose", *(f"{side}_{joint}" for joint in PAIRED for side in ("left", "right"))),
+    (
+        *((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8)),
+        *((7, 9), (8, 10), (1, 2), (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)),
+    ),
+)
+"""COCO's 17 joints."""
+
+
+def _pairs(names: tuple[str, ...]) -> tuple[Limb, ...]:
+    """Joints on the left, each with its counterpart on the right; none is in two pairs."""
+    pairs: dict[str, str] = {}
+    for name in names:
+        free = set(names) - {name, *pairs, *pairs.values()}
+        other = next((other for other in _counterparts(name) if other in free), None)
+        if other is not None and name not in pairs.values():
+            pairs[name] = other
+    return tuple(pairs.items())
+
+
+def _counterparts(name: str) -> Iterator[str]:
+    """What the joint on the right may be called that belongs to a joint on the left."""
+    for left, right in SIDES:
+        if name.startswith(left):
+            yield right + name.removeprefix(left)
+        if name.endswith(left):
+            yield name.removesuffix(left) + right
+
+
+def _sigma(name: str) -> float:
+    return next((sigma for joint, sigma in SIGMAS.items() if joint in _words(name)), OTHER_SIGMA)
+
+
+def _is_upper(name: str) -> bool:
+    return Skeleton.has_word(name, UPPER)
+
+
+def _spelt_out(name: str) -> set[str]:
+    """The words in a joint's name, and its numbers, with its side in full."""
+    return {{"l": "left", "r": "right"}.get(word, word) for word in (*_words(name), *re.findall("[0-9]+", name))}
+
+
+def _words(name: str) -> set[str]:
+    """The words, in small letters, in which ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye`` are alike."""
+    apart = re.sub("(left|right)", r" \1 ", name, flags=re.IGNORECASE)
+    return {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", apart)}

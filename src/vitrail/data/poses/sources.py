@@ -1,0 +1,150 @@
+"""Where people come from: the ``--data`` argument of pose estimation to named splits."""
+
+import os
+import shlex
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from vitrail.data.decode import upright_size
+from vitrail.data.items import SPLITS, Issue
+from vitrail.data.poses.coco import Annotations, around, read_coco
+from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, with_splits
+from vitrail.data.poses.skeleton import Boxes, Skeleton
+from vitrail.data.poses.table import has_joints, read_table
+from vitrail.data.splits import Assignment
+from vitrail.errors import DataError
+from vitrail.files import path_of
+
+HINT = "give keypoints.json in COCO's format, a folder with train.json and perhaps val.json, or a table; see docs/pose.md"
+
+
+def open_people(
+    source: str | Path,
+    *,
+    skeleton: Skeleton | None = None,
+    boxes: Boxes = "annotations",
+    split_seed: int = 0,
+    assignment: Assignment | None = None,
+) -> PeopleData:
+    """Open people with their splits.
+
+    Args:
+        source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, which has ``train``, ``val`` or
+            ``test`` in its name; or a table with the columns ``image,nose_x,nose_y,…``.
+        skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
+        boxes: where boxes come from.
+        split_seed: data without splits is split by it, picture by picture.
+        assignment: repeats an earlier split.
+
+    Raises:
+        DataError: nothing there, or something is wrong with it.
+    """
+    contents = read_people(source)
+    if contents.issues:
+        first, *others = contents.issues
+        what = f"{first.what} (and {len(others):,} more)" if others else first.what
+        hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all there is to correct"
+        raise DataError(what, where=first.path, hint=hint)
+    if skeleton is not None:
+        contents = replace(contents, skeleton=_fitting(skeleton, contents))
+    if boxes != "annotations":
+        box_of = _around_joints if boxes == "joints" else _around_picture
+        splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
+        contents = replace(contents, splits=splits)
+    return with_splits(contents, split_seed, assignment)
+
+
+def read_people(source: str | Path) -> PeopleContents:
+    """What a data set of people holds, with everything that is wrong with it; see `open_people`."""
+    path = require_there(source)
+    if path.is_dir():
+        files = _files(path)
+        found = {split: read_coco(file) for split, file in files.items()}
+        return _joined(str(path), found, {split: read.people for split, read in found.items()})
+    if path.suffix.lower() == ".json":
+        read = read_coco(path)
+        return _joined(str(path), {"all": read}, {"all": read.people})
+    read, splits = read_table(path)
+    return _joined(str(path), {"all": read}, splits)
+
+
+def require_there(source: str | Path) -> Path:
+    """The path of data that is there; raises `DataError`."""
+    path = Path(os.path.abspath(path_of(source)))
+    if not os.path.exists(path):
+        raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
+    if path.is_dir():
+        _files(path)
+    elif path.suffix.lower() not in (".json", ".csv"):
+        raise DataError(f"{path.name} holds no people", where="--data", hint=HINT)
+    return path
+
+
+def tells_people(source: str | Path) -> bool:
+    """Whether a file can only hold people: JSON, or a table with columns for the places of joints."""
+    path = path_of(source)
+    if not os.path.isfile(path):
+        return False
+    return path.suffix.lower() == ".json" or (path.suffix.lower() == ".csv" and has_joints(path))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The file of each split of a folder, or its only file for all; raises `DataError`."""
+    files = sorted(file for file in (*folder.glob("*.json"), *folder.glob("annotations/*.json")) if "caption" not in file.name)
+    files = [file for file in files if "keypoint" in file.name] or files  # COCO has other files of the same pictures beside them
+    named = {split: [file for file in files if split in file.stem.lower()] for split in SPLITS}
+    if twice := next((split for split, own in named.items() if len(own) > 1), None):
+        raise DataError(f"{' and '.join(file.name for file in named[twice])} are both the {twice} split", where=folder, hint=HINT)
+    found = {split: own[0] for split, own in named.items() if own}
+    if len(set(found.values())) < len(found):
+        raise DataError(f"{files[0].name} has the names of several splits", where=folder, hint=HINT)
+    if found or len(files) == 1:
+        return found or {"all": files[0]}
+    raise DataError("the folder has no train.json" if files else "the folder has no JSON file", where=folder, hint=HINT)
+
+
+def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
+    """The contents of the files of all splits."""
+    first, *others = found.values()
+    for read in others:
+        if read.skeleton.joints != first.skeleton.joints:
+            raise DataError("the splits have different joints", where=source, hint="give files of one kind of body")
+    issues = [issue for read in found.values() for issue in read.issues]
+    images = sorted({str(person.image) for people in splits.values() for person in people})
+    issues += [Issue("missing", image, "there is no such image") for image in images if not os.path.isfile(image)]
+    if not any(splits.values()) and not issues:
+        raise DataError("nobody with joints found", where=source, hint=HINT)
+    left_out = sum((read.left_out for read in found.values()), Counter[str]())
+    warnings = [warning for read in found.values() for warning in read.warnings]
+    sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
+    return PeopleContents(source, first.skeleton.complete, _numbered(splits), issues, warnings, dict(left_out), sizes)
+
+
+def _numbered(splits: dict[str, list[Person]]) -> dict[str, list[Person]]:
+    """People under names of which none is there twice; where several splits use the same one, it has the split before it."""
+    count = Counter(person.name for people in splits.values() for person in people)
+    return {
+        split: [replace(person, name=f"{split}/{person.name}") if count[person.name] > 1 else person for person in people]
+        for split, people in splits.items()
+    }
+
+
+def _fitting(skeleton: Skeleton, contents: PeopleContents) -> Skeleton:
+    if skeleton.joints != contents.skeleton.joints:
+        what = f"the data has the joints {', '.join(contents.skeleton.joints)}, the skeleton {', '.join(skeleton.joints)}"
+        raise DataError(what, where="task.skeleton", hint="name the data's joints, in their order")
+    return skeleton.complete
+
+
+def _in_box(person: Person, box: Box) -> Person:
+    return replace(person, target=person.target._replace(box=box))
+
+
+def _around_joints(person: Person) -> Box:
+    return around(person.target.joints)
+
+
+def _around_picture(person: Person) -> Box:
+    """The whole picture; raises `DataError` where that is none."""
+    return Box(0, 0, *upright_size(person.image))

@@ -1,0 +1,132 @@
+"""People in a table: a line for each, with columns for the places of joints."""
+
+import csv
+from pathlib import Path
+
+from vitrail.data.items import SPLIT_OF_NAME, Issue
+from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
+from vitrail.data.poses.people import Box, Joint, Person, Pose
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import text_file
+from vitrail.settings import brief
+
+X, Y, SEEN = "_x", "_y", "_v"
+"""What the columns of a joint end in."""
+BOX = ("left", "top", "width", "height")
+SHAPE = "the columns are image, perhaps split, left, top, width, height, and NOSE_x, NOSE_y, perhaps NOSE_v for each joint"
+
+
+def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
+    """The people in a table in UTF-8, all of them and by their splits: ``image,left,top,width,height,nose_x,nose_y,nose_v,…``.
+
+    Paths of images are relative to the table's folder. A joint without a place is not marked; one without ``_v`` is seen. Without
+    a box it is the one around the joints.
+
+    Raises:
+        DataError: no such table. What is wrong with single lines is among the issues.
+    """
+    columns, rows = _rows(file)
+    joints = [name.removesuffix(X) for name in columns if name.endswith(X)]
+    if lonely := next((name for name in joints if name + Y not in columns), None):
+        raise DataError(f"there is a column {brief(lonely + X)} and none {brief(lonely + Y)}", where=file, hint=SHAPE)
+    if "image" not in columns or not joints:
+        raise DataError(f"{file.name} has no column image, or no joints", where=file, hint=SHAPE)
+    try:
+        found = Annotations(Skeleton.of(joints))
+    except ConfigError as error:
+        raise DataError(f"the columns name no joints: {error.what}", where=file, hint=SHAPE) from None
+    splits: dict[str, list[Person]] = {}
+    numbers: dict[str, int] = {}
+    for line, cells in rows:
+        try:
+            if len(cells) != len(columns):
+                raise ValueError(f"there are {len(cells)} cells for {len(columns)} columns")
+            row = dict(zip(columns, cells, strict=True))
+            split, name = _split(row), row["image"]
+            if not name:
+                raise ValueError("no image is named")
+            pose = _pose(row, joints, numbers.setdefault(name, len(numbers)), line)
+        except ValueError as error:
+            found.issues.append(Issue("bad-row", f"{file}:{line}", str(error)))
+            continue
+        if pose is None:
+            found.left_out[NO_JOINTS] += 1
+            continue
+        person = Person(f"{name}#{line}", file.parent / name, pose)
+        found.people.append(person)
+        splits.setdefault(split, []).append(person)
+    return found, splits
+
+
+def has_joints(file: Path) -> bool:
+    """Whether the first line of a table has columns for the places of joints."""
+    try:
+        with text_file(file) as text:
+            columns = [name.strip() for name in next(csv.reader(text), [])]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return any(name.endswith(X) and name.removesuffix(X) + Y in columns for name in columns)
+
+
+def _rows(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The names of the columns, and the cells of every line with its number; raises `DataError`."""
+    try:
+        with text_file(file) as text:
+            reader = csv.reader(text, strict=True)
+            columns = [name.strip() for name in next(reader, [])]
+            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except OSError as error:
+        raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="check the path") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{file.name} is not in UTF-8", where=file, hint="save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise DataError(f"{file.name} is no table: {error}", where=f"{file}:{reader.line_num}", hint=SHAPE) from None
+    if twice := next((name for name in columns if name and columns.count(name) > 1), None):
+        raise DataError(f"two columns are called {brief(twice)}", where=file, hint="name each once")
+    return columns, rows
+
+
+def _split(row: dict[str, str]) -> str:
+    """The split that a line names; "all" in a table without splits. Raises `ValueError` for any other word."""
+    if "split" not in row:
+        return "all"
+    if split := SPLIT_OF_NAME.get(row["split"].lower()):
+        return split
+    raise ValueError(f"the split {brief(row['split'])} is none of train, val, test")
+
+
+def _pose(row: dict[str, str], names: list[str], image: int, line: int) -> Pose | None:
+    """The pose in a line; None where no joint is marked. Raises `ValueError` for what is no number."""
+    joints = tuple(_joint(row, name) for name in names)
+    if not any(joint[2] for joint in joints):
+        return None
+    sides = [_number(row, name) for name in BOX]
+    if None in sides and any(side is not None for side in sides):
+        raise ValueError(f"a box needs {', '.join(BOX)}")
+    box = around(joints) if None in sides else Box(*(side for side in sides if side is not None))
+    if min(box.width, box.height) <= 0:
+        raise ValueError(f"the box is {box.width:g} wide and {box.height:g} high")
+    return Pose(box, joints, box.width * box.height, image, line)
+
+
+def _joint(row: dict[str, str], name: str) -> Joint:
+    x, y, seen = _number(row, name + X), _number(row, name + Y), _number(row, name + SEEN)
+    if (x is None) != (y is None):
+        raise ValueError(f"of {name} one of {X} and {Y} is given")
+    if x is None or y is None:
+        return joint_of(0, 0, 0)
+    return joint_of(x, y, 2 if seen is None else seen)
+
+
+def _number(row: dict[str, str], column: str) -> float | None:
+    text = row.get(column)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{brief(text)} under {column} is no number") from None
+    if not abs(value) < 2**31:
+        raise ValueError(f"{brief(text)} under {column} is no place")
+    return value

@@ -1,0 +1,247 @@
+"""COCO's annotations are read, and whatever is wrong with them is told."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data.people import CATEGORY, KEYPOINTS, annotation, picture, write_coco
+from vitrail.data.poses.coco import CROWD, NO_JOINTS, OTHERS, read_coco
+from vitrail.data.poses.people import Box
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.errors import DataError
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "keypoints.json"
+
+
+def test_a_person_has_a_box_joints_and_an_area(file):
+    found = read_coco(write_coco(file, [annotation(7)]))
+    (person,) = found.people
+    assert person.name == "1.png#7" and person.image == file.parent / "1.png"
+    assert person.target == (Box(5, 6, 30, 40), ((20, 10, 2), (30.5, 40, 2), (12, 41.25, 1)), 900, 1, 7)
+    assert person.joints.tolist() == [[20, 10, 2], [30.5, 40, 2], [12, 41.25, 1]]
+    assert found.issues == found.warnings == [] and found.sizes == {str(person.image): (50, 60)}
+
+
+def test_limbs_are_numbered_from_1(file):
+    skeleton = read_coco(write_coco(file, [annotation(1)])).skeleton
+    assert skeleton.joints == ("nose", "left_hip", "right_hip")
+    assert skeleton.limbs == (("nose", "left_hip"), ("nose", "right_hip"))
+
+
+def test_crowds_people_without_marks_and_other_categories_are_left_out_and_counted(file):
+    other = {"id": 2, "name": "dog"}
+    nothing = [1, 2, 0] * 3
+    rows = [
+        annotation(1),
+        annotation(2, iscrowd=1),
+        annotation(3, keypoints=nothing),
+        annotation(4, category_id=2, keypoints=None),
+    ]
+    found = read_coco(write_coco(file, rows, categories=[other, CATEGORY]))
+    assert [person.target.number for person in found.people] == [1] and found.issues == []
+    assert found.left_out == {CROWD: 1, NO_JOINTS: 1, OTHERS: 1}
+
+
+def test_a_joint_that_is_not_marked_is_nowhere(file):
+    (person,) = read_coco(write_coco(file, [annotation(1, keypoints=[20, 10, 2, 33, 44, 0, 12, 41, -1])])).people
+    assert person.joints.tolist() == [[20, 10, 2], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("bbox", "warned"), [(None, 0), ([5, 6, 0, 40], 1), ([5, 6, 30, 0], 1)])
+def test_without_a_box_it_is_the_smallest_around_the_joints(file, bbox, warned):
+    found = read_coco(write_coco(file, [annotation(3, bbox=bbox, area=None)]))
+    assert found.people[0].target.box == (12, 10, 18.5, 31.25) and found.people[0].target.area == 18.5 * 31.25
+    assert [warning.kind for warning in found.warnings] == ["empty-box"] * warned and found.issues == []
+    assert all("annotation 3" in warning.what for warning in found.warnings)
+
+
+@pytest.mark.parametrize("keypoints", [[20, 10, 2, 0, 0, 0, 0, 0, 0], [20, 10, 2, 20, 10, 2, 0, 0, 0]])
+def test_joints_in_one_place_have_a_box_of_a_pixel(file, keypoints):
+    (person,) = read_coco(write_coco(file, [annotation(3, bbox=None, keypoints=keypoints)])).people
+    assert person.target.box == (20, 10, 1, 1)
+    assert np.isfinite(BoxPreparation.of_size((64, 48)).plan_of((50, 60), person.target.box).matrix).all()
+
+
+@pytest.mark.parametrize("area", ["900", -1, 0, None, True, [900], float("nan"), float("inf"), 10**400])
+def test_without_an_area_it_is_the_boxs(file, area):
+    (person,) = read_coco(write_coco(file, [annotation(1, area=area)])).people
+    assert person.target.area == 1200
+
+
+@pytest.mark.parametrize(
+    "place", [".", "images", "train", "../train", "../images", "images/train", "../images/train", "../images/../images/train"]
+)
+def test_pictures_lie_in_one_of_the_usual_folders(tmp_path, place):
+    file = tmp_path / "data" / "annotations" / "person_keypoints_train.json"
+    made = picture(file.parent / place / "there.png")
+    images = [{"id": 1, "file_name": "missing.png"}, {"id": 2, "file_name": "there.png"}]
+    (_, person) = read_coco(write_coco(file, [annotation(1), annotation(2, image=2)], images)).people
+    assert person.image.resolve() == made.resolve()
+
+
+def test_names_of_any_script_and_a_byte_order_mark_are_read(file):
+    name = "Köln/写真 №1.png"
+    picture(file.parent / name)
+    write_coco(
+        file, [annotation(1)], [{"id": 1, "file_name": name}], [{**CATEGORY, "keypoints": ["нос", "left_hüfte", "right_hüfte"]}]
+    )
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    found = read_coco(file)
+    assert found.people[0].image.is_file() and found.skeleton.complete.pairs == (("left_hüfte", "right_hüfte"),)
+
+
+def test_joints_are_places_in_the_upright_picture(file):
+    """A mark at the top left is at the top left as the picture is seen, whatever its EXIF orientation."""
+    stored = Image.new("RGB", (60, 50))
+    stored.paste((255, 255, 255), (0, 40, 10, 50))  # at the bottom left, which a turn clockwise brings to the top left
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored.save(file.parent / "turned.png", exif=exif)
+    marked = annotation(1, keypoints=[4.5, 4.5, 2, 0, 0, 0, 0, 0, 0])
+    (person,) = read_coco(write_coco(file, [marked], [{"id": 1, "file_name": "turned.png"}])).people
+    preparation = BoxPreparation.of_size((60, 50), box_scale=1)
+    plan = preparation.plan_of((50, 60), Box(0, 0, 49, 59))
+    pixels = plan.pixels(preparation.decode(person.image))
+    x, y = (plan.points(person.joints[:1, :2] + 0.5) - 0.5)[0].round().astype(int)
+    assert pixels[:, y, x].tolist() == [255] * 3 and pixels.mean() < 20
+
+
+# what is wrong
+
+STRANGE = [None, True, 5, -1, 1.5, "1", "x", [], [1], {}, {"a": 1}, float("nan"), float("inf"), 10**400, "\ud800", [[[[1]]]]]
+"""A value of every kind."""
+
+
+def read_or_refuse(file):
+    """What a file holds; what is refused has a line that says why and the file's name."""
+    try:
+        found = read_coco(file)
+    except DataError as error:
+        assert str(error.where).startswith(str(file)) and error.hint and "\n" not in error.what and len(error.what) < 500
+        return None
+    for issue in found.issues:
+        assert issue.path == str(file) and len(issue.what) < 300 and ("annotation" in issue.what or "image" in issue.what)
+    return found
+
+
+def dumped(file, values):
+    file.write_bytes(json.dumps(values).encode("utf-8", "surrogatepass"))
+    return file
+
+
+def sound() -> dict:
+    """A copy of its own."""
+    values = {"images": [{"id": 1, "file_name": "1.png"}], "annotations": [annotation(1)], "categories": [CATEGORY]}
+    return json.loads(json.dumps(values))
+
+
+def paths(value, at=()):
+    """Every place in nested lists and dictionaries."""
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from paths(part, (*at, key))
+
+
+@pytest.mark.parametrize("path", list(paths(sound())), ids=lambda path: ".".join(map(str, path)) or "all")
+def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
+    """At every place of a sound file, in turn, a value of every kind, and none."""
+    for strange in [*STRANGE, "left out"]:
+        values = whole = {"all": sound()}
+        *above, last = ("all", *path)
+        for key in above:
+            values = values[key]
+        if strange == "left out":
+            del values[last]
+        else:
+            values[last] = strange
+        found = read_or_refuse(dumped(file, whole.get("all")))
+        if found is not None:
+            assert len(found.people) + len(found.issues) + sum(found.left_out.values()) >= 1 or strange in ([], "left out")
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"keypoints": None}, "its keypoints are not 3 numbers for each of 3 joints"),
+    ({"keypoints": KEYPOINTS[:8]}, "3 numbers"),
+    ({"keypoints": [*KEYPOINTS[:8], "2"]}, "3 numbers"),
+    ({"keypoints": [*KEYPOINTS[:8], float("nan")]}, "3 numbers"),
+    ({"keypoints": [1e400, *KEYPOINTS[1:]]}, "3 numbers"),
+    ({"keypoints": [2**31, *KEYPOINTS[1:]]}, "3 numbers"),
+    ({"bbox": [1, 2, -3, 4]}, r"bbox \[1, 2, -3, \.\.\.\] is not left, top, width and height"),
+    ({"bbox": [1, 2, 3]}, "is not left"),
+    ({"bbox": "1 2 3 4"}, "is not left"),
+    ({"image_id": 5}, "there is no image 5"),
+    ({"image_id": "1"}, "there is no image '1'"),
+    ({"image_id": True}, "there is no image True"),
+    ({"image_id": None}, "there is no image None"),
+])  # fmt: skip
+def test_what_is_wrong_with_an_annotation_is_told_with_its_number(file, fields, message):
+    found = read_coco(write_coco(file, [annotation(1), annotation(27, **fields)]))
+    (issue,) = found.issues
+    assert issue.kind == "bad-annotation" and issue.what.startswith("annotation 27: ") and len(found.people) == 1
+    assert re.search(message, issue.what)
+
+
+def test_what_is_there_twice_or_without_a_number_is_told_by_its_place(file):
+    picture(file.parent / "1.png")
+    images = [{"id": 1, "file_name": "1.png"}, {"id": 1, "file_name": "2.png"}, {"id": 2}, "3.png", {"id": 3, "file_name": ""}]
+    found = read_coco(write_coco(file, [annotation(1), annotation(1), annotation(None), 5], images))
+    assert [issue.what for issue in found.issues] == [
+        "image 2 in the list has no id of its own", "image 2 has no file_name", "image 4 in the list has no id of its own",
+        "image 3 has no file_name", "annotation 2 in the list has no id of its own",
+        "annotation 3 in the list has no id of its own", "annotation 4 in the list has no id of its own",
+    ]  # fmt: skip
+    assert len(found.people) == 1
+
+
+@pytest.mark.parametrize(("categories", "message"), [
+    ([], "no category has keypoints"),
+    ([{"id": 1, "name": "person"}], "no category has keypoints"),
+    ([CATEGORY, {**CATEGORY, "id": 2, "name": "dog"}], "several categories have keypoints: 'person', 'dog'"),
+    ([{**CATEGORY, "name": "x" * 10**6}, {**CATEGORY, "name": [[[]]]}], "several categories"),
+    ([{**CATEGORY, "id": "1"}], "the id '1'"),
+    ([{**CATEGORY, "keypoints": ["a", "a", "b"]}], "are no joints"),
+    ([{**CATEGORY, "keypoints": ["a", 2, "b"]}], "are no joints"),
+    ([{**CATEGORY, "keypoints": ["a", "", "b"]}], "are no joints"),
+    ([{**CATEGORY, "skeleton": [[0, 1]]}], "names joint 0 of 3"),
+    ([{**CATEGORY, "skeleton": [[1, 4]]}], "names joint 4 of 3"),
+    ([{**CATEGORY, "skeleton": [[1, 2, 3]]}], "pairs of numbers"),
+    ([{**CATEGORY, "skeleton": [[1.0, 2.0]]}], "pairs of numbers"),
+    ([{**CATEGORY, "skeleton": {"1": 2}}], "pairs of numbers"),
+])  # fmt: skip
+def test_bodies_that_cannot_be_read_are_refused(file, categories, message):
+    with pytest.raises(DataError, match=message) as error:
+        read_coco(write_coco(file, [annotation(1)], categories=categories))
+    assert "\n" not in error.value.what and error.value.where == file and len(error.value.what) < 500
+
+
+@pytest.mark.parametrize("content", [
+    b"", b" ", b"null", b"5", b"[]", b"{}", b'{"images": []}', b'{"images": {}, "annotations": [], "categories": []}', b"{",
+    b"nonsense", b"\xff\xfe{\x00}\x00", b"\x00" * 100, b"\xef\xbb\xbf", b"[" * 100_000, b'{"a":' * 100_000, b"\xff" * 1000,
+    "{}".encode("utf-16"), b'{"images": [' + b"1" * 5000 + b"]}", b"\x89PNG\r\n\x1a\n",
+], ids=range(19))  # fmt: skip
+def test_what_is_no_such_file_is_refused_by_name(file, content):
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"keypoints\.json") as error:
+        read_coco(file)
+    assert error.value.where == file and "\n" not in error.value.what
+
+
+def test_ten_megabytes_of_garbage_are_refused_in_few_words(file):
+    for content in (np.random.default_rng(0).bytes(10**7), b'"' + b"x" * 10**7, b"[" + b"[]," * 3 * 10**6):
+        file.write_bytes(content)
+        with pytest.raises(DataError) as error:
+            read_coco(file)
+        assert len(str(error.value)) < 500
+
+
+def test_a_folder_or_no_file_is_refused(tmp_path):
+    for name in ("", "missing.json"):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_coco(tmp_path / name)

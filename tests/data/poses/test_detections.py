@@ -1,0 +1,94 @@
+"""Boxes of a detector, and which pictures they are in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vitrail.data.poses.detections import Detection, Detections
+from vitrail.data.poses.people import Box
+from vitrail.errors import DataError
+
+BOX = [1, 2, 30, 40]
+
+
+def read(tmp_path, values) -> Detections:
+    file = tmp_path / "boxes.json"
+    file.write_text(values if isinstance(values, str) else json.dumps(values))
+    return Detections.read(file)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"image": "photos/000000000139.jpg"}, {"file_name": "000000000139.jpg"}, {"image_id": 139}, {"image_id": "139"},
+        {"image_id": "000000000139"}, {"image": "./photos/000000000139.jpg", "image_id": 7},
+    ],
+)  # fmt: skip
+def test_a_box_tells_its_picture_by_name_or_number(tmp_path, told):
+    if told == {"image_id": "139"}:
+        with pytest.raises(DataError, match="none of the boxes is in any of the images"):
+            read(tmp_path, [{**told, "bbox": BOX}]).of([(tmp_path / "photos" / "000000000139.jpg", None)])
+        return
+    found = read(tmp_path, [{**told, "bbox": BOX, "score": 0.25}])
+    pictures = [(tmp_path / "photos" / name, None) for name in ("000000000139.jpg", "other.jpg")]
+    assert found.of(pictures) == [[Detection(Box(1, 2, 30, 40), 0.25)], []]
+
+
+def test_boxes_of_a_picture_keep_their_order_and_a_number_that_is_known_decides(tmp_path):
+    rows = [{"image_id": 5, "bbox": BOX}, {"image_id": 9, "bbox": BOX}, {"image_id": 5, "bbox": [0, 0, 1, 1], "score": 0.5}]
+    found = read(tmp_path, rows).of([(Path("9.jpg"), 5)])
+    assert found == [[Detection(Box(*BOX)), Detection(Box(0, 0, 1, 1), 0.5)]]
+
+
+def test_annotations_are_boxes_of_people_without_crowds_and_other_things(tmp_path):
+    people = {"id": 3, "name": "person", "keypoints": ["nose"]}
+    annotations = [
+        {"image_id": 1, "category_id": 3, "bbox": BOX},
+        {"image_id": 1, "category_id": 3, "bbox": BOX, "iscrowd": 1},
+        {"image_id": 1, "category_id": 4, "bbox": BOX},
+    ]
+    images = [{"id": 1, "file_name": "cat.jpg"}, {"id": 2, "file_name": "empty.jpg"}]
+    values = {"images": images, "annotations": annotations, "categories": [people, {"id": 4, "name": "dog"}]}
+    found = read(tmp_path, values)
+    assert found.of([(Path("a/cat.jpg"), None), (Path("a/empty.jpg"), None)]) == [[Detection(Box(*BOX))], []]
+    assert found.number(Path("a/empty.jpg")) == 2 and found.number(Path("a/0017.jpg")) == 17
+    assert found.number(Path("dog.jpg")) is None
+
+
+def test_results_of_other_categories_are_left_out(tmp_path):
+    found = read(tmp_path, [{"image_id": 1, "category_id": 18, "bbox": BOX}, {"image_id": 1, "category_id": 1, "bbox": BOX}])
+    assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"image": "a.jpg", "bbox": [1, 2, 0, 4]}, r"box 1 of the list, in a.jpg: the box \(1, 2, 0, 4\) is empty"),
+        ({"image_id": 7, "bbox": [1, 2, 3]}, "box 1 of the list, in image 7: .* is no box"),
+        ({"image_id": 7}, "box 1 of the list, in image 7: None is no box"),
+        ({"image_id": 7, "bbox": [1, 2, "wide", 4]}, "is no box"),
+        ({"image_id": 7, "bbox": BOX, "score": None}, "is no box"),
+        ({"image_id": 7, "bbox": [1e999, 2, 3, 4]}, "is no box"),
+        ({"bbox": BOX}, "box 1 of the list has no image"),
+        ({"image_id": [1], "bbox": BOX}, "box 1 of the list has no image"),
+    ],
+)
+def test_what_is_no_box_is_told_with_its_place_and_picture(tmp_path, row, what):
+    with pytest.raises(DataError, match=what):
+        read(tmp_path, [row])
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[3]", "{}", '{"images": [], "categories": [], "annotations": 3}'])
+def test_a_file_without_boxes_is_refused(tmp_path, text):
+    with pytest.raises(DataError):
+        read(tmp_path, text)
+    with pytest.raises(DataError, match="cannot be read"):
+        Detections.read(tmp_path / "missing.json")
+
+
+def test_a_box_in_python_is_four_numbers_and_perhaps_a_score():
+    assert Detection.of((1, 2, 3, 4, 0.5)) == Detection(Box(1, 2, 3, 4), 0.5)
+    for wrong in ((1, 2, 3), (1, 2, 3, 4, 5, 6), "abcd", 3):
+        with pytest.raises(DataError, match="is no box"):
+            Detection.of(wrong)

@@ -1,0 +1,23 @@
+"""A tiny model that finds the joints of stick figures, and knows nothing."""
+
+from typing import Any
+
+import torch
+
+import vitrail
+from stick_figures import JOINTS, LIMBS
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.weights.poses import TrainedPose
+
+SIZE, HEATMAP = (64, 48), (32, 24)
+SKELETON = Skeleton.of(JOINTS, LIMBS).complete
+FIELDS = {"image_size": SIZE, "patch_size": 8, "patch_padding": 0, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+
+
+def tiny_pose(**fields: Any) -> TrainedPose:
+    """With heatmaps that differ from place to place, and from picture to picture."""
+    torch.manual_seed(0)
+    model = vitrail.create_model("ViTPose-Ti-simple", num_classes=len(JOINTS), **{**FIELDS, **fields}).eval()
+    torch.nn.init.normal_(model.decoder.heatmaps.weight)
+    return TrainedPose(model, SKELETON, BoxPreparation.of_size(SIZE))
