@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,9 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import vitrail
 from vitrail import api
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.deploy.artefact import Description
 from vitrail.deploy.export import export_graph
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.cost import cost, totals
@@ -23,6 +26,7 @@ from vitrail.models.registry import ARCHITECTURES, NAMES, ROWS, architecture_of,
 from vitrail.training.optimizer import layers_above
 from vitrail.training.settings import ModelSettings, RunSettings
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.poses import TrainedPose
 from vitrail.weights.transfer import transfer
 
 TINY = {
@@ -49,6 +53,9 @@ TINY = {
     },
     "Mixer": {"patch_size": 4, "dim": 16, "depth": 2, "token_dim": 12, "channel_dim": 24},
     "ResNet": {"depths": (1, 1), "width": 8, "root": "cifar"},
+    "ViTPose": {
+        "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "patch_padding": 1, "shared_position": True,
+    },
 }  # fmt: skip
 """A small model of every architecture, beside images of 8×8 pixels."""
 UNTRAINED = {"T2T": 2 * (8 * 8 + 4 * 4) * 8 * 4}
@@ -60,8 +67,16 @@ OF_IMAGES = [row.name for row in ROWS if issubclass(row.config, ImageConfig)]
 """Models of texts have their contract in test_text_contract.py."""
 
 
+OF_CLASSES = [kind for kind in OF_IMAGES if ARCHITECTURES[kind].config.answer == "vector"]
+
+
 @pytest.fixture(params=OF_IMAGES)
 def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=OF_CLASSES)
+def classifier(request) -> str:
     return request.param
 
 
@@ -73,6 +88,13 @@ def tiny(kind: str, **fields) -> ImageModel:
         if not parameter.any():
             nn.init.normal_(parameter, std=0.1)
     return model.eval()
+
+
+def answer_shape(model: ImageModel, height: int = 8, width: int = 8) -> tuple[int, ...]:
+    """Of what it gives of an image of this size: classes, or a map for each."""
+    if model.config.answer == "vector":
+        return (model.config.num_classes,)
+    return model.config.num_classes, *model.config.changed(image_size=(height, width)).heatmap_size
 
 
 def settings_of(kind: str, **more) -> dict:
@@ -122,6 +144,10 @@ def test_layers_are_called_in_their_order_and_parameters_are_registered_in_it(ki
 def test_heads_read_the_vectors(kind):
     model, images = tiny(kind), torch.randn(2, 3, 8, 8)
     (head,) = model.heads().values()
+    if model.config.answer == "heatmaps":
+        torch.testing.assert_close(head(model.feature_map(images)), model(images))
+        torch.testing.assert_close(model.vectors(images), model.feature_map(images).mean(dim=(2, 3)))
+        return
     torch.testing.assert_close(head(model.vectors(images)).flatten(1), model(images))
     torch.testing.assert_close(tiny(kind, num_classes=0)(images).shape, model.vectors(images).shape)
 
@@ -129,7 +155,7 @@ def test_heads_read_the_vectors(kind):
 def test_dummy_inputs_are_what_it_takes(kind):
     config = tiny(kind).config
     found = empty_model(config).to("meta")(**tiny(kind).dummy_inputs(5))
-    assert found.shape == (5, 3)
+    assert found.shape == (5, *answer_shape(tiny(kind)))
 
 
 def test_an_image_is_answered_among_others_as_alone(kind):
@@ -139,8 +165,8 @@ def test_an_image_is_answered_among_others_as_alone(kind):
 
 def of_convolutions(grad, x, weight, *others, **options) -> int:
     """Operations of a convolution's gradients, of which torch's own formula takes those in groups for whole ones."""
-    wanted = others[-1]
-    return 2 * grad[0] * math.prod(grad[2:]) * math.prod(weight) * sum(wanted[:2])
+    wanted, transposed = others[-1], others[4]
+    return 2 * grad[0] * math.prod((x if transposed else grad)[2:]) * math.prod(weight) * sum(wanted[:2])
 
 
 def test_training_computes_six_operations_for_every_multiply_add(kind):
@@ -165,7 +191,7 @@ def test_other_sizes_are_answered_or_refused_with_a_sentence(kind):
     except ConfigError as error:
         assert f"a {kind} takes images of 8×8 alone" in str(error) and error.hint
         return
-    assert network(torch.randn(2, 3, 16, 12)).shape == (2, 3)
+    assert network(torch.randn(2, 3, 16, 12)).shape == (2, *answer_shape(model, 16, 12))
     images = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(network(images), model(images))
 
@@ -224,8 +250,16 @@ def test_weights_of_another_architecture_are_refused(kind):
         transfer(tiny(kind), tiny(other), keep_head=True)
 
 
+def trained_of(kind: str) -> TrainedModel:
+    """A model with labels, or with joints of these names."""
+    model, labels = tiny(kind), ["a", "b", "c"]
+    if model.config.answer == "heatmaps":
+        return TrainedPose(model, Skeleton.of(labels).complete, BoxPreparation.of_size((8, 8)))
+    return TrainedModel(model, labels, vitrail.Preparation.standard((8, 8), 3))
+
+
 def test_a_folder_opens_as_the_same_model(kind, tmp_path):
-    trained = TrainedModel(tiny(kind), ["a", "b", "c"], vitrail.Preparation.standard((8, 8), 3), False)
+    trained = trained_of(kind)
     trained.save_pretrained(tmp_path / "model", layout="vitrail")
     assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == [kind]
     again, images = vitrail.open_model(tmp_path / "model"), torch.randn(2, 3, 8, 8)
@@ -234,7 +268,7 @@ def test_a_folder_opens_as_the_same_model(kind, tmp_path):
 
 @pytest.mark.parametrize("to", ["onnx", "openvino"])
 def test_a_graph_answers_as_the_model_does(kind, to, tmp_path):
-    trained = TrainedModel(tiny(kind), ["a", "b", "c"], vitrail.Preparation.standard((8, 8), 3), False)
+    trained = trained_of(kind)
     written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), to, tmp_path)
     assert written.verified.largest < 1e-4 < written.verified.spread
 
@@ -247,22 +281,22 @@ def test_settings_of_a_run_come_back(kind):
         RunSettings.read({"model": {"name": "tiny", "architecture": kind, "widht": 3}, "data": {"source": "digits"}})
 
 
-def test_it_learns_colours_and_is_fine_tuned_as_a_whole_by_its_head_and_by_adapters(kind, pictures, tmp_path, monkeypatch):
-    run = api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(kind, **{"training.epochs": 12}))
+def test_it_learns_colours_and_is_fine_tuned_as_a_whole_by_its_head_and_by_adapters(classifier, pictures, tmp_path, monkeypatch):
+    run = api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **{"training.epochs": 12}))
     assert run.scores["top1"] > 0.9 and (run.folder / "report.html").is_file()
     assert api.evaluate(run.folder)[0].scores() == pytest.approx(run.scores, abs=1e-5)
     monkeypatch.setattr(api, "write_report", lambda finished: None)  # the one above has shown that there is one
     again = {"training.epochs": 1, "start": str(run.folder), "training.batch_size": 8}
-    for tune, more in {"all": {}, "head": {}, "lora": {"lora.targets": _some_linear(kind)}}.items():
+    for tune, more in {"all": {}, "head": {}, "lora": {"lora.targets": _some_linear(classifier)}}.items():
         if more.get("lora.targets") == []:
             continue
         tuned = api.train(pictures, tmp_path / tune, recipe="finetune", tune=tune, **again, **more)
-        assert architecture_of(tuned.trained.config).name == kind
+        assert architecture_of(tuned.trained.config).name == classifier
 
 
 @pytest.mark.usefixtures("unreported")
-def test_an_interrupted_run_goes_on_to_the_same_bits(kind, pictures, tmp_path):
-    settings = settings_of(kind, **{"training.checkpoint_every_steps": 1})
+def test_an_interrupted_run_goes_on_to_the_same_bits(classifier, pictures, tmp_path):
+    settings = settings_of(classifier, **{"training.checkpoint_every_steps": 1})
     whole = api.train(pictures, tmp_path / "whole", recipe="scratch", **settings)
     broken = shutil.copytree(whole.folder, tmp_path / "broken")
     newest = max((broken / "checkpoints").iterdir())
@@ -276,13 +310,13 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(kind, pictures, tmp_path):
 
 @pytest.mark.usefixtures("unreported")
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
-def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(kind, optimizer, pictures, tmp_path):
+def test_every_optimizer_trains_it_with_rates_that_fall_towards_the_image(classifier, optimizer, pictures, tmp_path):
     more = {"optimizer.name": optimizer, "optimizer.layer_decay": 0.5, "training.ema": 0.5, "training.epochs": 1}
-    api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(kind, **more))
+    api.train(pictures, tmp_path / "run", recipe="scratch", **settings_of(classifier, **more))
 
 
-def test_it_is_studied(kind, pictures, tmp_path):
-    trained = TrainedModel(tiny(kind), ["red", "green", "blue"], vitrail.Preparation.standard((8, 8), 3), False)
+def test_it_is_studied(classifier, pictures, tmp_path):
+    trained = TrainedModel(tiny(classifier), ["red", "green", "blue"], vitrail.Preparation.standard((8, 8), 3), False)
     folder, numbers = api.study_model(trained, pictures, tmp_path / "study", images=6)
     assert (folder / "report.html").is_file() and numbers["parameters"] == cost(trained.config).parameters
     assert numbers["cost"][0]["images_per_second"] > 0
@@ -292,6 +326,12 @@ def test_it_is_studied(kind, pictures, tmp_path):
     if model.sight:
         assert all(0 < head < 12 for layer in numbers["attention_distance"] for head in layer)  # pixels, of eight a side
         assert len(numbers["attention_distance"]) == len(model.layers())
+
+
+@pytest.mark.parametrize("kind", sorted({*OF_IMAGES} - {*OF_CLASSES}))
+def test_who_asks_for_classes_is_told_that_it_has_none(kind):
+    with pytest.raises(ModelFileError, match="the model gives heatmaps, not classes"):
+        vitrail.predict(trained_of(kind), np.zeros((8, 8, 3), np.uint8))
 
 
 def _some_linear(kind: str) -> list[str]:

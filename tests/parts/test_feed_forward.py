@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from random_weights import randomize
-from vitrail.parts import ConvFeedForward, FeedForward
+from vitrail.parts import ConvFeedForward, ExpertFeedForward, FeedForward
 
 
 def numbers(*shape: int) -> Tensor:
@@ -97,3 +97,20 @@ def test_neighbours_are_weighed_channel_by_channel_before_the_activation(rectifi
     found = sum(framed[:, i : i + 3, j : j + 5] * kernel[:, i, j] for i in range(3) for j in range(3))
     expected = layer.contract(F.gelu(found + layer.depthwise.bias))
     torch.testing.assert_close(layer(x), expected)
+
+
+def test_an_expert_gives_the_last_values_of_the_result():
+    torch.manual_seed(0)
+    mlp, x = ExpertFeedForward(8, 12, experts=3, expert_dim=2, expert=1), torch.randn(2, 5, 8)
+    hidden = F.gelu(mlp.expand(x))
+    expected = torch.cat([mlp.contract(hidden), mlp.experts[1](hidden)], dim=-1)
+    assert expected.shape == (2, 5, 8) and mlp.contract.out_features == 6
+    torch.testing.assert_close(mlp(x), expected)
+
+
+def test_the_other_experts_are_neither_computed_nor_trained():
+    mlp = ExpertFeedForward(8, 12, experts=3, expert_dim=2, expert=1, bias=False)
+    mlp(torch.randn(2, 5, 8)).sum().backward()
+    trained = {name for name, parameter in mlp.named_parameters() if parameter.requires_grad}
+    assert trained == {"expand.weight", "contract.weight", "experts.1.weight"}
+    assert all((parameter.grad is not None) == (name in trained) for name, parameter in mlp.named_parameters())

@@ -20,8 +20,9 @@ class AnySize(nn.Module):
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """As `ViT.forward`."""
-        z, attention = self.model.embed(images, any_size=True)
-        return self.model.forward_head(self.model.transform(z, attention, first=self.model.tokens_read), separate=separate)
+        model, (height, width) = self.model, self.model.config.patch_size
+        z = model.transform(*model.embed(images, any_size=True), first=model.tokens_read)
+        return model.forward_head(z, separate=separate, grid=(images.shape[2] // height, images.shape[3] // width))
 
 
 class AnySizeGraph(nn.Module):
@@ -46,10 +47,10 @@ class AnySizeGraph(nn.Module):
         """As `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
         height, width = model.config.patch_size
-        rows = torch.arange(images.shape[2] // height, device=images.device).to(images.dtype)
-        columns = torch.arange(images.shape[3] // width, device=images.device).to(images.dtype)
+        grid = images.shape[2] // height, images.shape[3] // width
+        rows, columns = (torch.arange(count, device=images.device).to(images.dtype) for count in grid)
         z, attention = model.embed(images, position=self._position(rows, columns))
-        return model.forward_head(model.transform(z, attention, first=model.tokens_read))
+        return model.forward_head(model.transform(z, attention, first=model.tokens_read), grid=grid)
 
     def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
         """E_pos for so many rows and columns: (prefix + N, D)."""
@@ -58,7 +59,8 @@ class AnySizeGraph(nn.Module):
         if isinstance(own, LearnedPosition1d):
             grid = own.embedding[own.prefix :].unflatten(0, own.grid)  # (rows, columns, D)
             resized = torch.einsum("hr,wc,rcd->hwd", down, across, grid).flatten(0, 1)
-            return torch.cat([own.embedding[: own.prefix], resized])
+            table = torch.cat([own.embedding[: own.prefix], resized])
+            return table if own.shared is None else table + own.shared
         if isinstance(own, LearnedPosition2d):
             return own.of(down @ own.rows, across @ own.columns)
         return rows.new_zeros(1, 1)

@@ -49,6 +49,11 @@ class Model(nn.Module):
     """Parts beside the heads that may start anew where a model starts from another's weights."""
 
     @classmethod
+    def starts_from(cls, kind: type["Model"]) -> bool:
+        """Whether `adapted` takes the parameters of a model of this kind: of its own, unless a kind says more."""
+        return kind is cls
+
+    @classmethod
     def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
         """The parameters of a model of ``source``, as a model of ``target`` has them: for other sizes and channels."""
         return dict(tensors)

@@ -20,9 +20,12 @@ def forward_packed(model: ViT, images: Sequence[Tensor]) -> Tensor:
 
     Raises:
         ConfigError: a side is no multiple of the patch, or the model merges tokens, or drops branches or patches
-            in training.
+            in training, or its answer is a map.
     """
     c = model.config
+    if type(model) is not ViT:
+        what = f"a {type(model).__name__} answers with maps, whose sizes differ where the images' sizes do"
+        raise ConfigError(what, where="forward_packed", hint="call model.at_any_size() with images of one size at a time")
     if any(c.merged) or (model.training and (c.stochastic_depth or c.patch_dropout)):
         raise ConfigError(
             "stochastic depth, patch dropout and token merging work on the samples of a batch, and a packed sequence is only one",

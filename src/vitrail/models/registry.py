@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from vitrail.errors import unknown
+from vitrail.errors import ConfigError, unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names
+from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ ROWS = (
     Architecture("T2T", "Tokens-to-Token ViT", "t2t", t2t.T2TConfig, t2t.PRESETS, t2t.preset_of),
     Architecture("Mixer", "MLP-Mixer", "mixer", mixer.MixerConfig, mixer.PRESETS, mixer.preset_of),
     Architecture("ResNet", "Residual network", "resnet", resnet.ResNetConfig, resnet.PRESETS, resnet.preset_of),
+    Architecture("ViTPose", "ViT for poses", "vitpose", vitpose.ViTPoseConfig, vitpose.PRESETS, vitpose.preset_of),
     Architecture(
         "Transformer", "Transformer", "transformer", texts.TransformerConfig, texts.TRANSFORMERS, texts.transformer_named
     ),
@@ -102,6 +103,14 @@ def listed_name(config: ModelConfig) -> str:
         if all(getattr(config, field) == getattr(listed, field) for field in told):
             found[name] = len(told)
     return max(found, key=lambda name: found[name], default=family_of(config))
+
+
+def for_heatmaps(start: ModelConfig) -> ModelConfig:
+    """The configuration of a model of heatmaps whose backbone is another model's; raises `ConfigError` where there is none."""
+    if not isinstance(start, vit.ViTConfig):
+        what = f"there are no heatmaps of a {architecture_of(start).about}"
+        raise ConfigError(what, where="--from", hint="start from a ViT")
+    return vitpose.pose_config(start)
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:

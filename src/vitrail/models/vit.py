@@ -47,24 +47,40 @@ class ViT(ImageModel):
         super().__init__()
         self.config = c = config
         self.tokens_read = 1 + c.distillation_token if c.pool == "class" else None  # by pool and heads; None: all of them
-        self.embedding = _embedding(c)
+        self.embedding = self.new_embedding()
         self.class_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.has_class_token else None
         self.distillation_token = nn.Parameter(torch.zeros(1, 1, c.dim)) if c.distillation_token else None
         self.registers = nn.Parameter(torch.zeros(1, c.registers, c.dim)) if c.registers else None
-        self.position = _position(c)
+        self.position = self.new_position()
         self.relative = _relative(c) if c.is_relative else None
         self.rotary = _rotary(c) if c.is_rotary else None
         self.embedding_norm = _norm(c) if c.embedding_norm == "tokens" else nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
-        self.blocks = nn.ModuleList(_block(c, i) for i in range(c.depth))
+        self.blocks = nn.ModuleList(_block(c, i, self.new_mlp()) for i in range(c.depth))
         self.norm = nn.Identity() if c.final_norm == "none" else _norm(c)
         self.pool = _pool(c)
-        self.head = _head(c)
-        self.head_distillation = _head(c) if c.distillation_token else None
+        self.add_heads()
         self.initialize()
         for token in (self.class_token, self.distillation_token, self.registers):
             if token is not None:
                 nn.init.normal_(token, std=0.02)
+
+    def new_embedding(self) -> nn.Module:
+        """What makes tokens of the patches."""
+        return embedding_of(self.config)
+
+    def new_position(self) -> nn.Module:
+        """What is added to class token and patches, or the identity."""
+        return position_of(self.config)
+
+    def new_mlp(self) -> nn.Module:
+        """The MLP of a block."""
+        return mlp_of(self.config, parts.FeedForward)
+
+    def add_heads(self) -> None:
+        """Add what gives the answer."""
+        self.head = _head(self.config)
+        self.head_distillation = _head(self.config) if self.config.distillation_token else None
 
     def layers(self) -> list[nn.Module]:
         return list(self.blocks)
@@ -97,8 +113,11 @@ class ViT(ImageModel):
         """
         return self.forward_head(self.encode(images, first=self.tokens_read), separate=separate)
 
-    def forward_head(self, z: Tensor, *, separate: bool = False) -> Any:
-        """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``."""
+    def forward_head(self, z: Tensor, *, separate: bool = False, grid: parts.Grid | None = None) -> Any:
+        """What `forward` makes of the encoder's tokens (B, prefix + N, D), or of the first ``tokens_read``.
+
+        Patches of images of another size form another ``grid``, which an answer that is a map goes by.
+        """
         logits = self.head(self.pooled(z))
         if self.head_distillation is None:
             return logits
@@ -192,7 +211,8 @@ def of_each_block(attention: dict[str, Any], depth: int, *, first: int | None = 
         yield {**attention, **own, **({"first": first} if number == depth - 1 else {})}
 
 
-def _embedding(c: ViTConfig) -> nn.Module:
+def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
+    """What makes tokens of the patches; ``padding`` is of zeros around the image, in pixels."""
     if c.embedding == "stem":
         return parts.ConvStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "pooled-stem":
@@ -202,8 +222,9 @@ def _embedding(c: ViTConfig) -> nn.Module:
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
     norm = "none" if c.embedding_norm == "tokens" else c.embedding_norm
     return parts.PatchEmbedding(
-        c.channels, c.dim, c.patch_size, method=c.embedding, norm=norm, norm_kind=c.norm_kind, norm_eps=c.norm_eps
-    )
+        c.channels, c.dim, c.patch_size, method=c.embedding, norm=norm, norm_kind=c.norm_kind, norm_eps=c.norm_eps,
+        padding=padding,
+    )  # fmt: skip
 
 
 def _norm(c: ViTConfig) -> nn.Module:
@@ -222,8 +243,8 @@ def _rotary(c: ViTConfig) -> nn.Module:
     )  # fmt: skip
 
 
-def _position(c: ViTConfig) -> nn.Module:
-    """What is added to class token and patches; the identity where positions enter elsewhere or not at all."""
+def position_of(c: ViTConfig, **options: Any) -> nn.Module:
+    """What is added to class token and patches; ``options`` are of the kind of position."""
     added: dict[str, Callable[..., nn.Module]] = {
         "learned-1d": parts.LearnedPosition1d,
         "learned-1d+rotary": parts.LearnedPosition1d,
@@ -234,18 +255,20 @@ def _position(c: ViTConfig) -> nn.Module:
     }
     if c.position not in added:
         return nn.Identity()
-    return added[c.position](c.grid, c.dim, prefix=c.position_prefix)
+    return added[c.position](c.grid, c.dim, prefix=c.position_prefix, **options)
 
 
-def _block(c: ViTConfig, index: int) -> nn.Module:
+def mlp_of(c: ViTConfig, kind: Callable[..., nn.Module], **options: Any) -> nn.Module:
+    """The MLP of a block, of some kind with ``options`` of its own."""
+    options |= {"activation": c.mlp, "dropout": c.dropout, "bias": c.linear_bias, "norm_eps": c.norm_eps}
+    return kind(c.dim, c.mlp_dim, norm=c.norm_kind if c.mlp_norm else None, **options)
+
+
+def _block(c: ViTConfig, index: int, mlp: nn.Module) -> nn.Module:
     attention = parts.Attention(
         c.dim, c.heads, query_dim=c.head_dim and c.heads * c.head_dim, bias=c.qkv_bias, output_bias=c.linear_bias,
         qk_norm=c.qk_norm, output_norm=c.attention_norm, attention_dropout=c.attention_dropout, dropout=c.dropout,
         norm_kind=c.norm_kind, norm_eps=c.norm_eps,
-    )  # fmt: skip
-    mlp = parts.FeedForward(
-        c.dim, c.mlp_dim, activation=c.mlp, dropout=c.dropout, bias=c.linear_bias,
-        norm=c.norm_kind if c.mlp_norm else None, norm_eps=c.norm_eps,
     )  # fmt: skip
     drop_path = parts.drop_path_rate(c.stochastic_depth, index, c.depth)
     kind: type[nn.Module] = parts.ParallelBlock if c.block == "parallel" else parts.Block
@@ -272,9 +295,6 @@ def _head(c: ViTConfig) -> nn.Module:
     if not c.num_classes:
         return nn.Identity()
     kinds = {
-        "linear": parts.linear_head,
-        "mlp": parts.mlp_head,
-        "lecture": parts.lecture_head,
-        "projection": parts.projection_head,
-    }
+        "linear": parts.linear_head, "mlp": parts.mlp_head, "lecture": parts.lecture_head, "projection": parts.projection_head,
+    }  # fmt: skip
     return kinds[c.head](c.pooled_dim, c.num_classes, dropout=c.head_dropout)

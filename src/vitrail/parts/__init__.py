@@ -8,8 +8,9 @@ from vitrail.parts.convolved import ConvolvedAttention, DepthwiseConv, SequenceS
 from vitrail.parts.dot_product import attend, attention_weights, causal_mask
 from vitrail.parts.dropout import Dropout
 from vitrail.parts.fast_block import FastBlock, Matrix, Product, product_of
-from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
+from vitrail.parts.feed_forward import ConvFeedForward, ExpertFeedForward, FeedForward
 from vitrail.parts.head import last_layer, lecture_head, linear_head, mlp_head, projection_head
+from vitrail.parts.heatmap_decoder import ClassicHeatmapDecoder, SimpleHeatmapDecoder
 from vitrail.parts.interpolation import Grid, Interpolation, resize_factorised, resize_positions, resize_relative
 from vitrail.parts.lstm import BidirectionalLSTM, LSTMLayer, LSTMState, lstm_step
 from vitrail.parts.nested import NestedBlock, WordEmbedding, WordsToPatches
@@ -66,6 +67,7 @@ __all__ = [
     "Branch",
     "ClassAndMeanPooling",
     "ClassTokenPooling",
+    "ClassicHeatmapDecoder",
     "ConvFeedForward",
     "ConvStem",
     "ConvolvedAttention",
@@ -74,6 +76,7 @@ __all__ = [
     "DotAlignment",
     "DropPath",
     "Dropout",
+    "ExpertFeedForward",
     "FastBlock",
     "FeedForward",
     "Grid",
@@ -106,6 +109,7 @@ __all__ = [
     "RotaryPosition2d",
     "SequencePosition",
     "SequenceStage",
+    "SimpleHeatmapDecoder",
     "SoftSplit",
     "Stage",
     "StandardizedConv2d",

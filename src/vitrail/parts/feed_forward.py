@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -54,11 +55,44 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = activate(self.exchanged(self.expand(x)), self.activation)  # (…, hidden_dim)
-        return self.dropout(self.contract(self.norm(self.hidden_dropout(hidden))))
+        return self.dropout(self.contracted(self.norm(self.hidden_dropout(hidden))))
 
     def exchanged(self, hidden: Tensor) -> Tensor:
         """What tokens learn of each other before the activation: nothing, each stands for itself."""
         return hidden
+
+    def contracted(self, hidden: Tensor) -> Tensor:
+        """The second linear layer: (…, hidden_dim) to (…, output_dim)."""
+        result: Tensor = self.contract(hidden)
+        return result
+
+
+class ExpertFeedForward(FeedForward):
+    """An MLP of which several experts share all but their part of the results: (…, D) to (…, D).
+
+    ViTPose+ (Xu et al. 2023, https://arxiv.org/abs/2212.04246, section 3.4): the second linear layer gives the first
+    ``dim - expert_dim`` values of a token, and one expert, a linear layer of its own, the others. Only the expert that answers
+    is computed and trained.
+
+    Args:
+        dim: width D.
+        hidden_dim: width between the two linear layers.
+        experts: how many there are.
+        expert_dim: how many values are an expert's.
+        expert: which of them answers.
+        options: as in `FeedForward`.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, *, experts: int, expert_dim: int, expert: int = 0, **options: Any):
+        super().__init__(dim, hidden_dim, output_dim=dim - expert_dim, **options)
+        bias = self.contract.bias is not None
+        self.experts = nn.ModuleList(nn.Linear(hidden_dim, expert_dim, bias=bias) for _ in range(experts))
+        self.expert = expert
+        for number, other in enumerate(self.experts):
+            other.requires_grad_(number == expert)  # data parallelism waits for the gradient of all that is to be trained
+
+    def contracted(self, hidden: Tensor) -> Tensor:
+        return torch.cat([self.contract(hidden), self.experts[self.expert](hidden)], dim=-1)
 
 
 class ConvFeedForward(FeedForward):

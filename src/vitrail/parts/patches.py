@@ -46,6 +46,8 @@ class PatchEmbedding(nn.Module):
 
     ``norm`` "projected" puts a norm on every token, as AIMv2 has it; "patches" puts another on the flattened patch as well,
     as vit-pytorch has them.
+
+    ``padding`` is of zeros around the image, in pixels; it goes with "conv".
     """
 
     def __init__(
@@ -58,13 +60,14 @@ class PatchEmbedding(nn.Module):
         norm: Literal["none", "projected", "patches"] = "none",
         norm_kind: NormKind = "layer",
         norm_eps: float = 1e-6,
+        padding: int = 0,
     ):
         super().__init__()
         self.patch_size, self.flat = patch_size, norm == "patches" or method == "linear"
         options: dict[str, Any] = {"kind": norm_kind, "eps": norm_eps}
         values = channels * patch_size[0] * patch_size[1]
         self.patch_norm = norm_layer(values, **options) if norm == "patches" else nn.Identity()
-        self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+        self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size, padding=padding)
         self.token_norm = nn.Identity() if norm == "none" else norm_layer(dim, **options)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -125,19 +125,21 @@ def _sincos_2d_table(dim: int, prefix: int, endpoint: bool, grid: Grid) -> Tenso
 class LearnedPosition1d(nn.Module):
     """One learned vector per token, E_pos of equation (1): (prefix + N, D), added to (B, prefix + N, D).
 
-    ``interpolation`` is how they are resized to another grid.
+    ``interpolation`` is how they are resized to another grid. With ``shared`` one more vector (D,) is added to every token.
     """
 
-    def __init__(self, grid: Grid, dim: int, *, prefix: int, interpolation: Interpolation = ANTIALIASED):
+    def __init__(self, grid: Grid, dim: int, *, prefix: int, interpolation: Interpolation = ANTIALIASED, shared: bool = False):
         super().__init__()
         self.grid, self.prefix, self.interpolation = grid, prefix, interpolation
         self.embedding = nn.Parameter(torch.empty(prefix + grid[0] * grid[1], dim))
         nn.init.normal_(self.embedding, std=0.02)
+        self.shared = nn.Parameter(torch.zeros(dim)) if shared else None
 
     def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
-        return x + resize_positions(
+        x = x + resize_positions(
             self.embedding, self.grid, grid or self.grid, prefix=self.prefix, interpolation=self.interpolation
         )
+        return x if self.shared is None else x + self.shared
 
 
 class LearnedPosition2d(nn.Module):

@@ -1,7 +1,7 @@
 """What every model's configuration has, and the numbers that configurations are made of."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -110,6 +110,9 @@ class ImageConfig(ModelConfig):
     """Colour channels: 3 for RGB, 1 for grey."""
     num_classes: Annotated[int, Field(ge=0, le=2**24)] = 1000
     """Number of logits; 0 leaves out the head, and the model gives the vector that the head would read."""
+
+    answer: ClassVar[Literal["vector", "heatmaps"]] = "vector"
+    """What a model gives of an image: a vector, of logits if it has classes, or a map for each of its ``num_classes``."""
 
     @property
     def size_multiple(self) -> tuple[int, int]:
