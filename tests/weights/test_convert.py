@@ -8,6 +8,8 @@ from safetensors.torch import save_file
 from test_translate import MODELS, STATES
 from timm.data import ImageNetInfo
 
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.vit import ViT
@@ -15,6 +17,7 @@ from vitrail.weights.convert import convert
 from vitrail.weights.folder import FORMAT, TrainedModel
 from vitrail.weights.imagenet import class_names
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import from_pretrained
 from vitrail.weights.translate import write
 
@@ -30,12 +33,16 @@ def answering(layout: str, *, several: bool) -> TrainedModel:
     config: Any = model.config
     classes = 0 if getattr(config, "head", "") == "projection" else config.num_classes
     labels = ["crane", "crâne, «a;b»", '"quoted"', "0"][:classes]
-    prepared = Preparation.standard(config.image_size, config.channels, 0.5, mean=[0.1] * config.channels, resampling="bilinear")
+    colours = {"mean": (0.1,) * config.channels}
+    if config.answer == "heatmaps":
+        skeleton = Skeleton.of(labels, [(0, 1)]).changed(sigmas=(0.5,) * classes).complete
+        return TrainedPose(model, skeleton, BoxPreparation.of_size(config.image_size, config.channels, box_scale=1.5, **colours))
+    prepared = Preparation.standard(config.image_size, config.channels, 0.5, resampling="bilinear", **colours)
     return TrainedModel(model, labels, prepared, several, thresholds=BOUNDS[:classes] if several else ())
 
 
 def told(model: TrainedModel) -> tuple:
-    return model.labels, model.multi_label, list(model.thresholds), model.preparation
+    return model.labels, model.multi_label, list(model.thresholds), model.preparation, model.more
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one label", "several"])

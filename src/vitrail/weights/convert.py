@@ -45,7 +45,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
             f"{chosen.about} has files that end in {chosen.suffix}", where="OUT", hint=f"give {out.stem}{chosen.suffix}"
         )
     draft = out.with_name(f".{out.stem}.draft{suffix}")
-    told = label_description(trained) | {PREPARED: trained.preparation.to_hugging_face()}
+    told = label_description(trained) | trained.more | {PREPARED: trained.preparation.to_hugging_face()}
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if suffix == ".npz":

@@ -72,6 +72,11 @@ class TrainedModel(Labelled, nn.Module):
         """The model's configuration."""
         return self.model.config
 
+    @property
+    def more(self) -> dict[str, Any]:
+        """What else ``config.json`` has to say."""
+        return {}
+
     def forward(self, images: Tensor) -> Tensor:
         """Prepared images (B, C, H, W) to logits (B, classes)."""
         return self.model(images)
@@ -123,7 +128,7 @@ def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str |
     if chosen is not None and not (chosen.describe or chosen.classes[0 if trained.config.num_classes else 1]):
         hint = f"give OUT a name that ends in {chosen.suffix}"
         raise ConfigError(f"{chosen.about} has no model folders", where="--layout", hint=hint)
-    write_json(folder / "config.json", _description(trained, chosen))
+    write_json(folder / "config.json", {**_description(trained, chosen), **trained.more})
     write_json(folder / "preprocessor_config.json", trained.preparation.to_hugging_face())
     write_text(folder / "README.md", card)
     write_tensors(folder / "model.safetensors", tensors)
@@ -150,7 +155,8 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
         values = {"architectures": [architecture_of(config).name], "model_type": FORMAT, **values}
     else:
         training = {name: values[name] for name in sorted(config.training_only) if name not in layout.described}
-        values = {**describe(config, layout), FORMAT: training}
+        told = layout.describe(config) if layout.describe else describe(config, layout)
+        values = {**told, FORMAT: training}
     return values | label_description(trained)
 
 
@@ -209,4 +215,3 @@ def fill(model: nn.Module, tensors: dict[str, Tensor], *, where: object) -> None
         what = f"the weights do not fit the configuration: {some(sorted(problems))}"
         raise ModelFileError(what, where=where, hint="write the folder again")
     model.load_state_dict({k: t.to(expected[k].dtype) for k, t in tensors.items()}, assign=True)
-    model.requires_grad_()

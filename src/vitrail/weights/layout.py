@@ -159,7 +159,7 @@ class Layout:
                     row[1][slot] = name
                 else:  # a parameter that another key has given already
                     match.unexpected.append(name)
-            if not found and not any(re.fullmatch(ignored, name) for ignored in self.ignored):
+            if not found and not any(ignored.fullmatch(name) for ignored in self._passed_over):
                 match.unexpected.append(name)
         return match
 
@@ -189,9 +189,17 @@ class Layout:
     def _bare(self, name: str) -> str:
         """One of their keys without the prefix, in the spelling of the tables."""
         name = name.removeprefix(self.prefix)
-        for alias, spelling in self.aliases.items():
-            name = re.sub(alias, spelling, name)
+        for alias, spelling in self._aliases:
+            name = alias.sub(spelling, name)
         return name
+
+    @cached_property
+    def _aliases(self) -> list[tuple[re.Pattern[str], str]]:
+        return [(re.compile(alias), spelling) for alias, spelling in self.aliases.items()]
+
+    @cached_property
+    def _passed_over(self) -> list[re.Pattern[str]]:
+        return [re.compile(ignored) for ignored in self.ignored]
 
     @cached_property
     def _theirs(self) -> "Index":

@@ -15,6 +15,8 @@ OPEN_CLIP_CONFIG = "open_clip_config.json"
 """What stands in a model folder beside its weights."""
 DESCRIBING = (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, GENERATION, TOKENIZER, *FILES)
 """All of them that say what the model computes."""
+SKELETON = ("skeleton", "edges")
+"""What ``config.json`` has of a model that finds joints: all of the skeleton, and its limbs by transformers' name for them."""
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from vitrail.data.poses.preparation import PROCESSOR, BoxPreparation
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.base import ImageConfig
@@ -25,6 +26,8 @@ TIMM_USUAL = {
 def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) -> Preparation:
     """How images are prepared for a model of ``config``, which may differ from the checkpoint's own in size and channels."""
     colours, own = source.colours, source.config
+    if own.answer == "heatmaps":
+        return _of_boxes(checkpoint, own).at(config.image_size)
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
     if own.channels == 3:
         usual |= {"mean": colours.mean, "std": colours.std}
@@ -47,10 +50,25 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
     return preparation.at(config.image_size)
 
 
+def _of_boxes(checkpoint: Checkpoint, config: ImageConfig) -> BoxPreparation:
+    """How people are cut out for a model that finds joints."""
+    if checkpoint.preprocessor is None:
+        return BoxPreparation.of_size(config.image_size, config.channels)
+    where = checkpoint.file.parent / PREPROCESSOR
+    preparation = BoxPreparation.from_hugging_face(checkpoint.preprocessor, where=where)
+    if preparation.channels != config.channels:
+        raise ModelFileError(
+            "the preparation makes other images than the model takes", where=where, hint="write the folder again"
+        )
+    return preparation
+
+
 def from_processor(checkpoint: Checkpoint, values: Mapping[str, Any]) -> Preparation:
     """The preparation that a ``preprocessor_config.json`` of transformers describes, beside this checkpoint."""
     kind, where = checkpoint.config.get("model_type"), checkpoint.file.parent / PREPROCESSOR
-    return Preparation.from_hugging_face(values, model_type=kind, where=where)
+    cuts_out = str(values.get("image_processor_type")).startswith(PROCESSOR)
+    reader = BoxPreparation if cuts_out else Preparation
+    return reader.from_hugging_face(values, model_type=kind, where=where)
 
 
 def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import FORMAT, TrainedModel, fill
 from vitrail.weights.layout import Size
+from vitrail.weights.plain_files import CONFIG
+from vitrail.weights.poses import TrainedPose, skeleton_of
 from vitrail.weights.preparation import preparation_of
 from vitrail.weights.tensor_files import require_numbers
 from vitrail.weights.transfer import adapt
@@ -63,5 +66,10 @@ def build(
     model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)
     about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
-    trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)
+    trained: TrainedModel
+    if isinstance(preparation, BoxPreparation):
+        skeleton = skeleton_of({**checkpoint.config, **checkpoint.labels}, labels, checkpoint.file.parent / CONFIG)
+        trained = TrainedPose(model.eval(), skeleton, preparation, checkpoint.card)
+    else:
+        trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)
     return trained, about.strip() if source.about else ""

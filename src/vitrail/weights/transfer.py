@@ -62,7 +62,7 @@ def _fitted(
     tensors: Mapping[str, Tensor], source: ImageModel, target: ImageModel, keep_head: bool, interpolation: Interpolation
 ) -> dict[str, Tensor]:
     """The parameters of the target that the source has, or that come of its own."""
-    if type(source) is not type(target):
+    if not target.starts_from(type(source)):
         raise _unfit([f"architecture {type(source).__name__} → {type(target).__name__}"])
     old_heads, new_heads = set(source.heads()), set(target.heads())
     kept = {name: tensor for name, tensor in tensors.items() if keep_head or not _of(name, old_heads)}

@@ -17,7 +17,7 @@ from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
-from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
+from vitrail.weights.plain_files import CONFIG, PREPROCESSOR, SKELETON
 from vitrail.weights.preparation import from_processor
 from vitrail.weights.translate import guesses, recognise
 
@@ -36,7 +36,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
     if not issubclass(row.config, ImageConfig):
         what = f"a {row.about} is no model of images"
         raise ModelFileError(what, where=where, hint="give it to vitrail translate, evaluate or summary")
-    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS)}
+    names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=checkpoint.file.parent, hint="give a complete model folder")

@@ -43,8 +43,16 @@ def alike(ours, model, images) -> bool:
     return bool((expected[0] - expected[1]).abs().max() > 1e-3)
 
 
-@pytest.mark.parametrize("name", ["mixer_s16_224", "mixer_s32_224"])
-@pytest.mark.parametrize("arguments", [{}, {"num_classes": 0}, {"in_chans": 1}, {"mlp_ratio": (0.3, 1.7)}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("mixer_s16_224", {}),
+        ("mixer_s32_224", {}),
+        ("mixer_s32_224", {"num_classes": 0}),
+        ("mixer_s32_224", {"in_chans": 1}),
+        ("mixer_s16_224", {"mlp_ratio": (0.3, 1.7)}),
+    ],
+)
 def test_a_folder_of_timms_is_read_and_written_and_read_by_timm(name, arguments, tmp_path):
     model = theirs(name, **arguments)
     save_for_hf(model, tmp_path / "theirs", model_args={**SMALL, **arguments}, safe_serialization=True)

@@ -23,6 +23,7 @@ from vitrail.weights.layouts import (
     tnt,
     torchvision,
     vit_pytorch,
+    vitpose,
 )
 
 LAYOUTS: dict[str, Layout] = {
@@ -91,6 +92,9 @@ LAYOUTS: dict[str, Layout] = {
         swin.TIMM,
         swin.ORIGINAL,
         swin.TRANSFORMERS,
+        vitpose.TRANSFORMERS,
+        vitpose.ORIGINAL,
+        vitpose.MMPOSE,
     )
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""

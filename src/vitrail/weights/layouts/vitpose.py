@@ -1,0 +1,175 @@
+"""The layouts of ViTPose: its authors', which MMPose 0.x has too, MMPose 1.x's and transformers'."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitrail.errors import ConfigError, ModelFileError
+from vitrail.models.configs.vitpose import ViTPoseConfig
+from vitrail.settings import brief
+from vitrail.weights.colours import IMAGENET, Colours
+from vitrail.weights.description import describe, described
+from vitrail.weights.keys import Key, weight_and_bias, words
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts.hugging_face import ACTIVATIONS, ATTENTION, BICUBIC, WITH_DROPOUT
+from vitrail.weights.layouts.vit_keys import not_plain
+from vitrail.weights.layouts.vitpose_reading import READING, decoder_keys
+
+COLOURS = Colours(IMAGENET.mean, IMAGENET.std, resampling="bilinear")
+NEEDS = ("position.embedding", "norm.weight", "decoder.heatmaps.weight")
+EXPERTS = "blocks.{i}.mlp.layer.experts.{e}"
+FIXED = {"patch_padding": 2, "shared_position": True}
+"""What all of these models have."""
+
+
+def _lacks(config: ViTPoseConfig) -> str:
+    """Says what their models have not."""
+    return "single expert, but plain layers" if config.experts == 1 else not_plain(config)
+
+
+def _lacks_head(config: ViTPoseConfig) -> str:
+    """Says so of experts other than the first, whose joints stand in heads of their own."""
+    return f"keypoint_head for expert {config.expert}" if config.expert else _lacks(config)
+
+
+def _authors_block(block: str, fc1: str, fc2: str, norms: tuple[str, str]) -> dict[str, Key]:
+    return weight_and_bias(
+        {
+            "blocks.{i}.attention.norm": f"{block}.{norms[0]}",
+            "blocks.{i}.attention.layer.qkv": f"{block}.attn.qkv",
+            "blocks.{i}.attention.layer.output": f"{block}.attn.proj",
+            "blocks.{i}.mlp.norm": f"{block}.{norms[1]}",
+            "blocks.{i}.mlp.layer.expand": f"{block}.{fc1}",
+            "blocks.{i}.mlp.layer.contract": f"{block}.{fc2}",
+        }
+    )
+
+
+DECONVOLUTIONS = (("deconv_layers.0", "deconv_layers.3"), ("deconv_layers.1", "deconv_layers.4"), "final_layer")
+ORIGINAL = Layout(
+    name="vitpose-original",
+    about="its authors' ViTPose",
+    prefix="backbone.",
+    reading=READING,
+    keys={
+        "position.embedding": Key("pos_embed", ndim=3),
+        **_authors_block("blocks.{i}", "mlp.fc1", "mlp.fc2", ("norm1", "norm2")),
+        **weight_and_bias(
+            {EXPERTS: "blocks.{i}.mlp.experts.{e}", "embedding.projection": "patch_embed.proj", "norm": "last_norm"}
+        ),
+    },
+    heads=decoder_keys("keypoint_head", *DECONVOLUTIONS),
+    ignored=(r"associate_keypoint_heads\..*", r"backbone\.cls_token"),
+    needs=NEEDS,
+    fields={**FIXED, "norm_eps": 1e-6},
+    lacks=_lacks_head,
+    colours=COLOURS,
+    interpolation=BICUBIC,
+)
+"""Of ViTPose+ the head that is read is COCO's, and the first expert answers; others are left out."""
+
+MMPOSE = Layout(
+    name="mmpose",
+    about="MMPose's ViTPose",
+    prefix="backbone.",
+    reading=READING,
+    keys={
+        "position.embedding": Key("pos_embed", ndim=3),
+        **_authors_block("layers.{i}", "ffn.layers.0.0", "ffn.layers.1", ("ln1", "ln2")),
+        **weight_and_bias({"embedding.projection": "patch_embed.projection", "norm": "ln1"}),
+    },
+    heads=decoder_keys("head", *DECONVOLUTIONS),
+    needs=NEEDS,
+    fields={**FIXED, "shared_position": False, "norm_eps": 1e-6},
+    lacks=not_plain,
+    colours=COLOURS,
+    interpolation=BICUBIC,
+)
+
+BACKBONE = {**WITH_DROPOUT, "qkv_bias": "qkv_bias", "expert_dim": "part_features"}
+"""Fields that stand in the section of the backbone, by transformers' names."""
+SECTION = "backbone_config"
+
+
+def _read(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that transformers' ``config.json`` tells; refuses what is not understood."""
+    backbone = values.get(SECTION)
+    if not isinstance(backbone, dict):
+        if not values:
+            return {}
+        what, hint = f"{SECTION} is {brief(backbone)}", "give the config.json that belongs to the weights"
+        raise ModelFileError(what, where="config.json", hint=hint)
+    if (kind := backbone.get("model_type", "vitpose_backbone")) != "vitpose_backbone":
+        what, hint = f"a backbone of the model_type {brief(kind)}", "give a ViTPose whose backbone is its own"
+        raise ModelFileError(what, where="config.json", hint=hint)
+    flat = {**{name: value for name, value in values.items() if name != SECTION}, **backbone, "model_type": "vitpose"}
+    told = described(flat, TRANSFORMERS)
+    depth = told.get("depth", 12)
+    if flat.get("out_indices") not in (None, [depth], [-1]) or flat.get("out_features") not in (None, [f"stage{depth}"]):
+        what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, and not the last of {depth} blocks"
+        raise ModelFileError(what, where="config.json", hint="give a model that reads the last block")
+    told["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
+    return told | _experts(flat.get("num_experts", 1), told.pop("expert_dim", 0))
+
+
+def _experts(count: Any, share: int) -> dict[str, int]:
+    """Experts by transformers' numbers, of which one means none."""
+    return {"experts": ViTPoseConfig.read_field("experts", count), "expert_dim": share} if count != 1 else {"experts": 0}
+
+
+def _describe(config: ViTPoseConfig) -> dict[str, Any]:
+    """What transformers builds the same model of; raises `ConfigError` where it cannot."""
+    values = describe(config, TRANSFORMERS)
+    backbone = {name: values.pop(name) for name in (*BACKBONE.values(), "hidden_act")}
+    if config.mlp_dim % config.dim:
+        what = f"transformers' ViTPose has no MLP of {config.mlp_dim} in a width of {config.dim}"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    own = {
+        "model_type": "vitpose_backbone",
+        "image_size": list(config.image_size),
+        "patch_size": list(config.patch_size),
+        "mlp_ratio": config.mlp_dim // config.dim,
+        "num_experts": config.experts or 1,
+        "out_indices": [config.depth],
+        "out_features": [f"stage{config.depth}"],
+    }
+    return {**values, SECTION: {**backbone, **own}, "use_simple_decoder": config.decoder == "simple", "scale_factor": 4}
+
+
+LAYER = "encoder.layer.{i}"
+TRANSFORMERS = Layout(
+    name="vitpose",
+    about="transformers' ViTPose",
+    prefix="backbone.",
+    reading=READING,
+    keys={
+        "position.embedding": Key("embeddings.position_embeddings", ndim=3),
+        **weight_and_bias(
+            {
+                "embedding.projection": "embeddings.patch_embeddings.projection",
+                "blocks.{i}.attention.norm": f"{LAYER}.layernorm_before",
+                **ATTENTION,
+                "blocks.{i}.mlp.norm": f"{LAYER}.layernorm_after",
+                "blocks.{i}.mlp.layer.expand": f"{LAYER}.mlp.fc1",
+                "blocks.{i}.mlp.layer.contract": f"{LAYER}.mlp.fc2",
+                EXPERTS: f"{LAYER}.mlp.experts.{{e}}",
+                "norm": "layernorm",
+            }
+        ),
+    },
+    heads=decoder_keys("head", ("deconv1", "deconv2"), ("batchnorm1", "batchnorm2"), "conv"),
+    needs=NEEDS,
+    fields={**FIXED, "norm_eps": 1e-12},
+    defaults={"image_size": [256, 192], "num_attention_heads": 12, "num_hidden_layers": 12, "layer_norm_eps": 1e-12},
+    described=BACKBONE,
+    harmless=words("edges skeleton mlp_ratio num_experts intermediate_size use_simple_decoder"),
+    fixed={"scale_factor": (4,), "backbone": (None,), "backbone_kwargs": (None, {}), "use_pretrained_backbone": (None, False),
+           "use_timm_backbone": (None, False)},
+    read=_read,
+    activations=ACTIVATIONS,
+    lacks=_lacks,
+    model_types=("vitpose",),
+    classes=("VitPoseForPoseEstimation", ""),
+    describe=_describe,
+    colours=COLOURS,
+    interpolation=BICUBIC,
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""How the weights of ViTPose and ViTPose+ are understood, whatever library wrote them."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import ModelFileError
+from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig
+from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
+from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.vit_shapes import fields_of
+
+TABLE, SHARED = "position.embedding", "position.shared"
+HEATMAPS, FIRST = "decoder.heatmaps.weight", "decoder.enlarge.0.convolution.weight"
+CONTRACT = "blocks.0.mlp.layer.contract.weight"
+EXPERT = re.compile(r"blocks\.\d+\.mlp\.layer\.experts\.(\d+)\.(weight|bias)")
+HEADS = {fields["dim"]: fields["heads"] for fields in PRESETS.values()}
+"""Attention heads of the published widths, which no shape tells; S has 12."""
+PUBLISHED = (256, 192)
+
+
+def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
+    """The configuration that parameters of these shapes belong to."""
+    if len(shapes.get(HEATMAPS, ())) != 4:
+        raise ModelFileError(f"no {HEATMAPS}", where="weights", hint="give the weights of a ViTPose, with its decoder")
+    backbone = {name: shape for name, shape in shapes.items() if not EXPERT.fullmatch(name)}
+    if len(backbone.get(TABLE, ())) > 1 and known.get("shared_position"):  # its first row is for all patches
+        *before, rows, dim = backbone[TABLE]
+        backbone[TABLE] = (*before, rows - 1, dim)
+    width = shapes["blocks.0.attention.norm.weight"][0] if shapes.get("blocks.0.attention.norm.weight") else 0
+    told = {"heads": HEADS[width], **known} if width in HEADS else known
+    return {
+        **fields_of(backbone, told, image_size=image_size or PUBLISHED),
+        "num_classes": shapes[HEATMAPS][0],
+        "decoder": "classic" if FIRST in shapes else "simple",
+        **_experts(shapes, width),
+    }
+
+
+def _experts(shapes: Mapping[str, Shape], dim: int) -> dict[str, int]:
+    """How many experts there are, and how many values of a token are theirs; none where the MLP gives all of them."""
+    numbers = [int(found[1]) for name in shapes if (found := EXPERT.fullmatch(name))]
+    shared = shapes.get(CONTRACT, (0,))[0]
+    return {"experts": count_of(numbers, "expert"), "expert_dim": dim - shared} if numbers and shared < dim else {"experts": 0}
+
+
+def _holds(name: str, shape: Shape, config: ViTPoseConfig) -> bool | None:
+    """Positions with a row for all patches, and experts beside an MLP that has the values of one of them already."""
+    if name == TABLE and config.shared_position:
+        return shape[-2:] == (math.prod(config.grid) + 1, config.dim) and math.prod(shape[:-2]) == 1
+    return True if EXPERT.fullmatch(name) and not config.experts else None
+
+
+def _settle(ours: dict[str, Tensor], config: ViTPoseConfig) -> None:
+    """Set the row for all patches apart, and leave out experts that do not answer."""
+    if config.shared_position:
+        table = ours[TABLE].reshape(-1, config.dim)
+        ours[SHARED], ours[TABLE] = table[0].clone(), table[1:].clone()
+    for name in [name for name in ours if EXPERT.fullmatch(name) and not config.experts]:
+        del ours[name]
+
+
+def _share_out(state: Mapping[str, Tensor], config: ViTPoseConfig, layout: Layout) -> dict[str, Tensor]:
+    """Positions as the layout has them: with a row for all patches, which may be zero, or with its values in every row."""
+    ours = dict(state)
+    shared, table = ours.pop(SHARED, None), ours.get(TABLE)
+    if table is None:
+        return ours
+    if not layout.fields.get("shared_position"):
+        return ours if shared is None else {**ours, TABLE: table + shared}
+    first = table.new_zeros(config.dim) if shared is None else shared
+    return {**ours, TABLE: torch.cat([first[None], table])}
+
+
+def _canonical(config: ViTPoseConfig) -> ViTPoseConfig:
+    """One configuration for all that compute the same of the same weights."""
+    fields: dict[str, Any] = {"embedding": "conv"} if config.embedding == "linear" else {}
+    if config.position == "learned-1d" and not config.has_class_token:
+        fields["shared_position"] = True  # a model without one answers as one where it is zero
+    if config.head_dim and config.head_dim * config.heads == config.dim:
+        fields["head_dim"] = None
+    return config.changed(**fields)
+
+
+def _guesses(config: ViTPoseConfig, told: Mapping[str, Any]) -> list[str]:
+    """What nobody has told, and which of several data sets it is of."""
+    of_many = f"the joints and the expert of the first of {config.experts} data sets" if config.experts else ""
+    found = [f"{name} {getattr(config, name)}" for name in ("heads", "norm_eps", "patch_padding") if name not in told]
+    return [*found, config.mlp, *([of_many] if of_many else [])]
+
+
+READING = Reading(
+    architecture="ViTPose",
+    fields=_fields,
+    choices=frozenset(("image_size", "layer_scale", "shared_position")),
+    optional=re.escape(SHARED),
+    holds=_holds,
+    settle=_settle,
+    share_out=_share_out,
+    canonical=_canonical,
+    guesses=_guesses,
+)
+
+
+def decoder_keys(theirs: str, convolutions: tuple[str, str], norms: tuple[str, str], last: str) -> dict[str, Key]:
+    """The rows of both decoders."""
+    keys = weight_and_bias({"decoder.heatmaps": f"{theirs}.{last}"})
+    for number, (convolution, norm) in enumerate(zip(convolutions, norms, strict=True)):
+        ours = f"decoder.enlarge.{number}"
+        keys[f"{ours}.convolution.weight"] = Key(f"{theirs}.{convolution}.weight")
+        for part in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+            keys[f"{ours}.norm.{part}"] = Key(f"{theirs}.{norm}.{part}")
+    return keys
