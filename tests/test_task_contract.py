@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from stick_figures import write_people
 from vitrail import api
 from vitrail.data.loader import EpochLoader
 from vitrail.models.registry import build
@@ -38,6 +39,16 @@ KINDS = {
     "MultiLabel": {},
     "Distillation": {"distillation.kind": "soft", "distillation.weight": 0.3},
     "Reconstruction": {"task": "mae", "task.decoder_dim": 8, "task.decoder_depth": 1, "task.decoder_heads": 2},
+    "PoseEstimation": {
+        "task": "pose",
+        "model.name": "ViTPose-Ti",
+        "model.patch_size": 8,
+        "model.image_size": [32, 24],
+        "model.patch_padding": 0,
+        "model.decoder": "simple",
+        "augmentation.rotation": 0,
+        "augmentation.scale": 0,
+    },
     "Translation": {"task": "translate", "source": "en", "target": "de", "task.vocabulary": 280, "task.beams": 2},
 }
 """What a run of every class that learns a task is told, beside `MODEL`."""
@@ -52,6 +63,8 @@ def kind(request) -> str:
 def ask(kind, pictures, run, tmp_path_factory) -> dict:
     """The data and all settings of a run."""
     data = pictures
+    if kind == "PoseEstimation":
+        return {"data": str(write_people(tmp_path_factory.mktemp("people"), 30)), **MODEL, **KINDS[kind]}
     if kind == "Translation":
         data = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
         sentences = [words for length in (1, 2) for words in itertools.permutations(WORDS, length)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitrail.tasks.metrics import METRICS, described, main_metric, metric_of, metrics_in, rank
+from vitrail.tasks.metrics import METRICS, described, main_metric, metric_of, metrics_in, of_epoch, rank
 
 
 def test_shares_are_shown_in_per_cent_and_losses_as_they_are():
@@ -14,7 +14,13 @@ def test_shares_are_shown_in_per_cent_and_losses_as_they_are():
 
 @pytest.mark.parametrize(
     ("scores", "name"),
-    [({"top1": 1, "loss": 1, "map": 1}, "map"), ({"loss": 1, "top5": 1, "top1": 1}, "top1"), ({"loss": 1}, "loss"), ({}, "loss")],
+    [
+        ({"top1": 1, "loss": 1, "map": 1}, "map"),
+        ({"loss": 1, "top5": 1, "top1": 1}, "top1"),
+        ({"loss": 1, "ap": 1, "oks": 1, "pck": 1}, "pck"),
+        ({"loss": 1}, "loss"),
+        ({}, "loss"),
+    ],
 )
 def test_the_first_metric_of_the_table_that_a_model_has_decides(scores, name):
     assert main_metric(scores).name == name
@@ -30,3 +36,7 @@ def test_an_epoch_is_better_by_its_main_metric_and_then_by_its_loss():
 
 def test_a_metric_that_nobody_listed_is_a_plain_number():
     assert metric_of("val_frames_lost").title == "frames lost" and metric_of("train_top1") is METRICS["top1"]
+
+
+def test_average_precision_of_people_is_measured_at_the_end_alone():
+    assert of_epoch({"pck": 0.5, "oks": 0.5, "ap": 0.5, "ar_large": 0.5, "loss": 1}) == {"pck": 0.5, "oks": 0.5, "loss": 1}

@@ -1,6 +1,7 @@
 """Commands in several processes that know of each other, and that share what it takes to import torch."""
 
 import os
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,14 @@ def started(words: Sequence[str], count: int, folder: Path) -> list[Command]:
         process.start()
         commands.append(Command(process, out, err))
     return commands
+
+
+def killed_at_work(folder: Path) -> None:
+    """A process that is killed while it works in a folder."""
+    from vitrail.files import locked
+
+    with locked(folder):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run(words: Sequence[str], place: dict[str, str], out: Path, err: Path) -> None:

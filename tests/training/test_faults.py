@@ -5,14 +5,14 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import soak_runs
+from commands import killed_at_work
 from PIL import Image
 
 import vitrail
@@ -72,7 +72,8 @@ def test_workers_that_give_nothing_are_given_up_and_the_image_is_named(monkeypat
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_that_dies_names_the_image_it_was_at(workers):
+def test_a_worker_that_dies_names_the_image_it_was_at(workers, monkeypatch):
+    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
     good = np.zeros((8, 8, 3), np.uint8)
     items = [Item(f"{i}.png", good, 0) for i in range(6)]
     items[4] = Item("deadly.png", Deadly(), 0)
@@ -251,21 +252,19 @@ def unfinished(folder: Path, copy: Path) -> Path:
 
 def test_a_run_that_somebody_works_on_is_not_resumed_by_another(run, tmp_path):
     folder = unfinished(run.folder, tmp_path / "run")
-    code = f"import vitrail\nvitrail.resume({str(folder)!r})"
     with locked(folder):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "another process is at work" in done.stderr
+        other = soak_runs.PROCESSES.Process(target=soak_runs.train_or_resume, args=(None, folder, {}))
+        other.start()
+        other.join(60)
+    assert other.exitcode == 1 and "another process is at work" in folder.with_suffix(".log").read_text()
     assert not (folder / ".lock").exists()
 
 
 def test_a_lock_goes_with_the_process_that_died(tmp_path):
-    code = f"""
-import os, pathlib, signal
-from vitrail.files import locked
-with locked(pathlib.Path({str(tmp_path)!r})):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", code], check=False)
+    process = soak_runs.PROCESSES.Process(target=killed_at_work, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert (tmp_path / ".lock").exists()
     with locked(tmp_path):
         pass

@@ -261,7 +261,8 @@ def test_muon_takes_all_between_what_sees_the_image_and_the_head_but_depthwise_c
     first = first_called(model, torch.randn(2, 3, 8, 8))
     others = {f"{name}.weight" for name, m in model.named_modules()
               if isinstance(m, MATRICES) and m is not first and getattr(m, "groups", 1) == 1}  # fmt: skip
-    assert names_of(muon, model) == others - {"head.linear.weight"} and len(others) > 2
+    ends = {f"{head}.{name}" for head, module in model.heads().items() for name, _ in module.named_parameters()}
+    assert names_of(muon, model) == others - ends and len(others) > 2 and others & ends
     assert names_of(adamw, model) == dict(model.named_parameters()).keys() - names_of(muon, model)
 
 

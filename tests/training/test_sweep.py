@@ -11,10 +11,17 @@ from vitrail import api, sweep
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.study import sweeps
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
 OVER = {"model.position": ["none", "relative"], "seed": [0, 1]}
+
+
+@pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """Sweeps without a picture and a page, which other tests look at."""
+    monkeypatch.setattr(sweeps, "write_sweep", lambda *found, **words: None)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +65,7 @@ def test_other_settings_in_the_same_folder_are_refused(swept, pictures, tiny):
         sweep(pictures, swept[0], over={"seed": [0, 1]}, **tiny)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_interrupted_sweep_goes_on_where_it_was(swept, pictures, tiny, tmp_path):
     class Impatient(Observer):
         runs = 0
@@ -122,6 +130,7 @@ def test_models_of_several_architectures_each_take_the_settings_that_they_have(p
     assert len({row[head.index("operations")] for row in rows}) == 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_sweep_over_architectures_goes_on_where_it_was(pictures, tmp_path, monkeypatch):
     class Impatient(Observer):
         def note(self, text):
@@ -171,6 +180,7 @@ def test_a_picture_against_what_is_not_there_is_refused(pictures, tiny, tmp_path
         sweep(pictures, tmp_path / "out", over={"seed": [0]}, against="model.depth", **tiny)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_shares_of_the_training_images_are_parts_of_each_other(pictures, tiny, tmp_path):
     found = sweep(pictures, tmp_path / "out", over={"data.train_share": [0.25, 1.0]}, **tiny)
     assert [run.settings["data"]["train_share"] for _, run in found] == [0.25, 1.0]

@@ -52,6 +52,20 @@ METRICS = {
         Metric("f1", "mean F1", "F1"),
         Metric("top1", "accuracy", "top-1", counts_images=True, unless="map"),
         Metric("top5", "top-5 accuracy", "top-5", counts_images=True, every_epoch=False),
+        Metric("pck", "correct joints (PCK@0.2)", "PCK"),
+        Metric("pck_box", "correct joints by the box", "PCK-box", every_epoch=False),
+        Metric("pckh", "correct joints by the head (PCKh@0.5)", "PCKh", every_epoch=False),
+        Metric("oks", "keypoint similarity (OKS)", "OKS", is_share=False),
+        Metric("ap", "average precision of people", "AP", every_epoch=False),
+        Metric("ap50", "average precision at OKS 0.5", "AP50", every_epoch=False),
+        Metric("ap75", "average precision at OKS 0.75", "AP75", every_epoch=False),
+        Metric("ap_medium", "average precision, medium", "AP-M", every_epoch=False),
+        Metric("ap_large", "average precision, large", "AP-L", every_epoch=False),
+        Metric("ar", "average recall of people", "AR", every_epoch=False),
+        Metric("ar50", "average recall at OKS 0.5", "AR50", every_epoch=False),
+        Metric("ar75", "average recall at OKS 0.75", "AR75", every_epoch=False),
+        Metric("ar_medium", "average recall, medium", "AR-M", every_epoch=False),
+        Metric("ar_large", "average recall, large", "AR-L", every_epoch=False),
         Metric("loss", "loss", "loss", is_share=False, higher_is_better=False),
     )
 }
@@ -60,7 +74,7 @@ METRICS = {
 
 SIGNATURE = "signature"
 """How BLEU and chrF were counted, in words."""
-COUNTS = ("images", "sentences")
+COUNTS = ("images", "sentences", "people", "boxes")
 """How many items were counted. Scores hold these beside metrics."""
 
 

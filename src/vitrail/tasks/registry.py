@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
-from vitrail.tasks.settings import ReconstructionSettings, TaskSettings, TranslationSettings
+from vitrail.models.configs.base import ModelConfig
+from vitrail.models.registry import for_heatmaps
+from vitrail.tasks.settings import PoseSettings, ReconstructionSettings, TaskSettings, TranslationSettings
 
 if TYPE_CHECKING:
     from vitrail.tasks.task import Task
@@ -25,8 +27,10 @@ class TaskRow:
     """The recipe of a run that names none; None where model and data decide."""
     labelled: bool = True
     """Whether images need labels, and the model a head for their classes."""
-    texts: bool = False
-    """Whether it learns from sentences with their translations, and not from images."""
+    items: Literal["images", "sentences", "people"] = "images"
+    """What it learns from: whole images, sentences with their translations, or people in images."""
+    config_from: Callable[[ModelConfig], ModelConfig] | None = None
+    """Makes of the configuration of a model to start from the configuration that the task needs; None takes it as it is."""
     kind_of: Callable[[bool, bool], str] | None = None
     """Which class it is, by whether images have several labels and whether there is a teacher; None where there is one class."""
 
@@ -50,7 +54,16 @@ ROWS = (
         TranslationSettings,
         recipe="translate",
         labelled=False,
-        texts=True,
+        items="sentences",
+    ),
+    TaskRow(
+        "pose",
+        {"PoseEstimation": "pose"},
+        PoseSettings,
+        recipe="pose",
+        labelled=False,
+        items="people",
+        config_from=for_heatmaps,
     ),
 )
 

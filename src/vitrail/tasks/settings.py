@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from vitrail.data.poses.skeleton import Boxes, Skeleton
 from vitrail.models.configs.base import Positive
 from vitrail.settings import Settings
 
@@ -45,6 +46,22 @@ class TranslationSettings(TaskSettings):
     """Tokens of a sentence; longer ones are not learned from."""
     beams: Positive = 5
     """Translations that are followed side by side when the model is evaluated."""
+
+
+class PoseSettings(TaskSettings):
+    """Where the joints of people are."""
+
+    name: str = "pose"
+    skeleton: Skeleton | None = None
+    """Limbs, pairs and sigmas in place of those that the data tells or that follow from the joints' names."""
+    boxes: Boxes = "annotations"
+    """Whether people are cut out by the data's own boxes, by the smallest around their joints, or not at all."""
+    sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
+    """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
+    smoothing: Annotated[float, Field(ge=0, le=100)] = 2.0
+    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
+    mirror: bool = True
+    """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time."""
 
 
 class DistillationSettings(Settings):

@@ -47,6 +47,10 @@ class Metrics:
         """The metrics by name, ``loss`` and the number of ``images`` among them: JSON-able."""
         raise NotImplementedError
 
+    def details(self) -> dict[str, Any]:
+        """The `scores`, and what else an evaluation tells: JSON-able."""
+        return dict(self.scores())
+
 
 class Means(Metrics):
     """Metrics that are means over images: they keep a sum of each, whatever the number of images.

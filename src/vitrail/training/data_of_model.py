@@ -48,7 +48,8 @@ def open_any(model: object, data: str | Path | None, *, note: Note) -> tuple[sou
 def unlabelled_run(model: object) -> RunFolder | None:
     """The run that a MODEL is, if its task needs no labels: its model gives vectors, and only the task defines their scores."""
     run = _run_of(model)
-    return None if run is None or task_row(run.settings.task.name).labelled else run
+    row = None if run is None else task_row(run.settings.task.name)
+    return None if row is None or row.labelled or row.items == "people" else run
 
 
 def _run_of(model: object) -> RunFolder | None:

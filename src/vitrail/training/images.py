@@ -15,8 +15,9 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, open_data
 from vitrail.data.splits import share_of
 from vitrail.data.unlabelled import open_unlabelled
-from vitrail.errors import DataError
+from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.registry import build
 from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
@@ -38,7 +39,14 @@ FITTED = 500
 
 
 def open_start(reference: str) -> TrainedModel:
-    return open_model(reference)
+    found = open_model(reference)
+    _require_vectors(found.config, "the model", where="--from")
+    return found
+
+
+def _require_vectors(config: ImageConfig, name: str, *, where: str) -> None:
+    if config.answer != "vector":
+        raise ConfigError(f"{name} gives {config.answer}, and no classes", where=where, hint="take another, or add --task pose")
 
 
 def load(folder: Path) -> TrainedModel:
@@ -61,6 +69,7 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
     A head for new classes is one linear layer, whatever the model to start from has (section 3.2 of the paper).
     """
     labelled = task_row(settings.task.name).labelled
+    _require_vectors(settings.model.config, settings.model.name, where="--model")
     if labelled:
         _require_classes_to_learn(source)
     source.split("train")
@@ -155,21 +164,27 @@ def check(source: ImageData, settings: RunSettings, observer: Observer, group: P
             damaged.append((item.name, error))
         observer.advance(group.count)
     found = [one for part in group.all_gather(damaged) for one in part]
+    require_few_bad([error for _, error in found], len(items), skip=skip)
+    if found:
+        observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
+    return {name: error.what for name, error in found}
+
+
+def require_few_bad(found: list[DataError], images: int, *, skip: bool) -> None:
+    """Refuse data with images that cannot be read, unless those may be left out and are few; raises `DataError`."""
     if not found:
-        return {}
-    first, most = found[0][1], _most_bad(len(items))
+        return
+    first, most = found[0], _most_bad(images)
     if not skip:
         more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
         advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
         raise DataError(first.what + more, where=first.where, hint=f"{first.hint}{advice}")
     if len(found) > most:
         raise DataError(
-            f"{len(found):,} of {len(items):,} images cannot be read, and at most {most:,} are left out; the first: {first.what}",
+            f"{len(found):,} of {images:,} images cannot be read, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
             hint="vitrail data check lists them",
         )
-    observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
-    return {name: error.what for name, error in found}
 
 
 def _most_bad(images: int) -> int:

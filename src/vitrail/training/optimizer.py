@@ -26,7 +26,8 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it.
     """
     beside = beside or nn.ModuleDict()
-    matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, nn.Linear | nn.Conv2d)}
+    decaying = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
+    matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, decaying)}
     hidden = _hidden(model)
     above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)

@@ -14,6 +14,7 @@ from vitrail.files import path_of
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
+from vitrail.tasks.registry import task_row
 from vitrail.tasks.settings import TaskSettings, TranslationSettings
 from vitrail.training import texts
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
@@ -58,7 +59,8 @@ class Request:
 
     def settings(self, start: ModelConfig | None = None) -> RunSettings:
         """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
-        return resolve(self.recipe, self.file, self.flags, start)
+        fitted = task_row(self.task).config_from
+        return resolve(self.recipe, self.file, self.flags, fitted(start) if start and fitted else start)
 
     def require_possible(self, out: str | Path | None) -> None:
         """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
@@ -87,7 +89,8 @@ class Request:
         """The settings with some model in place of the one to start from, which only opening it tells."""
         layers = (self.recipe, self.file, self.flags)
         recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
-        return resolve(recipe, file, flags, model_config(USUAL))
+        start, fitted = model_config(USUAL), task_row(self.task).config_from
+        return resolve(recipe, file, flags, fitted(start) if fitted else start)
 
 
 def require_data_of(run: Path, flags: Values) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, create_model
 
 from vitrail.data.augment import Augmentation
+from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, Size
@@ -240,7 +241,7 @@ class RunSettings(Settings):
     task: Annotated[SerializeAsAny[TaskSettings], BeforeValidator(_task)] = TaskSettings()
     model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(_model)]
     data: DataSettings
-    preparation: Preparation | None = None
+    preparation: Preparation | BoxPreparation | None = None
     """How images are prepared; by default as for the model to start from, else as in the paper."""
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()

@@ -1,0 +1,197 @@
+"""What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
+
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vitrail.checks import refuse_given
+from vitrail.data.decode import check_head, decode
+from vitrail.data.order import some_items
+from vitrail.data.poses.people import PeopleData
+from vitrail.data.poses.preparation import BoxPreparation, in_view
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.data.poses.sources import open_people
+from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
+from vitrail.models.base import ImageModel
+from vitrail.models.registry import build
+from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.pose_metrics import coco_eval
+from vitrail.tasks.settings import PoseSettings
+from vitrail.training.images import require_few_bad
+from vitrail.training.run_files import BAD_IMAGES, is_run
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import absolute
+from vitrail.weights.poses import TrainedPose, require_poses
+from vitrail.weights.reference import load_model, open_model
+from vitrail.weights.transfer import transfer
+
+
+def open_start(reference: str) -> TrainedModel:
+    return open_model(reference)
+
+
+def load(folder: Path) -> TrainedPose:
+    return require_poses(load_model(folder), folder)
+
+
+def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> PeopleData:
+    """The people of a run."""
+    task, data = _task(settings), settings.data
+    assignment = run.assignment if run else None
+    return open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, split_seed=data.split_seed, assignment=assignment)
+
+
+def open_people_for(
+    skeleton: Skeleton, reference: object, data: str | Path | None, split: str | None, note: Note
+) -> tuple[PeopleData, str, PoseSettings]:
+    """People to evaluate a model with this skeleton on, a run's own by default, which split of them, and how it is done.
+
+    Raises:
+        DataError: there are none, or they have other joints.
+        ConfigError: no data is named, and the model is no run.
+    """
+    path = path_of(reference) if isinstance(reference, str | Path) else None
+    run = RunFolder.open(path) if path is not None and is_run(path) else None
+    if data is None and run is None:
+        raise ConfigError("no data given", where="--data", hint="name people to evaluate on: keypoints.json")
+    task = _task(run.settings) if run else PoseSettings()
+    own = run is not None and (data is None or path_of(data).resolve() == Path(run.settings.data.source).resolve())
+    if run and own:
+        source = used(open_source(run.settings, run=run), run.bad_images, run.settings)
+    else:
+        source = open_people(str(data), boxes=task.boxes)
+    if not source.skeleton.is_like(skeleton):
+        what = f"the data has the joints {', '.join(source.skeleton.joints)}, the model {', '.join(skeleton.joints)}"
+        raise DataError(what, where=source.source, hint="give data with the model's joints, in their order")
+    source.tell(note)
+    return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
+
+
+def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | None) -> RunSettings:
+    """The settings with what the data decides, and with paths that hold wherever one stands."""
+    require_of_people(settings)
+    coco_eval()  # which the report needs: better told now than after hours
+    source.split("train")
+    return settings.changed(
+        task=_task(settings).changed(skeleton=source.skeleton),
+        model=settings.model.changed(num_classes=len(source.skeleton.joints)),
+        data=settings.data.changed(source=source.source),
+        preparation=preparation_of(settings, source),
+        start=absolute(settings.start),
+    )
+
+
+def require_of_people(settings: RunSettings) -> None:
+    """Refuse settings that mean nothing where there are joints; raises `ConfigError`."""
+    a = settings.augmentation
+    refused = {
+        "augmentation.crop": a.crop != "none",
+        "augmentation.mixup, augmentation.cutmix": a.mixes,
+        "augmentation.repeats": a.repeats > 1,
+        "data.crop_ratio": settings.data.crop_ratio is not None,
+        "training.probe": settings.training.probe,
+        "transform": bool(settings.transform),
+    }
+    refuse_given("it does not go with joints", refused)
+    others = {
+        "--teacher": bool(settings.distillation.teacher or settings.distillation.given),
+        "--balance": settings.data.balance != "none",
+    }
+    refuse_given("pose estimation has no classes and no teacher", others)
+    if getattr(settings.model.config, "answer", "") != "heatmaps":
+        hint = "take one of those that vitrail models lists for poses, or start from a ViT with --from"
+        raise ConfigError(f"{settings.model.name} gives no heatmaps", where="--model", hint=hint)
+
+
+def check(source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+    """Look at every picture once; people in pictures that cannot be read are returned by name, where they may be left out."""
+    skip, people = settings.data.bad_images == "skip", source.split("all")
+    pictures = {str(person.image): person for person in people}
+    observer.begin("reading images" if skip else "checking images", len(pictures))
+    damaged: list[tuple[str, DataError]] = []
+    for person in group.part(list(pictures.values())):
+        try:
+            decode(person.image) if skip else check_head(person.image)
+        except DataError as error:
+            damaged.append((str(person.image), error))
+        observer.advance(group.count)
+    found = dict(one for part in group.all_gather(damaged) for one in part)
+    require_few_bad(list(found.values()), len(pictures), skip=skip)
+    unseen = _unseen(source, preparation_of(settings, source))
+    require_few_bad(list(unseen.values()), len(people), skip=skip)
+    bad = {person.name: found[str(person.image)].what for person in people if str(person.image) in found}
+    bad |= {name: error.what for name, error in unseen.items()}
+    if bad:
+        what = f"{len(bad):,} people are in images that cannot be read, or have no joint in their box, and are left out"
+        observer.note(f"{what}; {BAD_IMAGES} lists them")
+    return bad
+
+
+def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataError]:
+    """People of whom the model sees no marked joint, so that every heatmap to learn would be empty."""
+    found = {}
+    for person in source.split("all"):
+        joints, seen = person.joints, person.joints[:, 2] > 0
+        places = preparation.warp(person.target.box).inside(joints[:, :2])
+        if not (seen & in_view(places, preparation.image_size)).any():
+            number = int(seen.argmax())
+            what = f"the joint {source.skeleton.joints[number]!r} and all others that are marked lie outside the box"
+            found[person.name] = DataError(what, where=person.name, hint="correct the box, or take task.boxes joints")
+    return found
+
+
+def used(source: PeopleData, bad: Container[str], settings: RunSettings) -> PeopleData:
+    """The data without some people, and with the share of the training split that the settings ask for."""
+    source = source.without(bad)
+    if settings.data.train_share < 1:
+        count = max(1, round(settings.data.train_share * len(source.splits["train"])))
+        kept = some_items(source.splits["train"], count, settings.data.split_seed)
+        source = replace(source, splits={**source.splits, "train": kept})
+    return source
+
+
+def advice(settings: RunSettings, source: PeopleData) -> str | None:
+    return None
+
+
+def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
+    """That mirror images would be wrong."""
+    if settings.augmentation.horizontal_flip and not source.skeleton.pairs:
+        what = "warning: images are mirrored, and no joint is on one side of the body, by its name"
+        return [f"{what}: give task.skeleton.pairs, or --no-flip"]
+    return []
+
+
+def files(source: PeopleData) -> dict[str, bytes]:
+    return {}
+
+
+def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
+    """How people are prepared: in the colours of the model to start from, if there is one."""
+    model, theirs = settings.model.config, settings.preparation
+    if isinstance(theirs, BoxPreparation):
+        return theirs.at(model.image_size)
+    colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
+    return BoxPreparation.of_size(model.image_size, model.channels, **colours)
+
+
+def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
+    model: ImageModel = build(settings.model.config)
+    if start is not None:
+        same = isinstance(start, TrainedPose) and start.skeleton.joints == source.skeleton.joints
+        transfer(start.model, model, keep_head=same)
+    return model
+
+
+def card(settings: RunSettings, source: PeopleData) -> dict[str, Any]:
+    return {"labels": list(source.skeleton.joints)}
+
+
+def _task(settings: RunSettings) -> PoseSettings:
+    assert isinstance(settings.task, PoseSettings)
+    return settings.task

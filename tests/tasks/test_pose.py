@@ -1,0 +1,126 @@
+"""Pose estimation: what is learned, how joints are read, what is scored."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from stick_figures import JOINTS, write_people
+from vitrail.data.augment import Augmentation
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.sources import open_people
+from vitrail.errors import ConfigError
+from vitrail.models.registry import build, model_config
+from vitrail.tasks.heatmaps import encode
+from vitrail.tasks.pose import PoseEstimation, joints_in, losses
+from vitrail.tasks.settings import PoseSettings
+
+SIZE, HEATMAP = (64, 48), (32, 24)
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory):
+    return open_people(write_people(tmp_path_factory.mktemp("people"), 5, people=2))
+
+
+@pytest.fixture
+def task(people) -> PoseEstimation:
+    fields = {"image_size": SIZE, "patch_size": 8, "patch_padding": 0, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    torch.manual_seed(0)
+    model = build(model_config("ViTPose-Ti-simple", num_classes=len(JOINTS), **fields))
+    torch.nn.init.normal_(model.decoder.heatmaps.weight)
+    return PoseEstimation(model, BoxPreparation.of_size(SIZE), people.skeleton, PoseSettings()).eval()
+
+
+def batch_of(task, people, count=4):
+    return task.dataset(people.split("all")).batch([(0, number) for number in range(count)])
+
+
+class Perfect(torch.nn.Module):
+    """Answers with the heatmaps that are to be learned, or mirrored ones for mirrored images."""
+
+    def __init__(self, task, batch):
+        super().__init__()
+        self.config, self.heatmaps, self.task = task.model.config, encode(batch["joints"], SIZE, HEATMAP)[0], task
+        self.images = task.images(batch)
+
+    def forward(self, images):
+        if torch.equal(images, self.images):
+            return self.heatmaps
+        assert torch.equal(images, self.images.flip(-1))
+        return self.heatmaps.flip(-1)[:, self.task.skeleton.order_mirrored]
+
+
+def test_images_may_be_smaller_at_first_and_joints_with_them(task, people):
+    small = batch_of(task, people)
+    task.allow_any_size()
+    task.train().image_size = (32, 24)
+    small_loss = task(small)["loss"]
+    half = PoseEstimation(task.model, BoxPreparation.of_size((32, 24)), people.skeleton, task.settings).train()
+    half.allow_any_size()
+    given = {**small, "images": small["images"], "joints": (small["joints"] + 0.5) / 2 - 0.5}
+    images = torch.nn.functional.interpolate(
+        task.preparation.normalize(small["images"]), (32, 24), mode="bilinear", antialias=True
+    )
+    half.images = lambda batch: images
+    torch.testing.assert_close(small_loss, half(given)["loss"])
+
+
+def test_the_loss_is_0_for_the_bells_themselves_and_about_1_for_empty_heatmaps(task, people):
+    batch = batch_of(task, people)
+    bells = encode(batch["joints"], SIZE, HEATMAP)[0]
+    assert losses(bells, batch, SIZE, 2.0).abs().max() == 0
+    torch.testing.assert_close(losses(0 * bells, batch, SIZE, 2.0), torch.ones(4), rtol=0.1, atol=0)
+
+
+def test_the_loss_is_the_squared_error_of_marked_joints_in_view(task, people):
+    batch = batch_of(task, people)
+    batch["weights"][0, 2] = 0
+    batch["joints"][1, 3] = torch.tensor([500.0, 500.0])
+    found, expected = task(batch)["loss"].item(), 0.0
+    heatmaps = task.model(task.images(batch)).detach()
+    for row in range(4):
+        for joint in range(len(JOINTS)):
+            if (row, joint) in ((0, 2), (1, 3)):
+                continue
+            x, y = batch["joints"][row, joint].double() * torch.tensor([23 / 47, 31 / 63])
+            for i in range(32):
+                for j in range(24):
+                    near = abs(j - int(x + 0.5)) <= 6 and abs(i - int(y + 0.5)) <= 6
+                    bell = math.exp(-((j - x) ** 2 + (i - y) ** 2) / 8) if near else 0.0
+                    expected += (heatmaps[row, joint, i, j].item() - bell) ** 2
+    assert found == pytest.approx(expected / (4 * len(JOINTS) * math.pi * 4), rel=1e-4)
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_a_model_that_answers_with_the_bells_finds_every_joint(task, people, mirror):
+    batch = batch_of(task, people)
+    task.settings = task.settings.changed(mirror=mirror)
+    task.model = Perfect(task, batch)
+    answers, metrics = task.answer(batch), task.metrics(keep=True)
+    metrics.update(answers, batch)
+    assert (answers["joints"] - batch["joints"]).norm(dim=-1).max() < 0.05
+    given = np.stack([person.joints for person in people.split("all")[:4]])
+    assert np.abs(metrics.found.joints - given[..., :2]).max() < 0.05
+    scores = metrics.scores()
+    assert scores["pck"] == 1 and scores["oks"] > 0.999 and scores["ap"] == 1 and scores["people"] == 4
+
+
+def test_the_mean_of_image_and_mirror_image_is_read(task, people):
+    batch = batch_of(task, people)
+    images = task.images(batch)
+    with torch.no_grad():
+        plain, other = task.model(images), task.model(images.flip(-1))
+        answers = task.answer(batch)
+    other = other.flip(-1)[:, [0, 2, 1, 4, 3, 6, 5]]
+    joints, scores = joints_in((plain + other) / 2, SIZE, sigma=2.0)
+    torch.testing.assert_close(answers["joints"], joints)
+    torch.testing.assert_close(answers["scores"], scores)
+
+
+def test_what_joints_cannot_follow_is_refused(task, people):
+    with pytest.raises(ConfigError, match="transform of one's own"):
+        task.dataset(people.split("all"), Augmentation(), transform=lambda picture: picture)
+    with pytest.raises(ConfigError, match="cannot be mixed"):
+        task.dataset(people.split("all"), Augmentation(mixup=0.5))

@@ -1,0 +1,189 @@
+"""Runs on people: what the data decides, what is refused, and a model that starts from a ViT."""
+
+import json
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+
+from stick_figures import JOINTS, write_people
+from vitrail import api
+from vitrail.data.poses.people import Box
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import COCO
+from vitrail.data.preparation import Preparation
+from vitrail.errors import ConfigError, DataError, VitrailError
+from vitrail.models.registry import create_model
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import ALONE
+from vitrail.training import people, preparing
+from vitrail.training.configuration import nested
+from vitrail.training.settings import RunSettings
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.poses import TrainedPose
+from vitrail.weights.reference import open_model
+
+ASK = {
+    "task": "pose", "model.name": "ViTPose-Ti-simple", "model.image_size": [32, 24], "model.patch_size": 8,
+    "model.patch_padding": 0, "model.dim": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 16,
+    "training.batch_size": 8, "training.epochs": 1,
+}  # fmt: skip
+VIT = {"image_size": 32, "patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_people(tmp_path_factory.mktemp("people"), 12, people=2)
+
+
+def resolved(file, **more) -> RunSettings:
+    return preparing.resolve_run(None, None, nested({**ASK, "data": str(file), **more}))[0]
+
+
+def completed(file, **more) -> tuple[RunSettings, people.PeopleData]:
+    settings = resolved(file, **more)
+    source = people.open_source(settings)
+    return people.complete(settings, source, None), source
+
+
+def changed(file, tmp_path, change):
+    """The data with something done to what its JSON file holds."""
+    values = json.loads(file.read_text())
+    change(values)
+    for picture in file.parent.glob("*.png"):
+        with suppress(FileExistsError):
+            (tmp_path / picture.name).hardlink_to(picture)
+    found = tmp_path / "keypoints.json"
+    found.write_text(json.dumps(values))
+    return found
+
+
+def test_the_data_decides_joints_and_the_skeleton_and_settings_keep_all_of_it(file):
+    settings, source = completed(file)
+    assert settings.model.num_classes == len(JOINTS) and settings.task.skeleton == source.skeleton
+    assert isinstance(settings.preparation, BoxPreparation) and settings.preparation.image_size == (32, 24)
+    again = RunSettings.read(json.loads(json.dumps(settings.model_dump(mode="json"))))
+    assert again == settings and type(again.preparation) is BoxPreparation
+
+
+def test_people_are_split_picture_by_picture(file):
+    _, source = completed(file)
+    pictures = [{person.target.image for person in people} for people in source.splits.values()]
+    assert all(pictures) and sum(map(len, pictures)) == 12 == len(set.union(*pictures))
+
+
+def test_a_run_starts_from_any_vit_in_its_colours(file, tmp_path):
+    vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
+    colours = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    start = TrainedModel(vit.eval(), ["a", "b", "c"], Preparation.standard((32, 32), **colours))
+    start.save_pretrained(tmp_path / "vit")
+    ask = {"task": "pose", "training.batch_size": 8, "training.epochs": 1, "optimizer.lr": 1e-9, "model.decoder": "simple"}
+    run = api.train(file, tmp_path / "run", start=str(tmp_path / "vit"), **ask, **{"model.image_size": [32, 24]})
+    trained = open_model(run.folder)
+    assert isinstance(trained, TrainedPose) and trained.skeleton.joints == JOINTS
+    assert (trained.preparation.mean, trained.preparation.std) == (colours["mean"], colours["std"])
+    torch.testing.assert_close(trained.model.blocks[0].state_dict(), vit.blocks[0].state_dict(), atol=1e-5, rtol=0)
+
+
+def test_a_run_goes_on_from_a_model_of_the_same_joints_with_its_heatmaps(file, tmp_path):
+    first = api.train(file, tmp_path / "first", **ASK)
+    again = api.train(file, tmp_path / "next", start=str(first.folder), task="pose", epochs=1, **{"optimizer.lr": 1e-9})
+    before, after = (open_model(folder).model.decoder.state_dict() for folder in (first.folder, again.folder))
+    assert all(torch.equal(tensor.round(decimals=4), after[name].round(decimals=4)) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"augmentation.crop": "pad"}, "augmentation.crop"),
+        ({"augmentation.mixup": 0.2}, "augmentation.mixup"),
+        ({"data.balance": "loss"}, "--balance"),
+        ({"model.name": "ViT-Ti/16"}, "gives no heatmaps"),
+        ({"task.sigma": 0}, "sigma"),
+        ({"task.skeleton": {"joints": ["a", "a"]}}, "two joints"),
+    ],
+)
+def test_settings_that_mean_nothing_for_joints_are_refused(file, more, said):
+    with pytest.raises(ConfigError) as refused:
+        if "model.name" in more:
+            ask = {"task": "pose", "data": str(file), **more}
+            settings = preparing.resolve_run(None, None, nested(ask))[0]
+            people.complete(settings, people.open_source(settings), None)
+        completed(file, **more)
+    assert said in str(refused.value) + refused.value.hint
+
+
+def test_a_model_of_heatmaps_learns_no_classes(tmp_path):
+    with pytest.raises(ConfigError, match="gives heatmaps, and no classes"):
+        api.train("digits", tmp_path / "run", model="ViTPose-Ti")
+    model = create_model("ViTPose-Ti-simple", **{**VIT, "patch_padding": 0}).eval()
+    TrainedPose(model, COCO.complete, BoxPreparation.of_size((32, 32))).save_pretrained(tmp_path / "model")
+    with pytest.raises(ConfigError, match="the model gives heatmaps, and no classes"):
+        api.train("digits", tmp_path / "run", start=str(tmp_path / "model"))
+
+
+def test_a_skeleton_of_other_joints_is_refused(file):
+    with pytest.raises(DataError, match="the data has the joints head, left_shoulder"):
+        completed(file, **{"task.skeleton": {"joints": ["nose"]}})
+
+
+def test_a_person_with_no_joint_in_the_box_is_told_of_by_picture_and_joint(file, tmp_path):
+    def far(values):
+        values["annotations"][3]["bbox"] = [500, 500, 10, 10]
+
+    data = changed(file, tmp_path, far)
+    settings, source = completed(data)
+    with pytest.raises(VitrailError, match="'head' and all others") as refused:
+        people.check(source, settings, Observer(), ALONE)
+    assert "2.png#21" in str(refused.value.where)
+    settings = settings.changed(data=settings.data.changed(bad_images="skip"))
+    assert list(people.check(source, settings, Observer(), ALONE)) == ["2.png#21"]
+
+
+def test_a_joint_that_is_not_marked_is_none_in_the_box(file, tmp_path):
+    def unmarked(values):
+        values["annotations"][3]["keypoints"][:3] = [0, 0, 0]
+        values["annotations"][3]["bbox"] = [-20, -20, 22, 22]
+
+    settings, source = completed(changed(file, tmp_path, unmarked))
+    with pytest.raises(VitrailError, match="'left_shoulder' and all others"):
+        people.check(source, settings, Observer(), ALONE)
+
+
+def test_people_in_a_damaged_picture_are_left_out_together_where_they_may_be(file, tmp_path):
+    data = changed(file, tmp_path, lambda values: None)
+    (tmp_path / "5.png").unlink()
+    (tmp_path / "5.png").write_bytes(b"no picture")
+    settings, source = completed(data, bad_images="skip")
+    bad = people.check(source, settings, Observer(), ALONE)
+    assert sorted(bad) == ["5.png#50", "5.png#51"]
+    assert not {"5.png#50", "5.png#51"} & {person.name for person in people.used(source, bad, settings).split("all")}
+
+
+def test_a_share_of_the_training_people_is_learned_from(file):
+    settings, source = completed(file, **{"data.train_share": 0.5})
+    kept = people.used(source, (), settings)
+    assert len(kept.splits["train"]) == round(0.5 * len(source.splits["train"])) and kept.splits["val"] == source.splits["val"]
+
+
+def test_boxes_may_be_those_around_the_joints(file):
+    _, source = completed(file, **{"task.boxes": "joints"})
+    for person in source.split("all"):
+        joints = person.joints[:, :2]
+        assert person.target.box == pytest.approx(Box(*joints.min(axis=0), *np.ptp(joints, axis=0)))
+
+
+def test_a_box_may_be_the_whole_picture(file):
+    _, source = completed(file, **{"task.boxes": "image"})
+    assert {person.target.box for person in source.split("all")} == {(0, 0, 60, 48)}
+
+
+def test_joints_of_no_side_are_warned_of_where_images_are_mirrored(file, tmp_path):
+    def nameless(values):
+        values["categories"][0]["keypoints"] = [f"point {i}" for i in range(len(JOINTS))]
+
+    settings, source = completed(changed(file, tmp_path, nameless))
+    assert "images are mirrored" in people.warnings(settings, source)[0]
+    plain = settings.changed(augmentation=settings.augmentation.changed(horizontal_flip=0))
+    assert people.warnings(plain, source) == []
