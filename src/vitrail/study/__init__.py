@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from vitrail.study.captures import capture, capture_names
     from vitrail.study.distance import attention_distances, mean_attention_distances, patch_distances
     from vitrail.study.embedding import filters, offset_biases, position_similarity, stage_position_similarity
+    from vitrail.study.joints import joint_map
     from vitrail.study.occlusion import deletion, without_patches
     from vitrail.study.pictures import overlay
     from vitrail.study.probes import features, few_shot, linear_probe, nearest_neighbours
@@ -20,6 +21,7 @@ _NAMES = {
     "captures": ("capture", "capture_names"),
     "distance": ("attention_distances", "mean_attention_distances", "patch_distances"),
     "embedding": ("filters", "offset_biases", "position_similarity", "stage_position_similarity"),
+    "joints": ("joint_map",),
     "occlusion": ("deletion", "without_patches"),
     "pictures": ("overlay",),
     "probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
@@ -37,6 +39,7 @@ __all__ = [
     "few_shot",
     "filters",
     "head_maps",
+    "joint_map",
     "kept_for_gradients",
     "linear_probe",
     "looked_at",

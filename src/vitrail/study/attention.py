@@ -97,35 +97,35 @@ def attention_map(
         head: one of them; the mean over all by default.
         query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
     """
-    vit = _answering(model)
+    vit = answering(model)
     c = vit.config
-    number, row = _place("layer", layer, c.depth), None
-    heads = slice(None) if head is None else slice(_place("head", head, c.heads), _place("head", head, c.heads) + 1)
+    number, row = place_among("layer", layer, c.depth), None
+    heads = slice(None) if head is None else slice(place_among("head", head, c.heads), place_among("head", head, c.heads) + 1)
     if query is not None:
-        row = c.prefix + _place("row", query[0], c.grid[0]) * c.grid[1] + _place("column", query[1], c.grid[1])
+        row = c.prefix + place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
     name = f"blocks.{number}.attention.{WEIGHTS}"
     with capture(vit, name) as seen:
         vit.encode(images)
     weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
     looked = weights[:, row] if row is not None else read(vit, weights)
-    return _on_patches(vit, looked)
+    return on_patches(vit, looked)
 
 
 @torch.no_grad()
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
     """The last attention before the answer: the class token's in the last layer, or attention pooling's."""
-    vit = _answering(model)
+    vit = answering(model)
     if not vit.config.pools_by_attention:
         return attention_map(vit, images)
     with capture(vit, f"pool.attention.{WEIGHTS}") as seen:
         vit(images)
-    return _on_patches(vit, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
+    return on_patches(vit, seen[f"pool.attention.{WEIGHTS}"].float().mean(dim=1)[:, 0])
 
 
 @torch.no_grad()
 def head_maps(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
-    vit, found = _answering(model), list[Tensor]()
+    vit, found = answering(model), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
         looked = read(vit, weights.float().transpose(1, 2))  # (B, k, N)
@@ -139,7 +139,7 @@ def head_maps(model: nn.Module, images: Tensor) -> Tensor:
 @torch.no_grad()
 def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     """How much of each patch is in what the model reads its answer from, by `roll_out`."""
-    vit = _answering(model)
+    vit = answering(model)
     rolled: Tensor | None = None
     pooled: Tensor | None = None
 
@@ -153,7 +153,7 @@ def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     with capture(vit, *_whole(vit, WEIGHTS), each=each):
         vit(images)
     assert rolled is not None
-    return _on_patches(vit, read(vit, rolled, pooled))
+    return on_patches(vit, read(vit, rolled, pooled))
 
 
 def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = None) -> Tensor:
@@ -167,7 +167,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
         images: prepared, (B, C, H, W).
         classes: int64 (B,); what the model guesses by default.
     """
-    vit = _answering(model)
+    vit = answering(model)
     if not vit.config.num_classes:
         raise ConfigError("a model that gives vectors guesses nothing", where="relevance_map", hint="give it a head of classes")
     gradients = _gradients(vit, images, classes)
@@ -190,7 +190,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
     with torch.no_grad(), capture(vit, *_whole(vit, "values", WEIGHTS), each=each):
         vit(images)
     assert passed is not None
-    return _on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
+    return on_patches(vit, passed[:, 0] if vit.config.pools_by_attention else read(vit, passed))
 
 
 def _gradients(model: Any, images: Tensor, classes: Tensor | None) -> dict[str, Tensor]:
@@ -223,7 +223,7 @@ def _whole(model: Any, *kinds: str) -> list[str]:
     return [f"{place}.attention.{kind}" for place in places for kind in kinds]
 
 
-def _answering(model: nn.Module) -> Any:
+def answering(model: nn.Module) -> Any:
     """The model itself, with attention to the whole image and in evaluation mode."""
     if not attends(model):
         hint = "give a model whose layers do"
@@ -256,12 +256,12 @@ def look_of(
     return look, ""
 
 
-def _on_patches(model: Any, looked: Tensor) -> Tensor:
+def on_patches(model: Any, looked: Tensor) -> Tensor:
     """(B, prefix + N) to (B, rows, columns)."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
 
 
-def _place(what: str, number: int, count: int) -> int:
+def place_among(what: str, number: int, count: int) -> int:
     """A place from the start, where it may be counted from the end."""
     if not -count <= number < count:
         raise ConfigError(

@@ -1,13 +1,14 @@
 """What the sections of a study share: the model, the images, and the numbers, maps and pictures that they leave."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.items import Item
+from vitrail.files import write_json, write_text
 from vitrail.models.cost import cost
 from vitrail.runtime.observer import Observer
 from vitrail.study import figures, page
@@ -58,12 +59,16 @@ class StudyContext:
             return 1
         return PER_PAIR * most_weights(self.model, torch.zeros(1, c.channels, *c.image_size, device=self.device))
 
-    def read(self, items: list[Item], what: str) -> Tensor:
+    def pixels_of(self, item: Any) -> np.ndarray:
+        """What the model sees of an item, uint8 (C, H, W)."""
+        return self.preparation.pixels(item.image)
+
+    def read(self, items: list[Any], what: str) -> Tensor:
         """Prepared pixels, uint8 (N, C, H, W)."""
         self.begin(what, len(items))
         found = []
         for item in items:
-            found.append(torch.from_numpy(self.preparation.pixels(item.image)))
+            found.append(torch.from_numpy(self.pixels_of(item)))
             self.advance(1)
         return torch.stack(found)
 
@@ -79,6 +84,15 @@ class StudyContext:
         file = self.folder / f"{name}.png"
         figures.save(figure, file)
         return page.picture(file, title, caption)
+
+    def written(self, title: str, sections: Iterable[Markup]) -> dict[str, Any]:
+        """Write ``maps.npz``, ``study.json`` and ``report.html``, and give what is in ``study.json``."""
+        write_text(self.folder / "report.html", page.page(title, list(sections)))
+        maps: dict[str, Any] = {name: found.numpy() for name, found in self.maps.items()}
+        with (self.folder / "maps.npz").open("wb") as file:
+            np.savez_compressed(file, images=np.array([item.name for item in self.subjects.items]), **maps)
+        write_json(self.folder / "study.json", self.numbers)
+        return self.numbers
 
 
 def _batch(size: int) -> int:

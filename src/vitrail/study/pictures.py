@@ -29,19 +29,20 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels."""
 
 
-def overlay(picture: Image.Image, heat: np.ndarray, box: Box) -> Image.Image:
+def overlay(picture: Image.Image, heat: np.ndarray, box: Box, *, brightest: float = BRIGHTEST) -> Image.Image:
     """A map laid over the part of a picture that the model saw, at the picture's own resolution.
 
     The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
 
     Args:
         picture: upright, of any size.
-        heat: (rows, columns); its lowest value leaves the picture as it is, and the highest twentieth of them glow most.
+        heat: (rows, columns); its lowest value leaves the picture as it is.
         box: the part of the picture that the map covers.
+        brightest: the quantile of the values from which on they glow most: by default the highest twentieth do.
     """
     left, top = (min(math.floor(start), size - 1) for start, size in zip(box[:2], picture.size, strict=True))
     right, bottom = (max(math.ceil(end), start + 1) for end, start in zip(box[2:], (left, top), strict=True))
-    low, high = float(heat.min()), float(np.quantile(heat, BRIGHTEST))  # a few patches, often in corners, outshine all others
+    low, high = float(heat.min()), float(np.quantile(heat, brightest))  # a few patches, often in corners, outshine all others
     levels = (255 * (heat - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
     shown = Image.fromarray(levels).resize((right - left, bottom - top), Image.Resampling.BICUBIC)
     warm = Image.fromarray(PALETTE[np.asarray(shown)])

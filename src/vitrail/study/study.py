@@ -4,10 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vitrail.errors import ConfigError
-from vitrail.files import write_json, write_text
 from vitrail.runtime.observer import Observer
 from vitrail.study import attention_sections, model_sections, page, stage_sections
 from vitrail.study.attention_sections import LAST, Look
@@ -64,12 +61,7 @@ def write_study(
         what = f"a {type(trained.model).__name__} has no attention to the whole image of which one could be chosen"
         raise ConfigError(what, where="layer, head, query", hint="leave them out")
     study = StudyContext(folder, trained, subjects, predictions, observer)
-    write_text(folder / "report.html", page.page(title, list(_sections(study, attention))))
-    maps: dict[str, Any] = {name: found.numpy() for name, found in study.maps.items()}
-    with (folder / "maps.npz").open("wb") as file:
-        np.savez_compressed(file, images=np.array([item.name for item in subjects.items]), **maps)
-    write_json(folder / "study.json", study.numbers)
-    return study.numbers
+    return study.written(title, _sections(study, attention))
 
 
 def _sections(study: StudyContext, look: Look) -> Iterator[Markup]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vitrail.data.items import ImageData, Item, count_classes
 from vitrail.data.order import pick_items, shuffled
@@ -21,9 +22,9 @@ class Subjects:
     """The images of a study.
 
     Args:
-        items: the images.
+        items: the images, or people in images.
         split: where they come from; "all" where there are no splits.
-        labelled: whether the labels of the items are the model's own; if not they mean nothing.
+        labelled: whether the labels or joints of the items are the model's own; if not they mean nothing.
         why: why they are not.
         known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
             ones that the model does not have.
@@ -31,7 +32,7 @@ class Subjects:
         unprobed: why there are no images for probes, where there might have been.
     """
 
-    items: list[Item]
+    items: list[Any]
     split: str = "all"
     labelled: bool = False
     why: str = ""

@@ -3,7 +3,7 @@
 from vitrail.lazy import lazily
 from vitrail.study.reports.part import Part, Reported
 
-PARTS = {"classification": "classification", "mae": "reconstruction", "translate": "translation"}
+PARTS = {"classification": "classification", "mae": "reconstruction", "translate": "translation", "pose": "pose"}
 """The file of each task, which has a function of the task's name."""
 
 _part_of = lazily("vitrail.study.reports", PARTS)

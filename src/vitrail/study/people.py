@@ -1,0 +1,108 @@
+"""The people of a study, and what the model finds of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitrail.data.decode import Source
+from vitrail.data.order import shuffled
+from vitrail.data.plan import Plan
+from vitrail.data.poses.people import Box, PeopleData, Person, Pose
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.unlabelled import unlabelled_items
+from vitrail.errors import ConfigError
+from vitrail.runtime.observer import Observer
+from vitrail.study.context import StudyContext
+from vitrail.study.joints import between_joints, joint_maps
+from vitrail.study.subjects import Subjects
+from vitrail.tasks.pose import joints_in
+from vitrail.tasks.settings import PoseSettings
+from vitrail.weights.poses import TrainedPose
+
+Opened = Callable[[], tuple[PeopleData, str, Any]]
+SMOOTHING = PoseSettings().smoothing
+"""Deviation by which heatmaps are smoothed before a joint is read from them, in places."""
+
+
+def people_of(
+    trained: TrainedPose,
+    data: str | Path | None,
+    opened: Opened,
+    split: str | None,
+    count: int,
+) -> tuple[str, Subjects]:
+    """Where the people of a study come from, and which; people with the model's joints are ``opened``, which gives their split.
+
+    Images without joints are one person each, from rim to rim.
+    """
+    plain = unlabelled_items(data, count) if data is not None else []
+    if plain and split is not None:
+        raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
+    if plain:
+        return str(data), Subjects([_whole(item.name, item.image, trained.preparation) for item in plain])
+    source, chosen, _ = opened()
+    every = source.split(chosen)
+    people = [every[i] for i in sorted(shuffled(len(every), 0, 0)[:count])]
+    return source.source, Subjects(people, chosen, labelled=True)
+
+
+def _whole(name: str, image: Source, preparation: BoxPreparation) -> Person:
+    width, height = preparation.decode(image).size
+    return Person(name, image, Pose(Box(0, 0, width, height), (), width * height, 0, 0))
+
+
+class PoseStudy(StudyContext):
+    """A model that finds joints and the people of a study, with all that one pass tells of them.
+
+    Args:
+        folder: exists.
+        trained: the model.
+        subjects: the people.
+        observer: gets every pass and its people.
+        layer, head: of the attention, as in `vitrail.study.joint_map`.
+    """
+
+    preparation: BoxPreparation
+
+    def __init__(
+        self, folder: Path, trained: TrainedPose, subjects: Subjects, observer: Observer, *, layer: int, head: int | None
+    ):
+        super().__init__(folder, trained, subjects, None, observer)
+        self.numbers["of"] = "people"
+        self.skeleton, self.layer, self.head = trained.skeleton, layer, head
+        parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
+        heatmaps, joints, scores, maps, between = (torch.cat(part) for part in zip(*parts, strict=True))
+        self.joints = joints.double().numpy()
+        """In the model's input, (N, K, 2)."""
+        self.scores = scores.numpy()
+        """(N, K)."""
+        self.between = between.mean(dim=0).numpy()
+        """`between_joints`, the mean over all people: (K, K)."""
+        self.maps |= {"heatmaps": heatmaps, "joints": maps}
+
+    def _pass(self, images: Tensor) -> list[Tensor]:
+        maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
+        joints, scores = joints_in(heatmaps, self.preparation.image_size, sigma=SMOOTHING)
+        return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
+
+    def pixels_of(self, item: Person) -> np.ndarray:
+        picture = self.preparation.decode(item.image)
+        return self.preparation.plan_of(picture.size, item.target.box).pixels(picture)
+
+    def outside(self, number: int) -> np.ndarray:
+        """The joints of a person in the picture, (K, 2)."""
+        return self.preparation.warp(self.subjects.items[number].target.box).outside(self.joints[number])
+
+    def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
+        """What the model sees of a person, its longer side so many pixels, and the plan that leads places there."""
+        person = self.subjects.items[number]
+        rows, columns = self.preparation.image_size
+        size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
+        picture = self.preparation.decode(person.image)
+        plan = self.preparation.at(size).plan_of(picture.size, person.target.box)
+        return plan.frame(picture), plan

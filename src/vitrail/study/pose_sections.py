@@ -1,0 +1,172 @@
+"""A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.data.order import spread
+from vitrail.runtime.observer import Observer
+from vitrail.study import attention_sections, figures, model_sections, page, pictures
+from vitrail.study.figures import STYLE
+from vitrail.study.joints import joint_numbers
+from vitrail.study.page import Markup
+from vitrail.study.people import PoseStudy
+from vitrail.study.skeletons import draw_people, ringed
+from vitrail.study.subjects import Subjects
+from vitrail.tasks.metrics import metrics_in
+from vitrail.tasks.pose import PoseMetrics, Row
+from vitrail.weights.poses import TrainedPose
+
+SHOWN, COLUMNS = 5, 4
+"""People whose maps are drawn, and joints of each where none are named."""
+Laid = Callable[[Image.Image, np.ndarray], Image.Image]
+"""Lays a map over what the model sees of a person."""
+SIDE, THIN = 384, 0.006
+"""Pixels of the longer side of a person on a sheet, and the width of limbs over maps, as a share of that."""
+SKELETON = " The left side of the body is blue, the right side orange; joints that the model is not sure of are fainter."
+HEATMAPS = (
+    "Each column is the heatmap of a joint, from nothing to its own highest; the joint is read from where it is highest, which "
+    "the white ring is around, and its score is how high that is: 1 for a bell as the model was taught."
+)
+QUERIES = (
+    "Shown is the attention of {layer}, from the patch in which the model finds the joint of the column, which the white ring "
+    "is around. The picture glows where the map is high, the highest twentieth alike. All of them are in maps.npz."
+)
+BETWEEN = (
+    "How much the query of one joint (down) looks at the patch in which another one is found (across), beside the mean of all "
+    "patches, which is 1; the mean over {people:,} people. On the diagonal a query looks at its own patch."
+)
+LEFT_OUT = (
+    "The answer is read from every patch alike, and not from one token: so there is no single map of where the model looks, and "
+    "no rollout, no relevance, and no test of taking patches away in the order of such maps. It has no classes, and so there are "
+    "no probes and no errors by class."
+)
+
+
+def write_pose_study(
+    folder: Path,
+    trained: TrainedPose,
+    subjects: Subjects,
+    observer: Observer,
+    *,
+    title: str,
+    layer: int | None = None,
+    head: int | None = None,
+    joints: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
+
+    Args:
+        folder: exists.
+        trained: the model.
+        subjects: the people.
+        observer: gets every pass and its people.
+        title: of the page.
+        layer, head: of the attention from joints; the last layer and all heads by default.
+        joints: whose maps are drawn; some of all by default.
+
+    Raises:
+        ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
+        DataError: an image that cannot be read.
+    """
+    columns = joint_numbers(trained, list(joints)) or spread(len(trained.skeleton.joints), COLUMNS)
+    study = PoseStudy(folder, trained, subjects, observer, layer=-1 if layer is None else layer, head=head)
+    return study.written(title, _sections(study, columns))
+
+
+def _sections(study: PoseStudy, columns: Sequence[int]) -> Iterator[Markup]:
+    """Everything, in the order of the page."""
+    yield page.cards([*_scores(study), *model_sections.size(study)])
+    yield _found(study, columns)
+    yield _queries(study, columns)
+    yield _between(study)
+    yield attention_sections.distances(study)
+    yield model_sections.positions(study)
+    yield model_sections.filter_components(study)
+    yield page.section("What is left out", page.paragraph(LEFT_OUT))
+    yield model_sections.cost(study)
+
+
+def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
+    """Cards with the scores, where joints are marked."""
+    if not study.subjects.labelled:
+        return
+    metrics = PoseMetrics(study.preparation, study.skeleton)
+    people = enumerate(study.subjects.items)
+    metrics.rows = [Row(number, person, study.outside(number), study.scores[number], 0.0) for number, person in people]
+    scores = {name: value for name, value in metrics.scores().items() if name != "loss"}
+    study.numbers["scores"] = scores
+    for metric in metrics_in(scores):
+        yield metric.shown(scores[metric.name]), f"{metric.title} on {len(study.pixels):,} people"
+
+
+def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
+    """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
+    heatmaps = study.maps["heatmaps"].numpy()
+    scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
+    study.numbers["mean_scores"] = scores
+    figure = _sheet(study, columns, heatmaps, _heat, marked=study.subjects.labelled)
+    return page.section("Where the joints are", study.picture(figure, "heatmaps", "Heatmaps", HEATMAPS + SKELETON))
+
+
+def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
+    """Where the queries of some joints look."""
+    figure = _sheet(study, columns, study.maps["joints"].numpy(), _look)
+    which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
+    layer = which if study.head is None else f"{which}, head {study.head}"
+    caption = QUERIES.format(layer=layer) + SKELETON
+    return page.section("Where a joint's query looks", study.picture(figure, "queries", "Maps of joints", caption))
+
+
+def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Laid, *, marked: bool = False) -> Figure:
+    """Some people with their skeletons, ``marked`` ones too, and with maps (N, K, rows, columns) of some joints ``laid`` over."""
+    rows, captions = [], []
+    for number in spread(len(study.pixels), SHOWN):
+        person, (view, plan) = study.subjects.items[number], study.view(number, SIDE)
+        places, scores = plan.points(study.outside(number) + 0.5) - 0.5, study.scores[number]
+        row = [draw_people(view, places[None], study.skeleton, scores[None])]
+        if marked:
+            known = np.where(person.joints[:, 2:] > 0, plan.points(person.joints[:, :2] + 0.5) - 0.5, np.nan)
+            row.append(draw_people(view, known[None], study.skeleton))
+        for joint in columns:
+            map_ = draw_people(laid(view, maps[number, joint]), places[None], study.skeleton, scores[None], line=THIN)
+            row += [ringed(map_, places[joint])]
+        rows.append(row)
+        captions.append(f"{figures.short_path(person.name)}\nmean score {scores.mean():.2f}")
+    names = [figures.short(figures.readable(study.skeleton.joints[joint]), 16) for joint in columns]
+    return pictures.sheet(rows, ["found", *["marked"] * marked, *names], captions)
+
+
+def _heat(view: Image.Image, heatmap: np.ndarray) -> Image.Image:
+    """A heatmap laid over what the model sees: the centres of the outermost places lie on the centres of the outermost pixels."""
+    (width, height), (rows, columns) = view.size, heatmap.shape
+    x, y = (width - 1) / (columns - 1) / 2, (height - 1) / (rows - 1) / 2
+    box = (0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y)
+    return pictures.overlay(view, heatmap.clip(min=0), box, brightest=1.0)
+
+
+def _look(view: Image.Image, map_: np.ndarray) -> Image.Image:
+    """A map of patches laid over what the model sees."""
+    return pictures.overlay(view, map_, (0, 0, *view.size))
+
+
+def _between(study: PoseStudy) -> Markup:
+    """How much the queries of joints look at each other's patches."""
+    study.numbers["between_joints"] = study.between.tolist()
+    names = [figures.readable(name) for name in study.skeleton.joints]
+    side = max(4.5, 1.8 + 0.3 * len(names))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(side + 1, side), layout="constrained")
+        axes = figure.subplots()
+        figure.colorbar(axes.imshow(study.between, cmap="viridis", vmin=0), ax=axes, shrink=0.7)
+        axes.set_xticks(range(len(names)), names, rotation=90, parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+        axes.set(xlabel="looked at", ylabel="query")
+        axes.spines[:].set_visible(False)
+    caption = BETWEEN.format(people=len(study.pixels))
+    return page.section("Do joints look at each other", study.picture(figure, "between", "Attention between joints", caption))
