@@ -18,8 +18,8 @@ from vitrail.deploy.server.schema import refusals
 from vitrail.deploy.server.service import Service
 
 PAGE = Path(__file__).parent / "page"
-SHARED = ("page.css", "page.js", "icon.svg")
-"""Files that every page loads; beside them each has its own HTML, style and script."""
+SHARED = ("page.css", "page.js", "pictures.css", "pictures.js", "icon.svg")
+"""Files that pages share; beside them each has its own, which begin with its name."""
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NEED_NO_TOKEN = ("/openapi.json", "/health", "/ready")
 """The description that the page links to, and what load balancers check; and the page, which asks for the token."""
@@ -93,7 +93,8 @@ def _state(app: FastAPI, service: Service[Any, Any]) -> None:
 
 def _page(app: FastAPI, name: str) -> list[str]:
     """Add the page of that name; gives its paths."""
-    files = {"/": f"{name}.html", **{f"/{file}": file for file in (*SHARED, f"{name}.css", f"{name}.js")}}
+    own = sorted(file.name for file in PAGE.glob(f"{name}*") if file.suffix != ".html")
+    files = {"/": f"{name}.html", **{f"/{file}": file for file in (*SHARED, *own)}}
     for path, file in files.items():
         app.add_route(path, _file((PAGE / file).read_bytes(), KINDS[Path(file).suffix]), include_in_schema=False)
     return list(files)

@@ -2,10 +2,9 @@
 
 import base64
 import contextlib
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,25 +18,16 @@ from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.decoders import LARGE, Decoders
 from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.pictures import Picture, pictures, require_picture
+from vitrail.deploy.server.picture_service import PictureService, Work
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import Queue
-from vitrail.deploy.server.reading import while_connected
 from vitrail.deploy.server.schema import refusals
-from vitrail.deploy.server.service import Service
-from vitrail.errors import DataError
 from vitrail.weights.labelled import Answer
 
-LOOKS = 4
-"""Places of those who ask for attention, which costs more than an answer."""
 MOST_LABELS = 100
 Top = Annotated[int, Query(ge=1, le=MOST_LABELS, description="Labels per image.")]
 
-T = TypeVar("T")
-R = TypeVar("R")
-D = TypeVar("D")
 Asked = tuple[np.ndarray, int]
 """Pixels, and how many labels are asked for."""
 Look = Callable[[Tensor], Tensor]
@@ -45,7 +35,7 @@ Look = Callable[[Tensor], Tensor]
 relevance of each patch, (rows, columns)."""
 
 
-class ImageService(Service[Asked, Answer]):
+class ImageService(PictureService[Asked, Answer]):
     """Labels of images.
 
     Args:
@@ -71,13 +61,11 @@ class ImageService(Service[Asked, Answer]):
         relevance: Look | None = None,
         place: Place | None = None,
     ):
-        super().__init__(name, limits, place)
+        check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
+        super().__init__(name, limits, check, place)
         self.predictor, self.unseen = predictor, unseen
         self._look, self._relevance = look, relevance
-        check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
-        self._decoders = Decoders(check, self.place.board.turn)
-        looked = self.metrics.timing("attention_seconds", "What the attention of a picture took.")
-        self._looks: Queue[np.ndarray, dict[str, Any]] = self._worker.queue(self._see, capacity=LOOKS, most=1, observe=looked)
+        self._looks: Queue[np.ndarray, dict[str, Any]] = self._queue_of_looks(self._see)
 
     def add_to(self, app: FastAPI) -> None:
         """What is said of pictures, and where the model looks."""
@@ -122,11 +110,6 @@ class ImageService(Service[Asked, Answer]):
             "limits": {"body": limits.body, "images": limits.items, "pixels": limits.pixels, "deadline": limits.deadline},
         }
 
-    def close(self) -> None:
-        """Let the threads go."""
-        super().close()
-        self._decoders.close()
-
     def _rehearse(self) -> Callable[[int], object]:
         preparation = self.predictor.preparation
         pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
@@ -134,49 +117,22 @@ class ImageService(Service[Asked, Answer]):
 
     async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
         """The names of a request's pictures, and the answers with their ``top`` labels."""
-        names, _, labels = await self._through(
-            self._queue, request, self.limits.items, self.predictor.preparation.pixels, lambda pixels: (pixels, top)
-        )
+        with contextlib.ExitStack() as held:
+            found = (await self._received(request, held, self._queue, self.limits.items)).pictures
+            names = [picture.name for picture in found]
+            work = Work(self.predictor.preparation.pixels, lambda pixels: [(pixels, top)], len(names))
+            _, labels = await self._answered(request, held, self._queue, found, work)
         return list(zip(names, labels, strict=True))
 
     async def look(self, request: Request) -> dict[str, Any]:
         """Where the model looks in the one picture of a request."""
         if self._look is None:
             raise ProblemError(501, f"this server cannot tell where the model looks: {self.unseen}")
-        _, ((_, seen),), (maps,) = await self._through(self._looks, request, 1, self._framed, lambda framed: framed[0])
-        return {"seen": seen, **maps}
-
-    async def _through(
-        self, queue: Queue[T, R], request: Request, most: int, decode: Callable[[bytes], D], value: Callable[[D], T]
-    ) -> tuple[list[str], list[D], list[R]]:
-        """The names of a request's pictures, at ``most`` so many, what they are decoded to, and what the queue makes of that."""
         with contextlib.ExitStack() as held:
-            found = await self._received(request, held, queue, most)
-            names = [picture.name for picture in found]
-            expires = time.monotonic() + self.limits.deadline
-            contents = [picture.content for picture in found]
-            sizes = _all_good(found, await self._decoders.sizes(contents))
-            large = max(sizes) > LARGE
-
-            async def work() -> tuple[list[D], list[R]]:
-                with contextlib.ExitStack() as places:
-                    if not large:  # else it would hold places for as long as its pictures wait
-                        places.enter_context(queue.places(len(names)))
-                    with self._decoders.turn() if large else contextlib.nullcontext():
-                        decoded = _all_good(found, await self._decoders.decode(contents, sizes, decode))
-                    found.clear()
-                    contents.clear()
-                    held.close()  # from here on there are only pixels
-                    if large:
-                        places.enter_context(queue.places(len(names)))
-                    return decoded, await queue.answers([value(each) for each in decoded], expires)
-
-            return names, *await while_connected(request, work(), expires)
-
-    async def _received(self, request: Request, held: contextlib.ExitStack, queue: Queue[Any, Any], most: int) -> list[Picture]:
-        """The pictures of a request."""
-        require_picture(request.headers)
-        return pictures(await self._body(request, held, queue), request.headers, most)
+            found = (await self._received(request, held, self._looks, 1)).pictures
+            work = Work(self._framed, lambda framed: [framed[0]], 1)
+            ((_, seen),), (maps,) = await self._answered(request, held, self._looks, found, work)
+        return {"seen": seen, **maps}
 
     def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
         """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
@@ -196,17 +152,6 @@ class ImageService(Service[Asked, Answer]):
     def _seen(self, pixels: Tensor, look: Look) -> dict[str, Any]:
         relevance = None if self._relevance is None else encoded(self._relevance(pixels)[None, None])["maps"]
         return {**encoded(look(pixels)), "relevance": relevance}
-
-
-def _all_good(found: list[Picture], made: list[D | DataError]) -> list[D]:
-    """What was made of pictures; one `ProblemError` names all of which nothing could be."""
-    failed = [(picture.name, error) for picture, error in zip(found, made, strict=True) if isinstance(error, DataError)]
-    if not failed:
-        return cast(list[D], made)
-    names = ", ".join(name for name, _ in failed)
-    what = failed[0][1].what if len(found) == 1 else f"{len(failed)} of {len(found)} images cannot be read: {names}"
-    errors = [{"image": name, "reason": error.what} for name, error in failed]
-    raise ProblemError(422, what, hint=failed[0][1].hint, errors=errors)
 
 
 def encoded(maps: Tensor) -> dict[str, Any]:

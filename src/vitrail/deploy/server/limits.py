@@ -12,13 +12,13 @@ class Limits:
     body: int = 20 * MEBIBYTE
     """Bytes of a request's body."""
     items: int = 32
-    """Images or texts of a request."""
+    """Images, people or texts of a request."""
     characters: int = 5000
     """Characters of a text."""
     waiting: int = 256
-    """Images, or pieces of texts, that are in the server at a time."""
+    """Images, people, or pieces of texts, that are in the server at a time."""
     batch: int = 16
-    """Images, or pieces of texts, that are computed together."""
+    """Images, people, or pieces of texts, that are computed together."""
     pixels: int = 25 * MILLION
     """Pixels of an image, which may take 16 bytes each while it is decoded."""
     deadline: float = 10.0
@@ -27,4 +27,4 @@ class Limits:
 
 IMAGES = Limits()
 TEXTS = Limits(body=MEBIBYTE)
-"""What servers of image models and of translators take on, where nobody says otherwise."""
+"""What servers of models of images and of translators take on, where nobody says otherwise."""

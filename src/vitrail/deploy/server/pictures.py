@@ -1,4 +1,4 @@
-"""Pictures out of the body of a request."""
+"""Pictures out of the body of a request, and what a form says of them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 FIELDS = 8
-"""Parts of a form that are no pictures; nothing reads them."""
+"""Parts of a form that are no pictures."""
+LONGEST_FIELD = 2**16
+"""Bytes of such a part that is read."""
 RAW = "application/octet-stream"
 FORM = "multipart/form-data"
 
@@ -35,17 +37,26 @@ def require_picture(headers: Headers) -> None:
         raise ProblemError(415, f"{kind} is no image", hint=f"send it as image/jpeg (or the like), {RAW} or {FORM}")
 
 
-def pictures(content: bytes, headers: Headers, most: int) -> list[Picture]:
-    """The pictures of a body: itself, or the files of a form.
+@dataclass(frozen=True)
+class Form:
+    """What a body holds."""
+
+    pictures: list[Picture]
+    fields: dict[str, str]
+    """What else was asked for by its name, and is there."""
+
+
+def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...] = ()) -> Form:
+    """The pictures of a body: itself, or the files of a form, which may have further ``fields``.
 
     Raises:
-        ProblemError: there are none, more than ``most``, or the form is damaged.
+        ProblemError: there are no pictures, more than ``most``, a field is too long, or the form is damaged.
     """
     if media_type(headers) != FORM:
         if not content:
             raise ProblemError(422, "the body is empty", hint="send an image")
-        return [Picture("image", content)]
-    form = _Form(most)
+        return Form([Picture("image", content)], {})
+    form = _Parts(most, fields)
     try:
         parser = MultipartParser(parse_options_header(headers["content-type"])[1].get(b"boundary", b""), form.callbacks)
         parser.write(content)
@@ -55,18 +66,21 @@ def pictures(content: bytes, headers: Headers, most: int) -> list[Picture]:
     if not form.whole or not form.files:
         what = "the form has no files" if form.whole else "the form is cut off"
         raise ProblemError(422, what, hint="send each image as a file: curl -F images=@cat.jpg")
-    return [Picture(name or f"image {number}", bytes(data)) for number, (name, data) in enumerate(form.files, start=1)]
+    found = [Picture(name or f"image {number}", bytes(data)) for number, (name, data) in enumerate(form.files, start=1)]
+    return Form(found, {name: data.decode(errors="replace") for name, data in form.fields.items()})
 
 
-class _Form:
-    """The files of a form, collected while it is parsed."""
+class _Parts:
+    """The files of a form and those of its fields that are wanted, collected while it is parsed."""
 
-    def __init__(self, most: int):
+    def __init__(self, most: int, wanted: tuple[str, ...]):
         self.files: list[tuple[str, bytearray]] = []
+        self.fields: dict[str, bytearray] = {}
         self.whole = False
-        self._most, self._parts = most, 0
+        self._most, self._wanted, self._parts = most, wanted, 0
         self._name, self._value, self._disposition = b"", b"", b""
-        self._is_file = False
+        self._file: bytearray | None = None
+        self._field = ""
         self.callbacks: MultipartCallbacks = {
             "on_part_begin": self._begin,
             "on_header_field": self._header_name,
@@ -95,19 +109,31 @@ class _Form:
         self._name, self._value = b"", b""
 
     def _headers_end(self) -> None:
-        name = parse_options_header(self._disposition)[1].get(b"filename")
-        self._is_file = name is not None
-        if name is not None:
-            self.files.append((name.decode(errors="replace"), bytearray()))
+        options = parse_options_header(self._disposition)[1]
+        file, name = options.get(b"filename"), options.get(b"name", b"").decode(errors="replace")
+        self._file = None if file is None else bytearray()
+        self._field = name if file is None and name in self._wanted else ""
+        if file is not None and self._file is not None:
+            self.files.append((file.decode(errors="replace"), self._file))
+        if self._field in self.fields:
+            raise ProblemError(422, f"the form has {self._field} twice", hint="send it once")
+        if self._field:
+            self.fields[self._field] = bytearray()
         if len(self.files) > self._most:
             raise self._too_many()
 
     def _data(self, data: bytes, start: int, end: int) -> None:
-        if self._is_file:
-            self.files[-1][1].extend(memoryview(data)[start:end])
+        if self._file is not None:
+            self._file.extend(memoryview(data)[start:end])
+        elif self._field:
+            value = self.fields[self._field]
+            value.extend(memoryview(data)[start:end])
+            if len(value) > LONGEST_FIELD:
+                raise ProblemError(413, f"{self._field} is longer than {LONGEST_FIELD:,} bytes", hint="send less at a time")
 
     def _end(self) -> None:
         self.whole = True
 
     def _too_many(self) -> ProblemError:
-        return ProblemError(413, f"the request has more than {self._most} images", hint="send them in several requests")
+        images = "1 image" if self._most == 1 else f"{self._most} images"
+        return ProblemError(413, f"the request has more than {images}", hint="send them in several requests")

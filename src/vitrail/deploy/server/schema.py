@@ -195,12 +195,14 @@ class ProblemDocument(Document):
 
 
 FILE = {"type": "string", "format": "binary", "contentMediaType": RAW}
+KINDS = ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", RAW)
+"""Of a body that is an image."""
 IMAGES = {
     "requestBody": {
         "required": True,
         "description": "An image, or a form with one file or several; compressed no further.",
         "content": {
-            **{kind: {"schema": FILE} for kind in ("image/jpeg", "image/png", "image/webp", "image/bmp", "image/gif", RAW)},
+            **{kind: {"schema": FILE} for kind in KINDS},
             FORM: {
                 "schema": {
                     "type": "object",

@@ -12,8 +12,8 @@ import torch
 
 from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.artefact import graph_of
-from vitrail.deploy.predict import open_predictor
-from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.poses import AnyPredictor, PosePredictor
+from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
 from vitrail.deploy.server.limits import IMAGES, TEXTS, Limits
 from vitrail.deploy.translate import is_translator, writer_of
@@ -45,6 +45,7 @@ def serve(
     *,
     look_of: LookOf,
     relevance_of: LookOf | None = None,
+    joints_of: LookOf | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     token_file: str | Path | None = None,
@@ -58,9 +59,11 @@ def serve(
     """Answer over HTTP until a signal comes and everything that was let in is answered. Gives the signal's number.
 
     Args:
-        model: a run folder, a model folder, a file of weights, a hub id or an exported model; of images, or a translator.
+        model: a run folder, a model folder, a file of weights, a hub id or an exported model; it gives classes or
+            joints, or translates.
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
+        joints_of: of a model that finds joints, gives the function that computes where their queries look, in place of both.
         host: an address or a name of this machine. One that others can reach needs a token, of at least 16 characters.
         port: 0 is for any that is free.
         token_file: holds the token; by default it is in the environment's ``VITRAIL_TOKEN``.
@@ -73,7 +76,7 @@ def serve(
 
     Raises:
         ConfigError: the extra is not installed, or a token is missing or can be guessed.
-        ModelFileError: the model is missing, damaged, refused, or has no classes.
+        ModelFileError: the model is missing, damaged, refused, or has neither classes nor joints.
         VitrailError: the address cannot be listened at, or requests were given up at the end.
     """
     require_positive(**{"--workers": workers})
@@ -100,7 +103,8 @@ def serve(
             return running.run(application(service, Access(token), on_answer), service, door, ready)
 
         threads = 0 if workers == 1 else _threads_of_each(workers)
-        opened = _of_texts(model, limits) if texts else _of_images(model, limits, [look_of, relevance_of], precision, engine)
+        looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
+        opened = _of_texts(model, limits) if texts else _of_images(model, limits, looks, precision, engine)
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 
@@ -177,27 +181,46 @@ def _of_texts(model: str | Path, limits: Limits) -> Opened:
     return lambda place: TextService(writer, name, limits, place)
 
 
-def _of_images(model: str | Path, limits: Limits, of: "list[LookOf | None]", precision: Precision | None, engine: str) -> Opened:
-    """With the functions that compute maps, or why there is none of attention."""
-    from vitrail.deploy.server.images import ImageService
-
+def _of_images(
+    model: str | Path, limits: Limits, looks: "dict[str, LookOf | None]", precision: Precision | None, engine: str
+) -> Opened:
+    """With the functions that compute maps, or why there are none."""
     name = name_of(str(model))
     if graph_of(model) is not None:
-        return lambda place: ImageService(
-            _predictor(model, precision, engine, place),
-            name,
-            limits,
-            unseen="an exported model keeps its attention to itself",
-            place=place,
-        )
+        unseen = "an exported model keeps its attention to itself"
+        return lambda place: _service(_predictor(model, precision, engine, place), name, limits, place, unseen=unseen)
     trained = open_model(model)
-    (look, unseen), (relevance, _) = [(None, "") if each is None else each(trained) for each in of]
-    predictor = open_predictor(trained, precision, engine=engine)
-    return lambda place: ImageService(predictor, name, limits, look, unseen, relevance, place)
+    predictor = open_any_predictor(trained, precision, engine=engine)
+    finds_joints = isinstance(predictor, PosePredictor)
+    look, unseen = _seen(looks["joints" if finds_joints else "labels"], trained)
+    relevance = None if finds_joints else _seen(looks["relevance"], trained)[0]
+    return lambda place: _service(predictor, name, limits, place, look, unseen, relevance)
 
 
-def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> Predictor:
+def _seen(of: "LookOf | None", trained: TrainedModel) -> "tuple[Look | None, str]":
+    return (None, "") if of is None else of(trained)
+
+
+def _service(
+    predictor: AnyPredictor,
+    name: str,
+    limits: Limits,
+    place: Place,
+    look: "Look | None" = None,
+    unseen: str = "",
+    relevance: "Look | None" = None,
+) -> "Service[Any, Any]":
+    """What answers in one process, by what the model gives."""
+    from vitrail.deploy.server.images import ImageService
+    from vitrail.deploy.server.poses import PoseService
+
+    if isinstance(predictor, PosePredictor):
+        return PoseService(predictor, name, limits, look, unseen, place)
+    return ImageService(predictor, name, limits, look, unseen, relevance, place)
+
+
+def _predictor(model: str | Path, precision: Precision | None, engine: str, place: Place) -> AnyPredictor:
     """Of an exported model; the first worker finds out which engine is the quickest, and the others believe it."""
-    found = open_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
+    found = open_any_predictor(model, precision, engine=place.board.head.engine.decode() or engine)
     place.board.head.engine = found.name.split()[0].encode()
     return found

@@ -37,7 +37,7 @@ class Service(ABC, Generic[T, R]):
     summary: ClassVar[str]
     """What it does, in the description of the server."""
     page: ClassVar[str]
-    """Its page is the files of this name in the folder ``page``."""
+    """Its page is the files whose names begin so in the folder ``page``."""
     document: ClassVar[type[Document]]
     """What `described` gives."""
     items: ClassVar[str]

@@ -1,6 +1,7 @@
 // Sends pictures to the server that this page came from, and shows what the model says and where it looked.
 
 import { ask, at, begin, complain, meet, model, part, say } from "./page.js";
+import { clearness, fog, numbers, onPictures, paint, place, sending } from "./pictures.js";
 
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const KEPT = 50; // pictures that can be returned to
@@ -29,8 +30,7 @@ async function askAbout(picture) {
   const busy = () => tell(picture, "The server is busy: trying again…", true);
   try {
     if (!model) await meet();
-    if (file.size > model.limits.body) throw new Error(`The picture is larger than ${mebibytes(model.limits.body)} MiB.`);
-    const sent = { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
+    const sent = sending(file);
     tell(picture, "Looking…", true);
     const { predictions: [answer] } = await ask("predict?top=5", sent, busy);
     picture.predictions = answer.predictions;
@@ -46,8 +46,6 @@ async function askAbout(picture) {
     if (picture === shown) complain(error);
   }
 }
-
-const mebibytes = (bytes) => (bytes / 2 ** 20).toLocaleString("en", { maximumFractionDigits: 1 });
 
 function tell(picture, ...said) {
   picture.said = said;
@@ -97,14 +95,10 @@ function list(predictions) {
 
 // where the model looked
 
-const numbers = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-
 function see(answer) {
   looked = { ...answer, bytes: numbers(answer.maps), size: answer.rows * answer.columns };
   if (answer.relevance) looked.relevance = numbers(answer.relevance);
-  const [left, top, right, bottom] = answer.seen;
-  const places = { left, top, width: right - left, height: bottom - top };
-  for (const [side, share] of Object.entries(places)) at("overlay").style[side] = `${100 * share}%`;
+  place(at("overlay"), answer.seen);
   at("layer").max = answer.layers;
   at("layer").value = answer.layers;
   const heads = Array.from({ length: answer.heads }, (_, n) => n);
@@ -125,8 +119,6 @@ function choice(head) {
   return made;
 }
 
-// How clear each patch is, 0 to 1: the highest twentieth is the clearest, or a few patches, often in corners, would leave
-// the rest in fog.
 function map(layer, head) {
   const { bytes, size, heads, largest } = looked;
   const found = head === RELEVANCE ? Float64Array.from(looked.relevance) : new Float64Array(size);
@@ -134,9 +126,7 @@ function map(layer, head) {
     const start = (layer * heads + each) * size;
     for (let i = 0; i < size; i++) found[i] += bytes[start + i] * largest[layer][each];
   }
-  const inOrder = found.toSorted();
-  const [low, high] = [inOrder[0], inOrder[Math.round(0.95 * (size - 1))]];
-  return found.map((share) => Math.min(1, (share - low) / (high - low || 1)));
+  return clearness(found);
 }
 
 function draw() {
@@ -146,43 +136,17 @@ function draw() {
   for (const label of at("heads").children) {
     const [input, canvas] = label.children;
     const shares = map(layer, Number(input.value));
-    paint(canvas, shares, 4, (share) => [240, 179, 90, 255 * share]);
+    paint(canvas, looked, shares, 4, (share) => [240, 179, 90, 255 * share]);
     if (!input.checked) continue;
     at("layer").disabled = Number(input.value) === RELEVANCE;
-    paint(at("overlay"), shares, 24, (share) => [112, 116, 126, 190 * (1 - share)]);
+    paint(at("overlay"), looked, shares, 24, fog);
   }
   at("overlay").hidden = !at("shown").checked;
 }
 
-function paint(canvas, shares, scale, color) {
-  const { rows, columns } = looked;
-  const small = new OffscreenCanvas(columns, rows);
-  const pixels = new ImageData(columns, rows);
-  shares.forEach((share, i) => pixels.data.set(color(share), 4 * i));
-  small.getContext("2d").putImageData(pixels, 0, 0);
-  [canvas.width, canvas.height] = [columns * scale, rows * scale];
-  const context = canvas.getContext("2d");
-  context.imageSmoothingQuality = "high";
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
-}
-
 // the ways to give a picture, and to choose what is shown
 
-at("file").addEventListener("change", ({ target }) => {
-  if (target.files.length) take(target.files);
-  target.value = "";
-});
-document.addEventListener("paste", ({ clipboardData }) => clipboardData.files.length && take(clipboardData.files));
-document.addEventListener("dragover", (event) => {
-  event.preventDefault();
-  at("place").classList.add("over");
-});
-document.addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? at("place").classList.remove("over"));
-document.addEventListener("drop", (event) => {
-  event.preventDefault();
-  at("place").classList.remove("over");
-  take(event.dataTransfer.files);
-});
+onPictures(take);
 at("layer").addEventListener("input", draw);
 at("heads").addEventListener("change", draw);
 at("shown").addEventListener("change", draw);

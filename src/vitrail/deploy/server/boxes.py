@@ -1,0 +1,73 @@
+"""The boxes of people in a request."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from vitrail.data.plan import Extent
+from vitrail.data.poses.people import Box
+from vitrail.deploy.server.problems import ProblemError, mistaken
+from vitrail.errors import DataError
+
+EXAMPLE = "[[12, 30, 110, 240]]"
+HINT = f"a box is left, top, width and height in pixels: boxes={EXAMPLE}"
+LEAST = 1.0
+"""Pixels that a box is wide and high at least."""
+BEYOND = 1.0
+"""How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
+
+_LIST: TypeAdapter[list[list[float]]] = TypeAdapter(
+    list[Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=4, max_length=4)]]
+)
+
+
+def boxes_of(text: str | None, most: int) -> list[Box] | None:
+    """The boxes that JSON tells, at ``most`` so many; None for none, where the picture is one person.
+
+    Raises:
+        ProblemError: it is no list of boxes, or they are too many.
+    """
+    if text is None:
+        return None
+    try:
+        values: Any = from_json(text, allow_inf_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(422, f"boxes are no JSON: {error}", hint=HINT) from None
+    if not isinstance(values, list) or not values:
+        what = "the list of boxes is empty" if values == [] else "boxes are no list"
+        raise ProblemError(422, what, hint=f"{HINT}; without any the picture is one person")
+    if len(values) > most and isinstance(values[0], list):  # else it may be a single box
+        what = f"there are {len(values):,} boxes, and the most at a time is {most}"
+        raise ProblemError(413, what, hint="send them in several requests")
+    try:
+        return [Box(*sides) for sides in _LIST.validate_python(values, strict=True)]
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise mistaken(found, within=("boxes",), hint=HINT) from None
+
+
+def require_inside(boxes: Sequence[Box], size: Extent) -> None:
+    """Refuse boxes that are nowhere in a picture of some width and height, reach far beyond it, or have no size.
+
+    Raises:
+        DataError: with the number of the box, from 1.
+    """
+    for number, box in enumerate(boxes, 1):
+        if what := _wrong(box, size):
+            shown = ", ".join(f"{side:g}" for side in box)
+            hint = f"{HINT}; the upright picture is {size[0]} wide and {size[1]} high"
+            raise DataError(f"box {number}, {shown}, {what}", where="boxes", hint=hint)
+
+
+def _wrong(box: Box, size: Extent) -> str:
+    """What is wrong with a box; empty where nothing is."""
+    if min(box.width, box.height) < LEAST:
+        return "is less than a pixel wide or high"
+    starts, ends = (box.left, box.top), (box.left + box.width, box.top + box.height)
+    if any(start >= side or end <= 0 for start, end, side in zip(starts, ends, size, strict=True)):
+        return "is outside of the picture"
+    if any(start < -BEYOND * side or end > (1 + BEYOND) * side for start, end, side in zip(starts, ends, size, strict=True)):
+        return "reaches far beyond the picture"
+    return ""
