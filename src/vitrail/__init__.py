@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vitrail.data.sources import open_data
     from vitrail.deploy.embed import embed
     from vitrail.deploy.predict import predict
+    from vitrail.deploy.predict_poses import predict_poses
     from vitrail.deploy.translate import translate
     from vitrail.deploy.zero_shot import zero_shot
     from vitrail.models.configs.vit import ViTConfig
@@ -35,9 +36,10 @@ _HOMES = {
     "evaluate": "api",
     "predict": "deploy.predict",
     "resume": "api",
-    "study_model": "api",
+    "study_model": "studies",
     "sweep": "api",
     "train": "api",
+    "predict_poses": "deploy.predict_poses",
     "embed": "deploy.embed",
     "translate": "deploy.translate",
     "zero_shot": "deploy.zero_shot",
@@ -82,6 +84,7 @@ __all__ = [
     "open_data",
     "open_model",
     "predict",
+    "predict_poses",
     "resume",
     "study_model",
     "sweep",

@@ -5,38 +5,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitrail.checks import refuse_given
 from vitrail.data.transform import Transform
 from vitrail.deploy import bench as benches
-from vitrail.deploy.evaluate_translator import evaluate_translator
 from vitrail.deploy.export_translator import Exportable, export_any
-from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predict import predict as predict
-from vitrail.deploy.predictor import OnBatch, Predictor, in_python
 from vitrail.deploy.server import serve as server
-from vitrail.deploy.translate import AnyTranslator, is_translator
+from vitrail.evaluation import evaluate as evaluate
 from vitrail.files import path_of, whole_folder
 from vitrail.result import Run, write_report
-from vitrail.runtime.device import Precision, pick_device
-from vitrail.runtime.observer import Note, Observer
-from vitrail.runtime.output import free_folder, name_of, require_free, require_free_file
-from vitrail.runtime.processes import ALONE, Processes
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.output import require_free
+from vitrail.studies import study_model as study_model
 from vitrail.study.attention import look_of, relevance_map
-from vitrail.study.subjects import subjects_of
-from vitrail.tasks.answer_table import evaluated_rows, write_table
-from vitrail.tasks.task import Metrics
+from vitrail.study.joints import layer_maps
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.configuration import nested
-from vitrail.training.data_of_model import open_any, open_for, unlabelled_run
+from vitrail.training.data_of_model import open_for
 from vitrail.training.pairs import open_pairs_for
 from vitrail.training.preparing import teacher_settings
 from vitrail.training.progress import watching
 from vitrail.training.resuming import settings_to_resume
-from vitrail.training.run import begin_run, evaluate_run, finished_run, resume_run
+from vitrail.training.run import begin_run, finished_run, resume_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.sweep import Sweep, dotted_name
-from vitrail.weights.folder import TrainedModel
-from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
     from vitrail.study.comparison import Compared
@@ -108,64 +99,6 @@ def resume(
         return Run.of(resume_run(folder, write_report, given, observer=observer, transform=transform, teacher=teacher))
 
 
-def evaluate(
-    model: str | Path | TrainedModel | AnyTranslator | Predictor,
-    data: str | Path | None = None,
-    *,
-    split: str | None = None,
-    batch_size: int = 64,
-    workers: int = 0,
-    precision: Precision | None = None,
-    engine: str = "auto",
-    keep: bool = False,
-    on_start: OnBatch | None = None,
-    on_batch: OnBatch | None = None,
-    on_note: Note = lambda text: None,
-    table: Path | None = None,
-    group: Processes = ALONE,
-) -> tuple[Metrics, str]:
-    """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
-
-    Args:
-        model: a run folder, a model folder, an exported or a loaded model.
-        data: any source of `open_data`; a run's own data by default.
-        split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
-        batch_size, workers: images per batch; processes that prepare images.
-        precision, engine: as in `open_predictor`.
-        keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
-        on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
-        table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`.
-        group: the processes that do it together; see `vitrail.runtime.processes`.
-    """
-    engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-    if is_translator(model):
-        refuse_given("a translator is evaluated as it is", {**engines, "--csv": table is not None})
-        pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
-        return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
-    assert not isinstance(model, AnyTranslator)
-    run = unlabelled_run(model)
-    with group.together():
-        if run:
-            refuse_given("a model without labels is evaluated in Python, in fp32", engines)
-        if table is not None:
-            require_free_file(table, where="--csv")
-            refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
-        predictor = None if run else open_predictor(model, precision, engine=engine)
-        source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
-        chosen = split or (source.evaluation_split if own_splits else "all")
-        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
-    if on_start:
-        on_start(len(items))
-    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
-    if predictor is not None:
-        metrics = predictor.evaluate(items, keep=keep or table is not None, **options)
-        if table is not None and group.first:
-            write_table(table, evaluated_rows(predictor, items, metrics.probabilities))
-        return metrics, chosen
-    assert run is not None
-    return evaluate_run(run, source, items, **options), chosen
-
-
 def export(model: Exportable, out: str | Path | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
     """Write a model for an engine; see `vitrail.deploy.export_model.export_model`, of a translator `export_translator`."""
     return export_any(model, out, open_for=open_for, pairs_for=open_pairs_for, **options)
@@ -185,57 +118,8 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 def serve(model: str | Path, **options: Any) -> int:
     """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
-    return server.serve(model, look_of=look_of, relevance_of=lambda trained: look_of(trained, relevance_map), **options)
-
-
-def study_model(
-    model: str | Path | TrainedModel,
-    data: str | Path | None = None,
-    out: str | Path | None = None,
-    *,
-    split: str | None = None,
-    images: int = 100,
-    layer: int | None = None,
-    head: int | None = None,
-    query: tuple[int, int] | None = None,
-    observer: Observer | None = None,
-) -> tuple[Path, dict[str, Any]]:
-    """Look into a model: attention, positions, filters, probes, errors, cost. Gives the folder and what is in its study.json.
-
-    Args:
-        model: a run folder, a model folder, or a loaded model.
-        data: any source of `open_data`, or images without labels: a file or a folder; a run's own data by default. Where labels
-            are none of the model's, its errors are left out; probes can do with any.
-        out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
-        split, images: which images to look at, as in `evaluate`, and how many of them, at random.
-        layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last
-            layer, all heads, from what the answer is read from.
-        observer: gets the progress.
-
-    Raises:
-        VitrailError: with the exit code of the command; see `vitrail.errors`.
-    """
-    from vitrail.study.attention_sections import Look
-    from vitrail.study.predictions import Predictions
-    from vitrail.study.study import write_study  # scikit-learn and matplotlib take a second to import
-
-    name = name_of(str(model)) if isinstance(model, str | Path) else "model"
-    folder, observer = free_folder(out, "studies", name), observer or Observer()
-    trained = model if isinstance(model, TrainedModel) else open_model(model)
-    where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)
-    if trained.labels and not subjects.labelled and subjects.why:
-        observer.note(subjects.why)
-    trained.model.to(pick_device()).eval()
-    with whole_folder(folder, replace=False) as draft:
-        predictions = None
-        if trained.labels:
-            observer.begin("answers", len(subjects.items))
-            predictor = in_python(trained, device=next(trained.model.parameters()).device)
-            metrics = predictor.evaluate(subjects.items, batch_size=32, keep=True, on_batch=observer.advance)
-            predictions = Predictions.of(trained, subjects, metrics)
-        title, look = f"{name} on {name_of(where)}", Look(layer, head, query)
-        numbers = write_study(draft, trained, subjects, predictions, observer, title=title, attention=look)
-    return folder, numbers
+    relevance_of, joints_of = partial(look_of, seen=relevance_map), partial(look_of, seen=layer_maps)
+    return server.serve(model, look_of=look_of, relevance_of=relevance_of, joints_of=joints_of, **options)
 
 
 def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":

@@ -5,6 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from stick_figures import write_people
+from tiny_pose import tiny_pose
+
 
 def test_study_prints_where_the_report_is(vitrail, run, pictures, tmp_path):
     answer = vitrail("study", run.folder, "--data", pictures, "--out", tmp_path / "out", "--images", 6)
@@ -63,3 +66,15 @@ def test_what_cannot_be_studied_is_refused(vitrail, run, tmp_path, words, code, 
 
 def test_a_model_that_is_not_there_has_the_exit_code_of_models(vitrail, pictures, tmp_path):
     assert vitrail("study", tmp_path / "nothing", "--data", pictures, "--out", tmp_path / "out").code == 4
+
+
+def test_study_of_joints_takes_people_and_draws_the_joints_that_are_asked_for(vitrail, tmp_path):
+    tiny_pose().save_pretrained(tmp_path / "model")
+    (tmp_path / "people").mkdir()
+    words = ["study", tmp_path / "model", "--data", write_people(tmp_path / "people", 3), "--split", "all"]
+    answer = vitrail(*words, "--joint", "head", "--joint", "left_hand", "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    assert "of 3 people" in answer.out and (tmp_path / "out" / "queries.png").is_file()
+    answer = vitrail(*words, "--joint", "left_hnad", "--out", tmp_path / "none")
+    assert answer.code == 2 and "did you mean 'left_hand'?" in answer.err
+    assert not (tmp_path / "none").exists()

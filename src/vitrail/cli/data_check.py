@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from vitrail.data.check import Check
     from vitrail.data.items import Issue
+    from vitrail.data.poses.check import PeopleCheck
     from vitrail.data.text.check import PairCheck
 
 MAX_ROWS = 40
@@ -29,11 +30,12 @@ def check(
     *,
     source: str | None = None,
     target: str | None = None,
+    task: str | None = None,
     model: str | None = None,
     out: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Look at every image and label of a data set, or at every sentence, and say what is wrong.
+    """Look at every image and label of a data set, at every sentence, or at every person, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
     in several splits or twice among images that are yet to be split, nearly the same picture in several splits, images of no
@@ -44,14 +46,22 @@ def check(
     Of sentences it says how many and how long they are, and finds those that are in training and in another split, and lines
     that are no pair.
 
+    Of people in pictures it says how often each joint is marked and how large boxes are. It finds pictures that are missing,
+    damaged, in several splits, or of another size than the data says; annotations that cannot be read, that are there twice, or
+    of which no joint lies in the box; and eyes whose left and right are exchanged. It notes joints and boxes outside of the
+    picture, joints far from their box, people of few joints, and people who all seem to turn their backs.
+
     Parameters
     ----------
     data
-        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, as vitrail train takes them.
+        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences or people, as vitrail train
+        takes them.
     source
         Of sentences, the language that is read: a column of the table, or the suffix of a file.
     target
         Of sentences, the language that is written.
+    task
+        The task that the data is for: pose for people. Default: people in a JSON file, or in a table that has columns for joints.
     model
         A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
         trained on these labels finds most.
@@ -59,11 +69,17 @@ def check(
         A folder to write a page with pictures and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
-        folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices.
+        folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices. Of people:
+        source, people, images, splits, marked, boxes, left_out, faults, notices.
     """
-    if source is not None or target is not None:
-        refuse_given("sentences are looked at as they are", {"--model": model is not None, "--out": out is not None})
+    kind = kind_of(data, task, languages=source is not None or target is not None)
+    if kind != "images":
+        refuse_given(f"{kind} are looked at as they are", {"--model": model is not None, "--out": out is not None})
+    if kind == "sentences":
         _check_sentences(data, languages_of(source, target), json=json)
+        return
+    if kind == "people":
+        _check_people(data, json=json)
         return
     if model is None and out is None:
         from vitrail.cli.progress import counting
@@ -81,6 +97,17 @@ def check(
             result(f"page     {folder / 'report.html'}")
     if found.issues:
         sys.exit(DataError.exit_code)
+
+
+def kind_of(data: str, task: str | None, *, languages: bool) -> str:
+    """What a data set holds: images, sentences or people; raises `ConfigError` for a task that there is not, or not for it."""
+    from vitrail.data.poses.sources import tells_people
+    from vitrail.tasks.registry import task_row
+
+    kind = task_row(task).items if task else "sentences" if languages else "people" if tells_people(data) else "images"
+    if languages and kind != "sentences":
+        raise ConfigError(f"{task} has no languages", where="--task", hint="leave out --source and --target, or --task")
+    return kind
 
 
 def languages_of(source: str | None, target: str | None) -> tuple[str, str]:
@@ -109,6 +136,36 @@ def _print_sentences(found: "PairCheck") -> None:
     result(f"sentences  {' → '.join(found.data.languages)}, with their translations: {splits}")
     words = (f"{language} {of['median']:g}, at most {of['max']}" for language, of in found.words.items())
     result(f"words      {'; '.join(words)} (median and longest)")
+    result("")
+    _print_issues(found.issues, found.notices)
+
+
+def _check_people(data: str, *, json: bool) -> None:
+    from vitrail.cli.progress import counting
+    from vitrail.data.poses.check import check_people
+
+    with counting("checking") as progress:
+        found = check_people(data, on_start=progress.start, on_image=progress.advance)
+    if json:
+        result_json(found.to_json())
+    else:
+        _print_people(found)
+    if found.issues:
+        sys.exit(DataError.exit_code)
+
+
+def _print_people(found: "PeopleCheck") -> None:
+    result(f"source   {found.contents.source}")
+    for split, count in found.splits.items():
+        result(f"{split:<7}  {count['people']:,} people in {count['images']:,} images")
+    for reason, number in found.contents.left_out.items():
+        result(f"note     left out: {number:,} {reason}")
+    if found.boxes:
+        result("boxes    width×height " + ", ".join(f"{name} {_size(sides)}" for name, sides in found.boxes.items()))
+        result("")
+        width = max(map(len, found.marked))
+        for joint, share in found.marked.items():
+            result(f"{joint:<{width}}  marked {share:>4.0%}")
     result("")
     _print_issues(found.issues, found.notices)
 

@@ -1,14 +1,19 @@
 """``vitrail data show``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result
-from vitrail.cli.data_check import languages_of
+from vitrail.cli.data_check import kind_of, languages_of
 from vitrail.cli.train import dotted_settings
 from vitrail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from vitrail.training.settings import RunSettings
 
 MAX_COUNT = 40
 TRANSLATES = ("task", "translate")
@@ -31,7 +36,8 @@ def show(
 ) -> None:
     """Picture some images as the model will see them: prepared, and augmented in several ways. Sentences are printed.
 
-    Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial.
+    Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial. With
+    --task pose, or of data that can only be people, it cuts out people and draws their joints.
 
     Parameters
     ----------
@@ -44,14 +50,14 @@ def show(
     target
         Of sentences, the language that is written.
     recipe
-        Settings to begin with; see vitrail recipes. Default: finetune with --from, the recipes of the
+        Settings to begin with; see vitrail recipes. Default: pose for people, finetune with --from, the recipes of the
         digits or of CIFAR-10 for them, else scratch.
     config
         A YAML file over the recipe, or, if it names a model, in its place.
     start
         A trained model to start from, as in vitrail train.
     split
-        Which images or sentences.
+        Which images, people or sentences.
     count
         How many, of as many classes as possible.
     seed
@@ -69,19 +75,31 @@ def show(
         refuse_given("sentences are shown as they are", others)
         _print_sentences(data, languages_of(source, target), split, count, seed or 0)
         return
+    from vitrail.study.figures import save
+    from vitrail.tasks.registry import task_row
+    from vitrail.training import preparing
+    from vitrail.training.configuration import nested
+
+    _require_free(out)
+    own = dotted_settings(settings)
+    named = any(name.partition(".")[0] == "task" for name in own) or recipe is not None or config is not None
+    task = "pose" if not named and kind_of(data, None, languages=False) == "people" else None
+    flags = {"data": data, "start": start, "seed": seed, "task": task}
+    given = {name: value for name, value in flags.items() if value is not None}
+    run, _ = preparing.resolve_run(recipe, config, nested({**own, **given}))
+    of_people = task_row(run.task.name).items == "people"
+    save(_people(run, split, count) if of_people else _images(run, split, count), out)
+    result(str(out))
+
+
+def _images(run: "RunSettings", split: str, count: int) -> "Figure":
     from vitrail.data.dataset import ImageDataset
     from vitrail.data.mirrors import flip_warning
     from vitrail.data.order import pick_items
     from vitrail.data.targets import class_targets
-    from vitrail.study.figures import save
     from vitrail.study.samples import augmentation_sheet
-    from vitrail.training import images, preparing
-    from vitrail.training.configuration import nested
+    from vitrail.training import images
 
-    _require_free(out)
-    flags = {"data": data, "start": start, "seed": seed}
-    given = {name: value for name, value in flags.items() if value is not None}
-    run, _ = preparing.resolve_run(recipe, config, nested({**dotted_settings(settings), **given}))
     opened = images.open_source(run)
     opened.tell(note)
     if warning := flip_warning(opened.classes, run.augmentation.horizontal_flip):
@@ -93,9 +111,23 @@ def show(
         run.training.seed,
         targets=class_targets(len(opened.classes), shares=opened.multi_label or run.augmentation.mixes),
     )
-    picked = pick_items(dataset.items, count, run.training.seed)
-    save(augmentation_sheet(dataset, picked, opened.classes), out)
-    result(str(out))
+    return augmentation_sheet(dataset, pick_items(dataset.items, count, run.training.seed), opened.classes)
+
+
+def _people(run: "RunSettings", split: str, count: int) -> "Figure":
+    from vitrail.data.order import some_items
+    from vitrail.data.poses.dataset import PersonDataset
+    from vitrail.study.pose_samples import people_sheet
+    from vitrail.training import people
+
+    people.require_of_people(run)
+    opened = people.open_source(run)
+    opened.tell(note)
+    for line in people.warnings(run, opened):
+        note(line)
+    picked = some_items(opened.split(split), count, run.training.seed)
+    seed, preparation = run.training.seed, people.preparation_of(run, opened)
+    return people_sheet(PersonDataset(picked, preparation, opened.skeleton, run.augmentation, seed))
 
 
 def _print_sentences(data: str, languages: tuple[str, str], split: str, count: int, seed: int) -> None:

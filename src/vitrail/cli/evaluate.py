@@ -19,11 +19,14 @@ def evaluate(
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     csv: Path | None = None,
+    boxes: Path | None = None,
+    mirror: bool | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure a model on labelled images, a translator on pairs of sentences; under torchrun each process takes its share.
+    """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
 
-    Classes are matched to the model's labels by name; a whole number is the index of a label.
+    Classes are matched to the model's labels by name; a whole number is the index of a label. Under torchrun each process takes
+    its share.
 
     Parameters
     ----------
@@ -44,7 +47,13 @@ def evaluate(
         What runs an exported model; auto takes the quicker one.
     csv
         A file to write: a row for each image with its true label, the one given, its score, whether that is correct, and the
-        labels that follow. It must not exist.
+        labels that follow; of a model that finds joints a row for each person. It must not exist.
+    boxes
+        Of a model that finds joints: look for people in the boxes of this file, a detector's results in COCO's format, and not in
+        their own. Scores are COCO's then: who is not found counts as missed.
+    mirror
+        Of a model that finds joints: take the mean of the answers to a box and to its mirror image. Default: as in the run, which
+        does unless it is told otherwise.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
@@ -76,9 +85,11 @@ def evaluate(
             on_batch=progress.advance,
             on_note=note,
             table=table,
+            boxes=boxes,
+            mirror=mirror,
             group=group,
         )
-    scores = metrics.scores()
+    scores = metrics.details()
     if json:
         result_json({**scores, "split": chosen})
         return
@@ -88,3 +99,5 @@ def evaluate(
             result(f"{name:<7} {scores[name]}")
     for metric in metrics_in(scores):
         result(f"{metric.short:<7} {metric.shown(scores[metric.name])}")
+    for joint, share in scores.get("joints", {}).items():
+        result(f"{joint:<20} {'unknown' if share is None else f'{100 * share:.2f} %'}")

@@ -24,7 +24,8 @@ def export(
 ) -> None:
     """Write a model for an engine, verified; predict, evaluate, serve and translate take it like any model.
 
-    Labels and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator ctranslate2.
+    Labels, or joints, and preparation are inside. Needs the extra export: pip install 'vitrail[export]'; of a translator
+    ctranslate2.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def export(
 def _tell(figures: dict[str, Any]) -> None:
     precision, verified = figures["precision"], figures["verified"]
     whose = "a single image's" if precision == "int8" else "the model's"
-    result(f"verified   logits within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
+    result(f"verified   {figures['gives']} within {verified['largest_difference']:.1e} of {whose}, batches {verified['batches']}")
     if figures["token_merging"]:
         result(f"merging    {figures['token_merging']} patches by block")
     if "metric" in figures:

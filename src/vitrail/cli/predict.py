@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, is_first, note, report_unreadable, result, result_json
+from vitrail.cli.people import MANY, People
 from vitrail.errors import ConfigError, DataError
 
 
@@ -23,9 +24,12 @@ def predict(
     template: str | None = None,
     csv: Path | None = None,
     sort_into: Path | None = None,
+    boxes: Path | None = None,
+    mirror: Annotated[bool, Parameter(negative=())] = False,
+    pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Label images.
+    """Label images, or find the joints of the people in them.
 
     A model that may give an image several labels, or none, tells those whose probabilities reach the thresholds that its
     training has chosen; without any, one half.
@@ -42,7 +46,7 @@ def predict(
     top
         Labels per image. Default: 5, or of a model that may give several those that it tells.
     batch_size
-        Images per batch.
+        Images per batch; of a model that finds joints, boxes.
     precision
         fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
         model has its own.
@@ -59,9 +63,16 @@ def predict(
     sort_into
         A folder to write, which must not exist: each image is copied to FOLDER/LABEL, one of several labels into each, one of
         none to FOLDER/none. Nothing is moved.
+    boxes
+        Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
+        annotations. Without it an image is one person.
+    mirror
+        Of such a model: take the mean of the answers to a box and to its mirror image, for twice the time.
+    pictures
+        Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
     json
         One JSON document: a list of images with their predictions, best first, and with the labels that they are told to show
-        where there may be several.
+        where there may be several; or of people with their joints, as COCO's results of keypoints have them.
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of
@@ -76,15 +87,20 @@ def predict(
         raise ConfigError("a template is for labels in words", where="--template", hint='add --labels "a cat, a dog"')
     if words is not None and engine != "auto":
         raise ConfigError("labels in words need a CLIP, which no engine runs", where="--engine", hint="leave it out")
-    table, sorted_to = csv and path_of(csv), sort_into and path_of(sort_into)
+    table, sorted_to, drawn_to = (path and path_of(path) for path in (csv, sort_into, pictures))
     if table is not None:
         require_free_file(table, where="--csv")
     if sorted_to is not None:
         require_free(sorted_to, where="--sort-into")
+    if drawn_to is not None:
+        require_free(drawn_to, where="--pictures")
+    asked = People(boxes and path_of(boxes), mirror, drawn_to, batch_size, json)
+    of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
-    from vitrail.deploy.predict import open_predictor, predict_each
+    from vitrail.deploy.poses import PosePredictor
+    from vitrail.deploy.predict import open_any_predictor, predict_each
     from vitrail.deploy.sorting import sort_into as sort_into_folders
     from vitrail.deploy.zero_shot import zero_shot
     from vitrail.runtime.processes import open_processes
@@ -98,7 +114,12 @@ def predict(
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
-            predictor = open_predictor(opened, None if words else precision, engine=engine, images=len(files))
+            most = len(files) if boxes is None else MANY
+            predictor = open_any_predictor(opened, None if words else precision, engine=engine, images=most)
+            asked.require_fit(predictor, of_labels, model)
+        if isinstance(predictor, PosePredictor):
+            asked.predict(predictor, files, group)
+            return
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []

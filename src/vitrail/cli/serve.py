@@ -36,7 +36,7 @@ def serve(
     max_mebibytes: Whole | None = None,
     access_log: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Answer over HTTP: labels of images or translations of texts, where the model looked, and a page to try it on.
+    """Answer over HTTP: labels of images, joints of people or translations of texts, where the model looked, and a page.
 
     It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
     as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.
@@ -57,15 +57,15 @@ def serve(
         fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
         model has its own.
     batch_size
-        Images, or pieces of texts, that are computed together at most.
+        Images, people, or pieces of texts, that are computed together at most.
     queue
-        Images, or pieces of texts, that are in the server at most; further ones are refused.
+        Images, people, or pieces of texts, that are in the server at most; further ones are refused.
     deadline
         Seconds to an answer.
     workers
         Processes that answer and share the cores. From two on, one that dies is replaced while the others go on.
     max_images
-        Images of a request. Default: 32.
+        Images of a request, or people where joints are found. Default: 32.
     max_megapixels
         Millions of pixels of each; while it is decoded a million may take 16 MB. Default: 25.
     max_texts

@@ -18,6 +18,7 @@ def study(
     layer: Whole | None = None,
     head: Whole | None = None,
     query: tuple[Whole, Whole] | None = None,
+    joint: Annotated[list[str] | None, Parameter(negative=())] = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """See into a model: where it looks, what it has learned, what it gets wrong; pictures, data and one page.
@@ -27,19 +28,21 @@ def study(
     model
         A run folder, a model folder, a file of weights, a hub id or a name of vitrail models --pretrained.
     data
-        What vitrail train takes, or images without labels. Default: the data of the run.
+        What vitrail train takes, or images without labels or joints. Default: the data of the run.
     out
         The folder to write. Default: studies/NAME-DATE-TIME.
     split
         Default: test, else val; all images of a folder without splits.
     images
-        How many to look at, taken at random.
+        How many to look at, or how many people, taken at random.
     layer
         The layer whose attention is drawn, from 0, or from the end below. Default: the last.
     head
         One of its heads, from 0. Default: the mean of all.
     query
         ROW COLUMN of the patch that looks, from 0. Default: what the answer is read from, such as the class token.
+    joint
+        Of a model that finds joints, one whose maps are drawn, such as left_wrist; once for each. Default: some of all.
     json
         One JSON document: what is in study.json, and the folder.
     """
@@ -53,7 +56,16 @@ def study(
     require_positive(**{"--images": images})
     with StageProgress() as progress:
         folder, numbers = api.study_model(
-            model, data, out, split=split, images=images, layer=layer, head=head, query=query, observer=progress
+            model,
+            data,
+            out,
+            split=split,
+            images=images,
+            layer=layer,
+            head=head,
+            query=query,
+            joints=joint or (),
+            observer=progress,
         )
     if json:
         result_json({"folder": str(folder), **numbers})
@@ -61,7 +73,7 @@ def study(
     if "scores" in numbers:
         scores = numbers["scores"]
         metric = main_metric(scores)
-        result(f"{metric.title:<15} {metric.shown(scores[metric.name])} of {numbers['images']} images")
+        result(f"{metric.title:<15} {metric.shown(scores[metric.name])} of {numbers['images']} {numbers.get('of', 'images')}")
     if "occlusion" in numbers:
         areas = numbers["occlusion"]["area"]
         best, chance = (100 * areas[order] for order in ("most relevant first", "at random"))

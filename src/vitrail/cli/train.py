@@ -54,15 +54,17 @@ def train(
     out
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     task
-        What to learn: classification, the default; mae, masked autoencoding of images without labels; or translate, with
-        sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder of such splits.
+        What to learn: classification, the default; mae, masked autoencoding of images without labels; pose, with people as
+        data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y; or
+        translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder of such
+        splits.
     source
         The language to translate from: a column of the table, or the suffix of a file.
     target
         The language to translate to.
     recipe
-        Settings to begin with; see vitrail recipes. Default: finetune with --from, mae with --task mae, translate with --task
-        translate, the recipes of the digits or of CIFAR-10 for them, else scratch.
+        Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose or translate, finetune with
+        --from, the recipes of the digits or of CIFAR-10 for them, else scratch.
     model
         A name of vitrail models, such as ViT-S/16.
     start
@@ -154,6 +156,8 @@ def uses(run: Any) -> list[list[Any]]:
     """What one would do with the model of a run, as words of commands."""
     if "sentences" in run.scores:
         return [["translate", run.folder], ["summary", run.folder]]
+    if "people" in run.scores:
+        return [["predict", run.folder, "IMAGES", "--pictures", "FOLDER"], ["export", run.folder], ["serve", run.folder]]
     if run.trained.labels:
         return [["predict", run.folder, "IMAGES"], ["study", run.folder], ["export", run.folder], ["serve", run.folder]]
     return [["train", "--from", run.folder, "--data", "FOLDER"], ["study", run.folder], ["summary", run.folder]]

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from pydantic import model_validator
 from torch import Tensor
 
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import path_of
@@ -14,6 +17,7 @@ from vitrail.settings import Settings
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.plain_files import GRAPHS, parse_json
+from vitrail.weights.poses import TrainedPose
 
 Target = Literal["onnx", "openvino", "torch"]
 ExportPrecision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -33,19 +37,39 @@ class Description(Settings):
     name: str
     """What the model is."""
     labels: tuple[str, ...]
-    """A name for every logit, by index."""
+    """A name for every logit, by index; of a model that finds joints, the joints."""
     multi_label: bool
     """Whether an image may have several labels, or none."""
     thresholds: tuple[float, ...] = ()
     """Where there may be several, the probability from which on each is told, by index; none for one half each."""
-    preparation: Preparation
-    """What makes pixels of a picture."""
+    preparation: Preparation | BoxPreparation
+    """What makes pixels of a picture, or of a person in it."""
+    skeleton: Skeleton | None = None
+    """The joints, if the graph gives a heatmap of each."""
     precision: ExportPrecision
     """Of its products."""
     any_size: bool = False
     """Whether the graph takes images of any height and width that are multiples of the patch."""
     pixels: bool
     """Whether the graph takes pixels, uint8 (B, C, H, W), and normalises them; else it takes them normalised, float32."""
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if (self.skeleton is not None) != isinstance(self.preparation, BoxPreparation):
+            raise ValueError("joints are found in boxes, and nothing else is")
+        if self.skeleton is not None and self.skeleton.joints != self.labels:
+            raise ValueError("the labels are not the skeleton's joints")
+        return self
+
+    @property
+    def gives(self) -> str:
+        """What the graph's output is called."""
+        return "logits" if self.skeleton is None else "heatmaps"
+
+    @property
+    def answer_shape(self) -> tuple[int | None, ...]:
+        """Of the graph's output, None for what is not known: (B, classes), or (B, joints, h, w)."""
+        return (None, len(self.labels), *(() if self.skeleton is None else (None, None)))
 
     @classmethod
     def of_model(
@@ -58,6 +82,7 @@ class Description(Settings):
             multi_label=trained.multi_label,
             thresholds=tuple(trained.thresholds),
             preparation=trained.preparation,
+            skeleton=trained.skeleton if isinstance(trained, TrainedPose) else None,
             precision=precision,
             any_size=any_size,
             pixels=pixels,
@@ -110,11 +135,17 @@ def artefact_card(about: Description, to: str, figures: Mapping[str, Any]) -> st
     height, width = about.preparation.image_size
     channels = about.preparation.channels
     kind = "uint8, 0 to 255" if about.pixels else f"float32, {about.preparation}"
+    if about.skeleton is None:
+        what, shape = "Labels", f"{len(about.labels)}"
+        commands = "vitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve ."
+    else:
+        what, shape = "Skeleton", f"{len(about.labels)}, height, width"
+        commands = "vitrail predict . photo.jpg --boxes boxes.json\nvitrail evaluate . --data keypoints.json"
     lines = [
         f"# {about.name}: {to}, {about.precision}",
-        f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `logits`, "
-        f"(batch, {len(about.labels)}). Labels and preparation are in the file, under the key `{KEY}`.",
-        "```sh\nvitrail predict . photo.jpg\nvitrail evaluate . --data photos\nvitrail serve .\n```",
+        f"`{GRAPHS[to]}` takes `images` ({kind}), (batch, {channels}, {height}, {width}), and gives `{about.gives}`, "
+        f"(batch, {shape}). {what} and preparation are in the file, under the key `{KEY}`.",
+        f"```sh\n{commands}\n```",
     ]
     if about.any_size:
         lines.append("Height and width may be any multiples of the patch.")

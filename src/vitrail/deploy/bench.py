@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import torch
 
+from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
 from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import export_graph
 from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.measure import timed
-from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.poses import AnyPredictor, any_in_python, of_classes
+from vitrail.deploy.predictor import in_python
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
 from vitrail.deploy.worth import surely_lost
 from vitrail.errors import ConfigError, VitrailError
@@ -26,6 +28,7 @@ from vitrail.runtime.output import name_of
 from vitrail.tasks.classification import LabelMetrics
 from vitrail.tasks.metrics import main_metric
 from vitrail.weights.folder import save_model
+from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import open_model
 
 Row = dict[str, Any]
@@ -45,11 +48,11 @@ class Way:
         """As people call it."""
         return f"{self.engine} {self.precision}"
 
-    def open(self, threads: int) -> Predictor:
+    def open(self, threads: int) -> AnyPredictor:
         """What answers so."""
         torch.set_num_threads(threads)
         if self.engine == "torch":
-            return in_python(open_model(self.reference), cast(Precision, self.precision))
+            return any_in_python(open_model(self.reference), cast(Precision, self.precision))
         return open_graph(self.reference, self.engine, precision=cast(ExportPrecision, self.precision), threads=threads)
 
 
@@ -68,7 +71,8 @@ def bench(
 ) -> dict[str, Any]:
     """Measure a model in engines and precisions, side by side: ``rows``, and what is ``recommended``.
 
-    A model in Python is exported for every engine, in int8 too where there are images; an exported one runs as it is.
+    A model in Python is exported for every engine, in int8 too where there are images; an exported one runs as it is. Of a model
+    that finds joints an image is a box.
 
     Args:
         model: a run folder, a model folder, a file of weights, or an exported model.
@@ -107,12 +111,17 @@ def _ways(
     """Everything to be measured, and images to do it with."""
     graph = graph_of(model)
     if graph is not None:
-        precision = description_in(graph).precision
+        about = description_in(graph)
+        _refuse_data(about.skeleton is not None, data)
+        precision = about.precision
         ways = [Way(engine, precision, graph) for engine in RUNS[graph.suffix.lower()]]
         first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
-        samples = None if data is None else samples_of(open_for, model, first.open(torch.get_num_threads()), data, observer)
+        samples = (
+            None if data is None else samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
+        )
     else:
         trained = open_model(model)
+        _refuse_data(isinstance(trained, TrainedPose), data)
         samples = None if data is None else samples_of(open_for, model, in_python(trained), data, observer)
         save_model(folder / "model", trained, card="")
         quick = quickest_precision(torch.device("cpu"))
@@ -136,6 +145,11 @@ def _ways(
     if not ways:
         raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint="leave one of them out")
     return ways, samples
+
+
+def _refuse_data(finds_joints: bool, data: str | Path | None) -> None:
+    """Of a model that finds joints speed alone is measured."""
+    refuse_given("how well joints are found is told by vitrail evaluate", {"--data": finds_joints and data is not None})
 
 
 def _left_out(engine: str, made: set[str], engines: Sequence[str], precisions: Sequence[str]) -> bool:
@@ -163,12 +177,12 @@ def _rows(
                 observer.advance(1)
             if samples is not None:
                 for name, one in opened.items():
-                    known[name] |= _accuracy(samples.reporting.evaluate(one, observer, name))
-                    known[name]["judged"] = _accuracy(samples.judging.evaluate(one, observer, name))
+                    known[name] |= _accuracy(samples.reporting.evaluate(of_classes(one), observer, name))
+                    known[name]["judged"] = _accuracy(samples.judging.evaluate(of_classes(one), observer, name))
         for batch in batch_sizes:
             observer.begin(f"measuring speed, {batch} at a time, {count} threads", 0)
             pixels = torch.randint(0, 256, (batch, *shape[1:]), dtype=torch.uint8)
-            for name, timing in timed({name: one.logits for name, one in opened.items()}, pixels, seconds=seconds).items():
+            for name, timing in timed({name: one.run for name, one in opened.items()}, pixels, seconds=seconds).items():
                 engine, precision = name.split()
                 yield {
                     "name": name, "engine": engine, "precision": precision, "batch": batch, "threads": count,
@@ -177,7 +191,7 @@ def _rows(
                 }  # fmt: skip
 
 
-def _shape(one: Predictor, batch: int) -> tuple[int, int, int, int]:
+def _shape(one: AnyPredictor, batch: int) -> tuple[int, int, int, int]:
     height, width = one.preparation.image_size
     return batch, one.preparation.channels, height, width
 
@@ -204,7 +218,7 @@ def _memory(way: Way, threads: int, shape: tuple[int, ...]) -> float:
 
 def _measure_memory(way: Way, threads: int, shape: tuple[int, ...], results: Connection) -> None:
     before = peak_memory()
-    way.open(threads).logits(torch.zeros(shape, dtype=torch.uint8))
+    way.open(threads).run(torch.zeros(shape, dtype=torch.uint8))
     results.send((peak_memory() - before) / 1e6)
 
 

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.deploy.artefact import RUNS, Description, ExportPrecision
 from vitrail.deploy.graph_files import description_in
 from vitrail.deploy.libraries import onnxruntime, openvino
 from vitrail.deploy.measure import timed
+from vitrail.deploy.poses import AnyPredictor, PosePredictor
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
@@ -23,7 +25,7 @@ from vitrail.runtime.device import quickest_precision
 PIECES = 4
 """Of a batch that are computed side by side, at most."""
 Session = Callable[[np.ndarray], np.ndarray]
-"""Images (B, C, H, W), as the graph takes them, to logits (B, classes); for one thread at a time."""
+"""Images (B, C, H, W), as the graph takes them, to what it gives, (B, classes) or (B, K, h, w); for one thread at a time."""
 
 
 def openvino_session(graph: Any, precision: str, threads: int) -> Session:
@@ -85,7 +87,7 @@ TRIED = 8
 """Images at a time that engines are compared with."""
 
 
-def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> Predictor:
+def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = None, threads: int | None = None) -> AnyPredictor:
     """An exported graph as what answers.
 
     Args:
@@ -108,7 +110,7 @@ def open_graph(graph: Path, engine: str, *, precision: ExportPrecision | None = 
 
 def _opened(
     graph: Path, engine: str, about: Description, precision: ExportPrecision | None = None, threads: int | None = None
-) -> Predictor:
+) -> AnyPredictor:
     """`open_graph` for a graph whose description has been read."""
     made = precision or about.precision
 
@@ -134,20 +136,23 @@ def _opened(
     return as_predictor(asked, about, f"{engine} {made}")
 
 
-def as_predictor(session: Session, about: Description, name: str) -> Predictor:
+def as_predictor(session: Session, about: Description, name: str) -> AnyPredictor:
     """A session with what is known of its graph."""
 
-    def logits(pixels: Tensor) -> Tensor:
+    def answers(pixels: Tensor) -> Tensor:
         found = torch.from_numpy(session(about.given(pixels).numpy())).float()
-        if found.shape != (expected := (len(pixels), len(about.labels))):
+        expected = (len(pixels), len(about.labels))
+        if found.shape[:2] != expected or found.ndim != len(about.answer_shape):
             what = f"the graph gives numbers of the shape {tuple(found.shape)}, where {expected} is images by labels"
             raise ModelFileError(what, where=about.name, hint="export the model again")
         return found
 
-    return Predictor(name, list(about.labels), about.multi_label, about.preparation, logits, about.thresholds)
+    if about.skeleton is not None and isinstance(about.preparation, BoxPreparation):
+        return PosePredictor(name, about.skeleton, about.preparation, answers)
+    return Predictor(name, list(about.labels), about.multi_label, about.preparation, answers, about.thresholds)
 
 
-def quickest(graph: Path, *, measure: bool = True) -> Predictor:
+def quickest(graph: Path, *, measure: bool = True) -> AnyPredictor:
     """An exported graph in the fastest of the installed engines that read it, which is reported on stderr.
 
     Args:
@@ -171,7 +176,7 @@ def quickest(graph: Path, *, measure: bool = True) -> Predictor:
     if len(found) == 1:
         return found[0]
     pixels = torch.randint(0, 256, (TRIED, about.preparation.channels, *about.preparation.image_size), dtype=torch.uint8)
-    rates = {name: t.images_per_second for name, t in timed({f.name: f.logits for f in found}, pixels, seconds=0.3).items()}
+    rates = {name: t.images_per_second for name, t in timed({f.name: f.run for f in found}, pixels, seconds=0.3).items()}
     best = max(found, key=lambda one: rates[one.name])
     sys.stderr.write(f"engine: {best.name} ({', '.join(f'{name} {rate:.0f} images/s' for name, rate in rates.items())})\n")
     return best

@@ -15,7 +15,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.deploy.artefact import ENGINE, KEY, Description, Target
 from vitrail.deploy.engines import ENGINES, Session, as_predictor, openvino_session
 from vitrail.deploy.libraries import onnx, openvino
-from vitrail.deploy.predictor import Predictor
+from vitrail.deploy.poses import AnyPredictor
 from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.projections import apart
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
@@ -27,9 +27,9 @@ from vitrail.weights.plain_files import GRAPHS
 BATCHES = (1, 2, 3, 7, 16)
 """Images at a time with which a graph is tried."""
 CLOSE = 1e-4
-"""How far a logit in fp32 may be from the model's."""
+"""How far a number in fp32 may be from the model's."""
 ROUGHLY = {"fp32": CLOSE, "bf16": 0.1, "fp16": 0.02}
-"""The same, as a share of the range of the logits where they are computed in less than fp32."""
+"""The same, as a share of the range of the numbers where they are computed in less than fp32."""
 LARGEST_FILE = 1_800_000_000
 """Bytes of weights that one ONNX file has room for, less than its 2 GiB; more of them lie in a file beside it."""
 MOST_PATCHES = 4096
@@ -43,7 +43,7 @@ HALF = {
 
 
 class Network(nn.Module):
-    """What is traced: images (B, C, H, W) to logits (B, classes), float32 or pixels in, float32 out.
+    """What is traced: images (B, C, H, W) to what the model gives of them, float32 or pixels in, float32 out.
 
     Args:
         model: in evaluation mode.
@@ -59,8 +59,8 @@ class Network(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if self.preparation is not None:
             images = self.preparation.normalize(images)
-        logits: Tensor = self.answering(images)
-        return logits
+        answers: Tensor = self.answering(images)
+        return answers
 
 
 def trace(
@@ -90,8 +90,8 @@ def trace(
     return program
 
 
-def to_openvino(program: torch.export.ExportedProgram) -> Any:
-    """The graph as OpenVINO's, with its input and output named ``images`` and ``logits``.
+def to_openvino(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
+    """The graph as OpenVINO's, with its input named ``images`` and its output as told.
 
     Raises:
         ExportError: it cannot be converted.
@@ -103,13 +103,13 @@ def to_openvino(program: torch.export.ExportedProgram) -> Any:
         given = graph.inputs[0]
         given.get_node().set_partial_shape(library.PartialShape([-1, *_shape(program)]))
         given.set_names({"images"})
-        graph.outputs[0].set_names({"logits"})
+        graph.outputs[0].set_names({gives})
         graph.validate_nodes_and_infer_types()
     return graph
 
 
-def to_onnx(program: torch.export.ExportedProgram) -> Any:
-    """The graph as torch's ``ONNXProgram``, with its input and output named ``images`` and ``logits``.
+def to_onnx(program: torch.export.ExportedProgram, gives: str = "logits") -> Any:
+    """The graph as torch's ``ONNXProgram``, with its input named ``images`` and its output as told.
 
     Raises:
         ExportError: it cannot be converted.
@@ -117,7 +117,7 @@ def to_onnx(program: torch.export.ExportedProgram) -> Any:
     """
     onnx()
     with explained("the model cannot be written as ONNX"), sdpa_kernel(SDPBackend.MATH):  # of one layout in all its passes
-        return torch.onnx.export(program, (), dynamo=True, input_names=["images"], output_names=["logits"], verbose=False)
+        return torch.onnx.export(program, (), dynamo=True, input_names=["images"], output_names=[gives], verbose=False)
 
 
 def _shape(program: torch.export.ExportedProgram) -> list[int]:
@@ -170,13 +170,13 @@ def session_of(file: Path, to: Target, precision: str) -> Session:
 
 @dataclass(frozen=True)
 class Verified:
-    """How far a graph's logits are from the model's."""
+    """How far a graph's answers are from the model's: logits, or the values of heatmaps."""
 
     batches: tuple[int, ...]
     largest: float
-    """The largest difference of a logit."""
+    """The largest difference of a number."""
     spread: float
-    """Between the model's largest and smallest logit."""
+    """Between the model's largest and smallest number."""
 
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
@@ -218,7 +218,7 @@ def verify(
     allowed = ROUGHLY.get(about.precision, 0.1) * (1 if about.precision == "fp32" else high - low)
     if deviation > allowed:
         hint = "this is a mistake of the exporter or the engine: try another --to"
-        what = f"the graph's logits differ from the model's by {deviation:.2g}, and {allowed:.2g} is the limit"
+        what = f"the graph's {about.gives} differ from the model's by {deviation:.2g}, and {allowed:.2g} is the limit"
         raise ExportError(what, where="export", hint=hint)
     return Verified(tuple(batches), difference.max().item(), high - low)
 
@@ -241,9 +241,9 @@ def require_possible(to: Target, precision: str) -> None:
 class Written:
     """A graph that was written and verified."""
 
-    predictor: Predictor
+    predictor: AnyPredictor
     verified: Verified
-    floats: Predictor | None
+    floats: AnyPredictor | None
     """The same graph before it was quantised, in the engine's quickest floats; None where it was not."""
 
 
@@ -268,15 +268,15 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     program = trace(network, c.channels, c.image_size, single.graph_multiple if about.any_size else None)
     kept = last_products(program, single) if int8 else set()
     given = [about.given(image[None]).numpy() for image in images] if int8 and images is not None else []
-    floats: Predictor | None = None
+    floats: AnyPredictor | None = None
     if to == "openvino":
-        graph = to_openvino(program)
+        graph = to_openvino(program, about.gives)
         if int8:
             session = openvino_session(graph, "quickest", torch.get_num_threads())
             floats, graph = as_predictor(session, about, "openvino floats"), quantise_openvino(graph, given, kept)
         file = write_openvino(graph, about, folder)
     elif to == "onnx":
-        file = write_onnx(to_onnx(program), about, folder)
+        file = write_onnx(to_onnx(program, about.gives), about, folder)
         if int8:
             file = quantise_onnx(file, given, kept)
     else:

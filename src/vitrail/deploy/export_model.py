@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import export_graph, require_possible
 from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, weaker
+from vitrail.deploy.poses import of_classes
 from vitrail.deploy.predictor import in_python
 from vitrail.deploy.samples import OpenFor, samples_of
 from vitrail.deploy.worth import loss_of, require_worth, speeds_of
@@ -18,6 +20,7 @@ from vitrail.runtime.device import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
+from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import from_pretrained
 from vitrail.weights.sums import write_sums
 
@@ -68,6 +71,11 @@ def export_model(
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
+    if isinstance(trained, TrainedPose):
+        _refuse_for_joints({
+            "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
+            "--image-size": any_size,
+        })  # fmt: skip
     samples = None
     if calibrate is not None or precision == "int8" or merge is None:
         python = in_python(trained)
@@ -81,23 +89,29 @@ def export_model(
             observer.begin("exporting", 0)
             written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
             if limit and any(shown.config.merged):
-                limit.require(written.predictor)
+                limit.require(of_classes(written.predictor))
             if to == "torch":
                 fill_folder(draft, shown, card=shown.card or shown.plain_card())
             figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
-            figures |= {"verified": written.verified.to_dict()}
+            figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
             if samples:
-                beside = written.floats or in_python(trained, quickest_precision(torch.device("cpu")))
-                figures |= speeds_of(python, written.predictor, beside, samples.reporting, observer)
+                graph = of_classes(written.predictor)
+                beside = of_classes(written.floats or in_python(trained, quickest_precision(torch.device("cpu"))))
+                figures |= speeds_of(python, graph, beside, samples.reporting, observer)
                 if precision == "int8" and not force:
-                    require_worth(loss_of(python, written.predictor, samples.judging, observer), figures)
-                figures |= {"samples": str(samples)} | loss_of(python, written.predictor, samples.reporting, observer)
+                    require_worth(loss_of(python, graph, samples.judging, observer), figures)
+                figures |= {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
             write_json(draft / FIGURES, figures)
             if to != "torch":
                 write_text(draft / "README.md", artefact_card(about, to, figures))
             write_sums(draft)
             break
     return folder, figures
+
+
+def _refuse_for_joints(given: dict[str, bool]) -> None:
+    """Refuse what is judged by labels, or needs images of other sizes than the model's."""
+    refuse_given("a model that finds joints is exported in floats, with all its tokens, for boxes of one size", given)
 
 
 def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:

@@ -60,7 +60,7 @@ def _description(graph: Path) -> Description:
 
 
 def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
-    """Refuse a graph that does not take the images that its description speaks of, or not give a number for each label."""
+    """Refuse a graph that does not take the images that its description speaks of, or not give an answer for each label."""
     images = (None, about.preparation.channels, *((None, None) if about.any_size else about.preparation.image_size))
     given, kind = [shape for _, shape in signature.inputs], "uint8" if about.pixels else "float32"
     problem = None
@@ -68,8 +68,9 @@ def _require_fit(signature: Signature, about: Description, graph: Path) -> None:
         problem = f"takes {given}, not images of the shape {images}"
     elif (found := signature.inputs[0][0]) != kind:
         problem = f"takes {found}, not {kind}"
-    elif len(signature.outputs) != 1 or not _agree(signature.outputs[0], (None, len(about.labels))):
-        problem = f"gives {[*signature.outputs]}, not a number for each of {len(about.labels)} labels"
+    elif len(signature.outputs) != 1 or not _agree(signature.outputs[0], about.answer_shape):
+        what = "a number for each of {} labels" if about.skeleton is None else "a heatmap for each of {} joints"
+        problem = f"gives {[*signature.outputs]}, not {what.format(len(about.labels))}"
     if problem is not None:
         raise ModelFileError(f"the graph does not fit what it says of itself: it {problem}", where=graph, hint=HINT)
 

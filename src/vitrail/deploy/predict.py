@@ -8,7 +8,8 @@ from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
 from vitrail.deploy.pictures import Picture, pictures_of
-from vitrail.deploy.predictor import Predictor, in_python
+from vitrail.deploy.poses import AnyPredictor, PosePredictor, any_in_python, of_classes, of_joints
+from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.weights.folder import TrainedModel
@@ -20,7 +21,7 @@ WORTH_PREPACKING = 8
 
 
 def open_predictor(
-    model: str | Path | TrainedModel | Predictor,
+    model: str | Path | TrainedModel | AnyPredictor,
     precision: Precision | None = None,
     *,
     engine: str = "auto",
@@ -35,9 +36,33 @@ def open_predictor(
         images: how many there will be; for a few, no weights are prepacked and no engines are compared.
 
     Raises:
-        VitrailError: with the exit code of the command.
+        ModelFileError: it finds joints.
+        VitrailError: others with the exit code of the command.
     """
-    if isinstance(model, Predictor):
+    return of_classes(open_any_predictor(model, precision, engine=engine, images=images))
+
+
+def open_pose_predictor(
+    model: str | Path | TrainedModel | AnyPredictor,
+    precision: Precision | None = None,
+    *,
+    engine: str = "auto",
+    images: int = WORTH_PREPACKING,
+) -> PosePredictor:
+    """What finds joints for a MODEL; see `open_predictor`. Raises `ModelFileError` where the model finds none."""
+    found = open_any_predictor(model, precision, engine=engine, images=images)
+    return of_joints(found, model if isinstance(model, str | Path) else "model")
+
+
+def open_any_predictor(
+    model: str | Path | TrainedModel | AnyPredictor,
+    precision: Precision | None = None,
+    *,
+    engine: str = "auto",
+    images: int = WORTH_PREPACKING,
+) -> AnyPredictor:
+    """What answers for a MODEL with classes or with joints; see `open_predictor`."""
+    if isinstance(model, AnyPredictor):
         return model
     graph = None if isinstance(model, TrainedModel) else graph_of(model)
     if graph is not None:
@@ -49,7 +74,7 @@ def open_predictor(
         hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
         raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
     trained = model if isinstance(model, TrainedModel) else open_model(model)
-    return in_python(trained, precision or "fp32", pick_device(), prepacked=images >= WORTH_PREPACKING)
+    return any_in_python(trained, precision or "fp32", pick_device(), prepacked=images >= WORTH_PREPACKING)
 
 
 def predict(

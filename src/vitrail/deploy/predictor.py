@@ -13,6 +13,7 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
 from vitrail.errors import ModelFileError
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
@@ -42,6 +43,11 @@ class Predictor(Labelled):
     logits: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, classes), on the CPU; for one thread at a time."""
     thresholds: Sequence[float] = ()
+
+    @property
+    def run(self) -> Callable[[Tensor], Tensor]:
+        """What it computes, by a name that all predictors have."""
+        return self.logits
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.
@@ -92,32 +98,49 @@ def in_python(
     """A trained model as it is. Prepacking its weights (``prepacked``) takes longer than it saves for a handful of images.
 
     Raises:
-        ModelFileError: it gives vectors.
+        ModelFileError: it gives vectors, or heatmaps.
     """
     require_classes(trained)
+    logits = answering(trained, precision, device, prepacked=prepacked)
+    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
+
+
+def answering(
+    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
+) -> Callable[[Tensor], Tensor]:
+    """What a trained model answers to prepared pixels, uint8 (B, C, H, W), in float32 on the CPU; see `in_python`."""
     model = trained.model.to(device).eval()
     network = for_inference(model, precision) if prepacked or precision != "fp32" else model
 
     @torch.inference_mode()
-    def logits(pixels: Tensor) -> Tensor:
-        answers: Tensor = network(trained.preparation.normalize(pixels.to(device)))
-        return answers.float().cpu()
+    def answers(pixels: Tensor) -> Tensor:
+        found: Tensor = network(trained.preparation.normalize(pixels.to(device)))
+        return found.float().cpu()
 
-    return Predictor(f"torch {precision}", trained.labels, trained.multi_label, trained.preparation, logits, trained.thresholds)
+    return answers
 
 
 def require_classes(model: Labelled) -> None:
-    """Refuse a model that gives vectors."""
+    """Refuse a model that gives vectors, or heatmaps."""
+    if getattr(model, "config", ImageConfig).answer != "vector":
+        raise no_classes()
     if not model.labels:
         raise ModelFileError(
             "the model gives vectors, not classes", where="model", hint="teach it yours: vitrail train --from MODEL --data FOLDER"
         )
 
 
-def require_finite(logits: Tensor) -> Tensor:
-    """The same logits, unless one of them is not finite."""
-    if not logits.isfinite().all():
+def no_classes() -> ModelFileError:
+    """The error for a model that finds joints where classes are wanted."""
+    what = "the model gives heatmaps, not classes"
+    hint = "give a model that was taught classes; what finds joints is asked by vitrail predict, or vitrail.predict_poses"
+    return ModelFileError(what, where="model", hint=hint)
+
+
+def require_finite(answers: Tensor) -> Tensor:
+    """The same answers, unless one of them is not finite."""
+    if not answers.isfinite().all():
         raise ModelFileError(
             "the model answers with values that are not finite", where="model", hint="its weights or its preparation are damaged"
         )
-    return logits
+    return answers

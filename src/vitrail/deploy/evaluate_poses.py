@@ -1,0 +1,148 @@
+"""How well a model finds joints, in Python or in an engine: in the boxes of marked people, or in a detector's boxes."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vitrail.checks import refuse_given
+from vitrail.data.poses.detections import Detections
+from vitrail.data.poses.people import PeopleData, Person
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.deploy.poses import FoundPerson, PosePredictor
+from vitrail.deploy.predict_poses import poses_each
+from vitrail.deploy.predictor import OnBatch
+from vitrail.errors import DataError
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.answer_table import Row, write_table
+from vitrail.tasks.pose_metrics import Found, average_precision
+from vitrail.tasks.pose_table import found_rows, judged_rows
+from vitrail.tasks.settings import PoseSettings
+from vitrail.tasks.task import Metrics
+
+OpenPeople = Callable[[Skeleton], tuple[PeopleData, str, PoseSettings]]
+"""Of a model's skeleton, the people that it is evaluated on, which split of them is meant, and how joints are read."""
+
+
+def evaluate_poses(
+    predictor: PosePredictor,
+    open_people: OpenPeople,
+    *,
+    boxes: Path | None = None,
+    mirror: bool | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    table: Path | None = None,
+    on_start: OnBatch | None = None,
+    on_batch: OnBatch | None = None,
+    group: Processes = ALONE,
+) -> tuple[Metrics, str]:
+    """Scores of a model that finds joints, and the split of the people; see `vitrail.evaluate`.
+
+    Args:
+        predictor: what answers.
+        open_people: gives the people, which split of them is meant, and how joints are read.
+        boxes: a file of boxes, as `Detections.read` has it, in which people are looked for in place of their own.
+        mirror: whether the answers to mirror images are taken into the mean; as in `PoseSettings` by default.
+        batch_size, workers: people per batch; processes that prepare them.
+        table: a CSV file to write.
+        on_start, on_batch: called with the number of people or pictures; with the size of every finished batch.
+        group: the processes that do it together.
+    """
+    with group.together():
+        refuse_given("the pictures of --boxes are read by this process", {"--workers": boxes is not None and workers > 0})
+        source, split, settings = open_people(predictor.skeleton)
+        settings = settings if mirror is None else settings.changed(mirror=mirror)
+        people = source.split(split)
+        detections = None if boxes is None else Detections.read(boxes)
+    options: dict[str, Any] = {"batch_size": batch_size, "on_batch": on_batch, "group": group}
+    if detections is not None:
+        found = evaluate_boxes(predictor, people, detections, settings, on_start=on_start, **options)
+        rows = found.rows
+    else:
+        if on_start:
+            on_start(len(people))
+        marked = predictor.evaluate(people, settings, workers=workers, **options)
+        rows = judged_rows([people[row.number] for row in marked.rows], marked.found, predictor.skeleton)
+    if table is not None and group.first:
+        write_table(table, rows)
+    return (marked if detections is None else found), split
+
+
+def evaluate_boxes(
+    predictor: PosePredictor,
+    people: Sequence[Person],
+    detections: Detections,
+    settings: PoseSettings,
+    *,
+    batch_size: int,
+    on_start: OnBatch | None = None,
+    on_batch: OnBatch | None = None,
+    group: Processes = ALONE,
+) -> "BoxMetrics":
+    """Average precision of the people that are found in the boxes of a detector, in all pictures with marked people.
+
+    Raises:
+        DataError: a picture that cannot be read, or a box outside of it; no box is in any of the pictures.
+    """
+    images = {person.target.image: Path(str(person.image)) for person in people}
+    with group.together():
+        framed = list(zip(images.values(), detections.of([(path, number) for number, path in images.items()]), strict=True))
+    if on_start:
+        on_start(len(framed))
+    own: list[list[FoundPerson]] = []
+    failure: DataError | None = None
+    options: dict[str, Any] = {"mirror": settings.mirror, "smoothing": settings.smoothing}
+    for answers in poses_each(predictor, group.part(framed), batch_size=batch_size, **options):
+        failures = [answer for answer in answers if isinstance(answer, DataError)]
+        if failures:
+            failure = failures[0]
+            break
+        own += [answer for answer in answers if not isinstance(answer, DataError)]
+        if on_batch:
+            on_batch(len(answers) * group.count)
+    group.raise_together(failure)
+    found = [each for part in group.all_gather(own) for each in part]
+    pictures = [InPicture(number, path, some) for (number, path), some in zip(images.items(), found, strict=True)]
+    return BoxMetrics(people, predictor.skeleton, pictures)
+
+
+class InPicture(NamedTuple):
+    """The people that were found in a picture."""
+
+    number: int
+    path: Path
+    people: list[FoundPerson]
+
+
+class BoxMetrics(Metrics):
+    """COCO's average precision of people who were found in boxes of a detector.
+
+    Args:
+        people: who is to be found.
+        skeleton: their joints.
+        pictures: what was found.
+    """
+
+    def __init__(self, people: Sequence[Person], skeleton: Skeleton, pictures: Sequence[InPicture]):
+        self.people, self.skeleton, self.pictures = people, skeleton, pictures
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """In COCO's format."""
+        return [{"image_id": picture.number, **one.to_json(self.skeleton)} for picture in self.pictures for one in picture.people]
+
+    def scores(self) -> dict[str, float | int]:
+        results = self.results
+        scores = average_precision(results, self.people, self.skeleton)
+        return {**scores, "people": len(self.people), "boxes": len(results)}
+
+    @property
+    def rows(self) -> list[Row]:
+        """As `vitrail.tasks.pose_table.found_rows`."""
+        found = [(str(picture.path), one) for picture in self.pictures for one in picture.people]
+        names, people = [name for name, _ in found], [one for _, one in found]
+        joints = Found(np.stack([one.joints for one in people]), np.stack([one.scores for one in people]))
+        scores = np.array([one.score for one in people])
+        return found_rows(names, [one.box for one in people], joints, scores, self.skeleton)

@@ -1,0 +1,140 @@
+"""A model that finds joints, in the one form that predictions and evaluations know."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitrail.data.batches import Batch
+from vitrail.data.loader import EpochLoader
+from vitrail.data.poses.dataset import PersonDataset
+from vitrail.data.poses.people import Box, Person
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.deploy.predictor import OnBatch, Predictor, answering, in_python, no_classes, require_finite
+from vitrail.runtime.device import Precision
+from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.evaluation import evaluate
+from vitrail.tasks.pose import PoseMetrics, answers_of, joints_in, mean_with_mirrored
+from vitrail.tasks.pose_metrics import CATEGORY
+from vitrail.tasks.settings import PoseSettings
+from vitrail.tasks.task import Answers
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.poses import TrainedPose, no_joints
+
+SMOOTHING = PoseSettings().smoothing
+
+
+class FoundPerson(NamedTuple):
+    """A person in a picture, as a model finds the joints."""
+
+    box: Box
+    """In which they were looked for."""
+    joints: np.ndarray
+    """float64 (K, 2): x and y in pixels of the upright picture, where the centre of the first pixel is (0, 0)."""
+    scores: np.ndarray
+    """float64 (K,): how sure the model is of each."""
+    score: float
+    """How sure it is of the person; see `vitrail.tasks.pose_metrics.person_score`."""
+
+    def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
+        """As in COCO's results of keypoints, and the joints by their names."""
+        rows = np.column_stack([self.joints, self.scores])  # (K, 3)
+        return {
+            "category_id": CATEGORY,
+            "bbox": list(self.box),
+            "keypoints": rows.ravel().tolist(),
+            "score": self.score,
+            "joints": dict(zip(skeleton.joints, rows.tolist(), strict=True)),
+        }
+
+
+@dataclass(frozen=True)
+class PosePredictor:
+    """A model that only answers with joints, in Python or behind an engine."""
+
+    name: str
+    """What runs it, in which precision: ``torch fp32``."""
+    skeleton: Skeleton
+    """The joints, one for each heatmap."""
+    preparation: BoxPreparation
+    """What cuts a person out of a picture."""
+    heatmaps: Callable[[Tensor], Tensor]
+    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time."""
+
+    @property
+    def run(self) -> Callable[[Tensor], Tensor]:
+        """What it computes, by a name that all predictors have."""
+        return self.heatmaps
+
+    def joints(self, pixels: Tensor, *, mirror: bool = False, smoothing: float = SMOOTHING) -> tuple[Tensor, Tensor]:
+        """Prepared pixels, uint8 (B, C, H, W), to places in them, float64 (B, K, 2), and scores (B, K).
+
+        Args:
+            pixels: of people that were cut out.
+            mirror: whether the answers to the mirror images are taken into the mean, which takes twice the time.
+            smoothing: as in `PoseSettings`.
+
+        Raises:
+            ModelFileError: the model's answers are not finite.
+        """
+        heatmaps = self._finite(pixels)
+        if mirror:
+            heatmaps = mean_with_mirrored(heatmaps, self._finite, pixels, self.skeleton)
+        places, scores = joints_in(heatmaps, self.preparation.image_size, sigma=smoothing)
+        return places.double(), scores.double()
+
+    def _finite(self, pixels: Tensor) -> Tensor:
+        return require_finite(self.heatmaps(pixels))
+
+    def evaluate(
+        self,
+        people: Sequence[Person],
+        settings: PoseSettings,
+        *,
+        batch_size: int,
+        workers: int = 0,
+        on_batch: OnBatch | None = None,
+        group: Processes = ALONE,
+    ) -> PoseMetrics:
+        """Its metrics on people with its own joints, all scores among them; `vitrail.evaluate` describes the arguments."""
+
+        def answer(batch: Batch) -> Answers:
+            return answers_of(self._finite, batch["images"], batch, self.preparation, self.skeleton, settings)
+
+        dataset = PersonDataset(people, self.preparation, self.skeleton)
+        loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
+        metrics = PoseMetrics(self.preparation, self.skeleton, keep=True)
+        with kept_memory():
+            return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
+
+
+AnyPredictor = Predictor | PosePredictor
+
+
+def any_in_python(
+    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
+) -> AnyPredictor:
+    """A trained model as it is; see `vitrail.deploy.predictor.in_python`."""
+    if not isinstance(trained, TrainedPose):
+        return in_python(trained, precision, device, prepacked=prepacked)
+    heatmaps = answering(trained, precision, device, prepacked=prepacked)
+    return PosePredictor(f"torch {precision}", trained.skeleton, trained.preparation, heatmaps)
+
+
+def of_classes(predictor: AnyPredictor) -> Predictor:
+    """A predictor of classes; raises `ModelFileError` for any other."""
+    if isinstance(predictor, PosePredictor):
+        raise no_classes()
+    return predictor
+
+
+def of_joints(predictor: AnyPredictor, where: object) -> PosePredictor:
+    """A predictor of joints; raises `ModelFileError` for any other."""
+    if isinstance(predictor, PosePredictor):
+        return predictor
+    raise no_joints(where)

@@ -1,0 +1,167 @@
+"""Pictures in, people with their joints out, by whatever model."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+
+from vitrail.data.ahead import read_ahead
+from vitrail.data.decode import Source
+from vitrail.data.poses.detections import Detection
+from vitrail.data.poses.people import Box
+from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.warp import Warp
+from vitrail.deploy.pictures import Picture, pictures_of
+from vitrail.deploy.poses import SMOOTHING, AnyPredictor, FoundPerson, PosePredictor
+from vitrail.deploy.predict import open_pose_predictor
+from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.device import Precision
+from vitrail.tasks.pose_metrics import person_score
+from vitrail.weights.folder import TrainedModel
+
+Boxes = Sequence[Sequence[float]] | np.ndarray
+"""Of one picture: left, top, width and height in pixels of each, and perhaps a score."""
+Framed = tuple[Source, Sequence[Detection] | None]
+"""A picture and the boxes in it; None where the picture is one person from rim to rim."""
+
+
+def predict_poses(
+    model: str | Path | TrainedModel | AnyPredictor,
+    images: Picture | Iterable[Picture],
+    boxes: Boxes | Sequence[Boxes] | None = None,
+    *,
+    mirror: bool = False,
+    batch_size: int = 32,
+    precision: Precision | None = None,
+    engine: str = "auto",
+) -> list[list[FoundPerson]]:
+    """The people in every picture with their joints.
+
+    >>> people = predict_poses("runs/pose", "photo.jpg", [[48, 20, 110, 260], [210, 31, 95, 240]])  # doctest: +SKIP
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model, which finds joints.
+        images: as in `vitrail.predict`.
+        boxes: in which to look for people, of each picture or of the only one: left, top, width and height in pixels of the
+            upright picture, and perhaps a score; None for pictures that are one person each.
+        mirror: whether the mean of the answers to a box and to its mirror image is taken, which takes twice the time.
+        batch_size: boxes per batch, whichever pictures they are in.
+        precision, engine: as in `vitrail.predict`.
+
+    Raises:
+        ModelFileError: a model that finds no joints.
+        ConfigError: boxes of another number of pictures.
+        DataError: an image that cannot be read, a box that is empty or outside of its picture, or what is none.
+    """
+    pictures = pictures_of(images)
+    framed = list(zip(pictures, _boxes(boxes, len(pictures)), strict=True))
+    predictor = open_pose_predictor(model, precision, engine=engine, images=boxes_in(framed))
+    results = []
+    for answers in poses_each(predictor, framed, batch_size=batch_size, mirror=mirror):
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+            results.append(answer)
+    return results
+
+
+def poses_each(
+    predictor: PosePredictor,
+    pictures: Sequence[Framed],
+    *,
+    batch_size: int,
+    mirror: bool = False,
+    smoothing: float = SMOOTHING,
+) -> Iterator[list[list[FoundPerson] | DataError]]:
+    """`predict_poses`, some pictures at a time, with the error in place of one that cannot be read or has a box outside.
+
+    Every picture is decoded once. Boxes of several pictures are answered together, as many as a batch has room for.
+    """
+    read, answer = partial(_cut_out, predictor.preparation), partial(predictor.joints, mirror=mirror, smoothing=smoothing)
+    for group in read_ahead(read, _groups(pictures, batch_size)):
+        cut = [one for one in group if isinstance(one, CutOut)]
+        people = iter(_found(cut, answer, batch_size))
+        yield [one if isinstance(one, DataError) else [next(people) for _ in one.boxes] for one in group]
+
+
+def boxes_in(pictures: Sequence[Framed]) -> int:
+    """How many boxes some pictures have."""
+    return sum(_count(picture) for picture in pictures)
+
+
+class CutOut(NamedTuple):
+    """The people that were cut out of a picture."""
+
+    boxes: Sequence[Detection]
+    warps: Sequence[Warp]
+    pixels: np.ndarray
+    """uint8 (N, C, H, W)."""
+
+
+def _cut_out(preparation: BoxPreparation, picture: Framed) -> CutOut:
+    """The people in a picture, which is decoded once; raises `DataError`."""
+    source, given = picture
+    image = preparation.decode(source)
+    boxes = [Detection(Box(0, 0, *image.size))] if given is None else given
+    for place, (box, _) in enumerate(boxes, 1):
+        left, top, width, height = box
+        if left >= image.width or top >= image.height or left + width <= 0 or top + height <= 0:
+            sides = ", ".join(f"{side:g}" for side in box)
+            what = f"box {place}, ({sides}), is outside of the picture of {image.width}×{image.height} pixels"
+            where = source if isinstance(source, Path) else "image"
+            raise DataError(what, where=where, hint="a box is left, top, width and height in pixels of the upright picture")
+    plans = [preparation.plan_of(image.size, box) for box, _ in boxes]
+    pixels = [plan.pixels(image) for plan in plans]
+    shape = (0, preparation.channels, *preparation.image_size)
+    return CutOut(boxes, [preparation.warp(box) for box, _ in boxes], np.stack(pixels) if pixels else np.zeros(shape, np.uint8))
+
+
+def _found(
+    cut: Sequence[CutOut], answer: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]], batch_size: int
+) -> list[FoundPerson]:
+    """The people in all boxes of some pictures, in their order; ``answer`` as `PosePredictor.joints`."""
+    if not any(one.boxes for one in cut):
+        return []
+    pixels = torch.from_numpy(np.concatenate([one.pixels for one in cut]))
+    batches = [answer(batch) for batch in pixels.split(batch_size)]
+    places, scores = (torch.cat(parts).numpy() for parts in zip(*batches, strict=True))
+    boxes = [box for one in cut for box in one.boxes]
+    warps = [warp for one in cut for warp in one.warps]
+    sure = person_score(scores, np.array([box.score for box in boxes]))
+    return [
+        FoundPerson(box.box, warp.outside(joints), own, float(score))
+        for box, warp, joints, own, score in zip(boxes, warps, places, scores, sure, strict=True)
+    ]
+
+
+def _groups(pictures: Sequence[Framed], most: int) -> Iterator[list[Framed]]:
+    """Pictures in their order, so many at a time as have at most so many boxes, or one that has more."""
+    group: list[Framed] = []
+    for picture in pictures:
+        if group and boxes_in(group) + _count(picture) > most:
+            yield group
+            group = []
+        group.append(picture)
+    if group:
+        yield group
+
+
+def _count(picture: Framed) -> int:
+    """How many people are looked for in a picture; one that has no boxes takes time too."""
+    return 1 if picture[1] is None else max(1, len(picture[1]))
+
+
+def _boxes(boxes: Boxes | Sequence[Boxes] | None, count: int) -> list[list[Detection] | None]:
+    """The boxes of each of so many pictures, as they may be given."""
+    if boxes is None:
+        return [None] * count
+    single = count == 1 and (len(boxes) == 0 or (len(boxes[0]) > 0 and isinstance(boxes[0][0], Real)))
+    each = [boxes] if single else list(boxes)
+    if len(each) != count:
+        what = f"there are boxes for {len(each)} pictures, and {count} pictures"
+        raise ConfigError(what, where="boxes", hint="give a list of boxes for each picture")
+    return [[Detection.of(box) for box in cast(Boxes, some)] for some in each]

@@ -1,0 +1,97 @@
+"""How good a model is, whatever its task, on the data that it comes with or on any other."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vitrail.checks import refuse_given
+from vitrail.deploy.evaluate_poses import evaluate_poses
+from vitrail.deploy.evaluate_translator import evaluate_translator
+from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_joints
+from vitrail.deploy.predict import open_any_predictor
+from vitrail.deploy.predictor import OnBatch
+from vitrail.deploy.translate import AnyTranslator, is_translator
+from vitrail.files import path_of
+from vitrail.runtime.device import Precision
+from vitrail.runtime.observer import Note
+from vitrail.runtime.output import require_free_file
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.answer_table import evaluated_rows, write_table
+from vitrail.tasks.task import Metrics
+from vitrail.training.data_of_model import open_for, unlabelled_run
+from vitrail.training.pairs import open_pairs_for
+from vitrail.training.people import open_people_for
+from vitrail.training.run import evaluate_run
+from vitrail.weights.folder import TrainedModel
+
+
+def evaluate(
+    model: str | Path | TrainedModel | AnyTranslator | AnyPredictor,
+    data: str | Path | None = None,
+    *,
+    split: str | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    precision: Precision | None = None,
+    engine: str = "auto",
+    keep: bool = False,
+    on_start: OnBatch | None = None,
+    on_batch: OnBatch | None = None,
+    on_note: Note = lambda text: None,
+    table: Path | None = None,
+    boxes: str | Path | None = None,
+    mirror: bool | None = None,
+    group: Processes = ALONE,
+) -> tuple[Metrics, str]:
+    """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
+
+    Args:
+        model: a run folder, a model folder, an exported or a loaded model.
+        data: any source of `open_data`; a run's own data by default.
+        split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
+        batch_size, workers: images per batch; processes that prepare images.
+        precision, engine: as in `open_predictor`.
+        keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
+        on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
+        table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`,
+            and `vitrail.tasks.pose_table`, where there is a row for each person.
+        boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
+        mirror: of such a model, whether the answers to mirror images are taken into the mean, as they are by default.
+        group: the processes that do it together; see `vitrail.runtime.processes`.
+    """
+    engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
+    of_people = {"--boxes": boxes is not None, "--mirror": mirror is not None}
+    if is_translator(model):
+        refuse_given("a translator is evaluated as it is", {**engines, "--csv": table is not None, **of_people})
+        pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
+        return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
+    assert not isinstance(model, AnyTranslator)
+    run = unlabelled_run(model)
+    with group.together():
+        if run:
+            refuse_given("a model without labels is evaluated in Python, in fp32", {**engines, **of_people})
+        if table is not None:
+            require_free_file(table, where="--csv")
+            refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
+        opened = None if run else open_any_predictor(model, precision, engine=engine)
+        if opened is not None and any(of_people.values()):
+            of_joints(opened, model if isinstance(model, str | Path) else "model")
+    options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
+    if isinstance(opened, PosePredictor):
+        people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
+        file = None if boxes is None else path_of(boxes)
+        return evaluate_poses(opened, people_for, boxes=file, mirror=mirror, table=table, on_start=on_start, **options)
+    predictor = opened
+    with group.together():
+        source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
+        chosen = split or (source.evaluation_split if own_splits else "all")
+        items = source.split(chosen) if predictor is None else predictor.relabelled(source, source.split(chosen))
+    if on_start:
+        on_start(len(items))
+    if predictor is not None:
+        metrics = predictor.evaluate(items, keep=keep or table is not None, **options)
+        if table is not None and group.first:
+            write_table(table, evaluated_rows(predictor, items, metrics.probabilities))
+        return metrics, chosen
+    assert run is not None
+    return evaluate_run(run, source, items, **options), chosen
