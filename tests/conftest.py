@@ -17,13 +17,17 @@ from shades import SHADES, shades_data
 
 from peers import declare_operators
 from vitrail import api
+from vitrail import result as reporting
 from vitrail.cli.app import main
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData
 from vitrail.deploy import engines, measure, worth
+from vitrail.models import cost as costing
 from vitrail.models.vit import ViT
 from vitrail.result import write_report
-from vitrail.study import speed
+from vitrail.study import context, speed
+from vitrail.training import fitting
+from vitrail.training import run as running
 from vitrail.training.configuration import deep_merge, nested
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -95,6 +99,14 @@ def _what_is_the_same_for_every_export_is_done_once() -> None:
     ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
     utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
     config.do_not_emit_stack_traces = True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_model_is_counted_once() -> None:
+    """Every run counts its model four times, which takes longer than its training; what has tests of its own counts anew."""
+    counted = cache(costing.cost)
+    for module in (costing, fitting, running, reporting, context):
+        module.cost = counted
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -49,7 +49,7 @@ GROUND = {"errors", "checks", "settings", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
-    "": {"lazy", "api", "result", "data", "models", "weights", "tasks", "study", "deploy", "errors"},
+    "": {"lazy", "api", "result", "studies", "data", "models", "weights", "tasks", "study", "deploy", "errors"},
     "__main__": {"cli"},
     "errors": set(),
     "checks": {"errors"},
@@ -65,7 +65,9 @@ ALLOWED = {
     "study": GROUND | {"lazy", "parts", "models", "data", "weights", "tasks"},
     "deploy": GROUND | {"parts", "models", "data", "weights", "tasks"},
     "result": GROUND | BELOW,
-    "api": GROUND | BELOW | {"result"},
+    "evaluation": GROUND | BELOW,
+    "studies": GROUND | BELOW,
+    "api": GROUND | BELOW | {"result", "evaluation", "studies"},
     "cli": GROUND | BELOW | {"", "api"},
 }
 """What each folder or file of the library may import from the others; "" is the library's own page."""
