@@ -99,6 +99,7 @@ def test_a_run_goes_on_from_a_model_of_the_same_joints_with_its_heatmaps(file, t
         ({"augmentation.crop": "pad"}, "augmentation.crop"),
         ({"augmentation.mixup": 0.2}, "augmentation.mixup"),
         ({"data.balance": "loss"}, "--balance"),
+        ({"training.batch_size": "auto"}, "--batch-size auto"),
         ({"model.name": "ViT-Ti/16"}, "gives no heatmaps"),
         ({"task.sigma": 0}, "sigma"),
         ({"task.skeleton": {"joints": ["a", "a"]}}, "two joints"),
@@ -172,6 +173,16 @@ def test_boxes_may_be_those_around_the_joints(file):
     for person in source.split("all"):
         joints = person.joints[:, :2]
         assert person.target.box == pytest.approx(Box(*joints.min(axis=0), *np.ptp(joints, axis=0)))
+
+
+def test_empty_boxes_and_nobody_to_validate_on_are_told_of(file, tmp_path):
+    def one_picture(values):
+        for annotation in values["annotations"]:
+            annotation.update(image_id=1, bbox=[10, 10, 0, 0])
+
+    settings, source = completed(changed(file, tmp_path, one_picture))
+    assert source.notes == ("boxes that are empty, for which the smallest around the joints is taken: 24",)
+    assert "nobody to validate on" in people.warnings(settings, source)[0]
 
 
 def test_a_box_may_be_the_whole_picture(file):

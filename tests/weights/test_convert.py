@@ -108,3 +108,9 @@ def test_the_names_of_imagenet_are_in_the_order_that_timm_has():
     info = ImageNetInfo("imagenet-1k")
     for index, name in enumerate(class_names()):
         assert name in info.index_to_description(index).split(", ")
+
+
+def test_no_pickle_is_written(tmp_path):
+    with pytest.raises(ConfigError, match="pickles are not written"):
+        convert(answering("timm", several=False), tmp_path / "model.pth")
+    assert not list(tmp_path.iterdir())

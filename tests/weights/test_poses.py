@@ -101,3 +101,10 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, file, change, said
 def test_a_model_of_classes_finds_no_joints(tmp_path):
     with pytest.raises(ModelFileError, match="finds no joints"):
         require_poses(torch.nn.Identity(), "model")  # type: ignore[arg-type]
+
+
+def test_the_card_speaks_of_joints():
+    card = ours().plain_card()
+    assert "pipeline_tag: keypoint-detection" in card and "finds 3 joints of a person" in card
+    assert "`head`, `left hand`, `right hand`" in card and "vitrail.predict_poses(model" in card
+    assert "classes" not in card and "--top" not in card

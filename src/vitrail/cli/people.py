@@ -71,7 +71,7 @@ class People:
             ])  # fmt: skip
         else:
             self._tell(predictor, answered)
-        if self.pictures is not None and is_first():
+        if self.pictures is not None and answered and is_first():
             from vitrail.deploy.drawn import write_pictures
             from vitrail.study.skeletons import draw_people
 

@@ -159,6 +159,11 @@ def _boxes(boxes: Boxes | Sequence[Boxes] | None, count: int) -> list[list[Detec
     """The boxes of each of so many pictures, as they may be given."""
     if boxes is None:
         return [None] * count
+    if isinstance(boxes, str | bytes | Path) or any(isinstance(box, Real) for box in boxes):
+        hint = (
+            "give a list of boxes for each picture, such as [[48, 20, 110, 260]]; a file of them goes to vitrail predict --boxes"
+        )
+        raise ConfigError("that is no list of boxes", where="boxes", hint=hint)
     single = count == 1 and (len(boxes) == 0 or (len(boxes[0]) > 0 and isinstance(boxes[0][0], Real)))
     each = [boxes] if single else list(boxes)
     if len(each) != count:

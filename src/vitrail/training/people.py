@@ -94,6 +94,7 @@ def require_of_people(settings: RunSettings) -> None:
         "augmentation.mixup, augmentation.cutmix": a.mixes,
         "augmentation.repeats": a.repeats > 1,
         "data.crop_ratio": settings.data.crop_ratio is not None,
+        "--batch-size auto": settings.training.batch_size == "auto",
         "training.probe": settings.training.probe,
         "transform": bool(settings.transform),
     }
@@ -160,11 +161,14 @@ def advice(settings: RunSettings, source: PeopleData) -> str | None:
 
 
 def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
-    """That mirror images would be wrong."""
+    """That mirror images would be wrong, or that nobody is left to validate on."""
+    found = []
     if settings.augmentation.horizontal_flip and not source.skeleton.pairs:
         what = "warning: images are mirrored, and no joint is on one side of the body, by its name"
-        return [f"{what}: give task.skeleton.pairs, or --no-flip"]
-    return []
+        found.append(f"{what}: give task.skeleton.pairs, or --no-flip")
+    if not source.splits["val"]:
+        found.append("warning: there is nobody to validate on but those who are learned from: scores will be too good")
+    return found
 
 
 def files(source: PeopleData) -> dict[str, bytes]:
@@ -189,7 +193,7 @@ def start_model(settings: RunSettings, start: TrainedModel | None, source: Peopl
 
 
 def card(settings: RunSettings, source: PeopleData) -> dict[str, Any]:
-    return {"labels": list(source.skeleton.joints)}
+    return {"labels": [], "joints": source.skeleton.joints}
 
 
 def _task(settings: RunSettings) -> PoseSettings:

@@ -15,6 +15,8 @@ from vitrail.weights.published import published
 
 CLASSIFIER, BACKBONE, TRANSLATOR = "image-classification", "image-feature-extraction", "translation"
 """The hub's words for what a model does: with labels, without, and with languages."""
+POSES = "keypoint-detection"
+"""And with joints."""
 MOST_LABELS, MOST_LETTERS = 100, 200
 
 
@@ -30,6 +32,7 @@ def model_card(
     multi_label: bool = False,
     license: str = "",
     languages: tuple[str, str] | None = None,
+    joints: Sequence[str] = (),
 ) -> str:
     """A model card as Markdown, after Mitchell et al. 2019 (https://arxiv.org/abs/1810.03993); what is empty is left out.
 
@@ -47,26 +50,28 @@ def model_card(
         multi_label: whether an image may have several labels, or none.
         license: an identifier of the hub: ``apache-2.0``.
         languages: of a translator, the one that it reads and the one that it writes.
+        joints: of a model that finds joints, their names.
     """
     metrics = metrics or {}
     if found := published(base_model):
         base_model = found.repository
     sections = {
         "Labels": _labels(labels),
+        "Joints": _labels(joints),
         "Data": _paragraphs(data),
         "Training": _as_it_stands(recipe) if "\n" in recipe.strip() else _paragraphs(recipe),
         "Results": _table(metrics),
         "Intended use and limits": "\n\n".join(
             filter(None, [_paragraphs(intended_use), SENTENCES if languages else _limits(labels, multi_label)])
         ),
-        "How to use it": USE if labels else USE_OF_TRANSLATOR if languages else USE_OF_VECTORS,
+        "How to use it": USE if labels else USE_OF_POSES if joints else USE_OF_TRANSLATOR if languages else USE_OF_VECTORS,
     }
-    task = CLASSIFIER if labels else TRANSLATOR if languages else BACKBONE
+    task = CLASSIFIER if labels else POSES if joints else TRANSLATOR if languages else BACKBONE
     return "\n\n".join(
         [
             f"---\n{_front_matter(name, task, data, metrics, base_model, license)}---",
             f"# {_text(_short(name))}",
-            _translates(languages, base_model) if languages else _what_it_is(len(labels), multi_label, base_model),
+            _translates(languages, base_model) if languages else _what_it_is(len(labels), len(joints), multi_label, base_model),
             *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
         ]
     )
@@ -109,6 +114,27 @@ On the command line, to make a classifier of it:
 
 ```bash
 vitrail train --from FOLDER --data PHOTOS
+```
+"""
+
+
+USE_OF_POSES = """\
+In Python:
+
+```python
+import vitrail
+
+model = vitrail.from_pretrained("FOLDER")  # the path to this folder, or org/name of the hub
+for person in vitrail.predict_poses(model, "photo.jpg")[0]:  # the whole picture, or boxes=[[left, top, width, height]]
+    print(dict(zip(model.skeleton.joints, person.joints)), person.score)
+```
+
+On the command line:
+
+```bash
+vitrail predict FOLDER photo.jpg --pictures DRAWN
+vitrail evaluate FOLDER --data keypoints.json
+vitrail train --task pose --from FOLDER --data keypoints.json
 ```
 """
 
@@ -166,9 +192,11 @@ def _kind(metric: str) -> str:
     return re.sub(r"^(validation|val|test|training|train)_", "", word) or "metric"
 
 
-def _what_it_is(classes: int, multi_label: bool, base_model: str) -> str:
+def _what_it_is(classes: int, joints: int, multi_label: bool, base_model: str) -> str:
     sentence = "A Vision Transformer, made with Vitrail, that "
-    if not classes:
+    if joints:
+        sentence += f"finds {joints:,} joints of a person"
+    elif not classes:
         sentence += "gives an image a vector"
     elif multi_label:
         sentence += f"says which of {classes:,} classes an image shows"

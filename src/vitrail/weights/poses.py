@@ -7,6 +7,8 @@ from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import COCO, Skeleton
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.base import ImageModel
+from vitrail.models.registry import architecture_of
+from vitrail.weights.card import model_card
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.plain_files import SKELETON
 
@@ -26,6 +28,11 @@ class TrainedPose(TrainedModel):
     def __init__(self, model: ImageModel, skeleton: Skeleton, preparation: BoxPreparation, card: str = ""):
         super().__init__(model, list(skeleton.joints), preparation, card=card)
         self.skeleton = skeleton
+
+    def plain_card(self) -> str:
+        """What can be said of a model that came without a card."""
+        name = f"{architecture_of(self.config).about}, {self.config.summary}"
+        return model_card(name=name, labels=[], joints=self.skeleton.joints)
 
     @property
     def more(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from vitrail.data.items import Issue
-from vitrail.data.poses.people import Box, Joint, Person, Pose
+from vitrail.data.poses.people import EMPTY_BOX, Box, Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import LARGE, read_text
@@ -151,7 +151,7 @@ def _person(
         return None
     picture = pictures[image]
     if box is not None and min(box.width, box.height) <= 0:
-        found.warnings.append(Issue("empty-box", picture["file_name"], f"the box of annotation {number} is empty"))
+        found.warnings.append(Issue(EMPTY_BOX, picture["file_name"], f"the box of annotation {number} is empty"))
         box = None
     box = box or around(joints)
     area = annotation.get("area")

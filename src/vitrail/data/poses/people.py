@@ -17,6 +17,10 @@ Joint = tuple[float, float, int]
 """x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
 
 
+EMPTY_BOX = "empty-box"
+"""The kind of an issue: a person is there, and the box has no area."""
+
+
 class Box(NamedTuple):
     """In pixels, as COCO has it."""
 
@@ -113,6 +117,8 @@ def with_splits(contents: PeopleContents, seed: int, assignment: Assignment | No
     own = bool(splits["val"] or splits["test"])
     to_divide = "all" if "all" in contents.splits else "train" if splits["train"] and not splits["val"] else None
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
+    if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
+        notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")
     assigned = None
     if to_divide:
         people, splits["train"] = contents.splits[to_divide], []
