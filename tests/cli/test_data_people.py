@@ -33,7 +33,7 @@ def test_faults_have_a_line_of_kind_path_and_what_and_the_code_is_3(vitrail, tmp
     file = write_coco(tmp_path / "keypoints.json", rows)
     answer = vitrail("data", "check", file)
     assert answer.code == 3 and answer.out.endswith("\n1 fault\n") and "note     left out: 1 annotations of crowds" in answer.out
-    assert f"bad-annotation  {file}  annotation 3: its bbox 'x' is not left" in answer.out
+    assert f"bad-annotation  {file}  annotation 3 in 1.png: its bbox 'x' is not left" in answer.out
     assert f"note: few-joints  {tmp_path}/1.png#2  marked of 3 joints: nose" in answer.out
 
 

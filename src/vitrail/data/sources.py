@@ -106,9 +106,9 @@ def _read_path(path: Path) -> Contents:
             return read_folder(path)  # a table of other things may lie beside folders
         return read_table(table)
     if path.suffix.lower() not in ENDINGS:
-        raise DataError(
-            f"{path} is a file", where="--data", hint=f"give the folder that holds the images, or a table such as {TABLE}"
-        )
+        people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
+        hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
+        raise DataError(f"{path} is a file", where="--data", hint=hint)
     return read_table(path)
 
 

@@ -37,7 +37,7 @@ def joint_numbers(trained: TrainedPose, names: list[str]) -> list[int]:
     known = list(trained.skeleton.joints)
     for name in names:
         if name not in known:
-            raise unknown("joint", name, known, where="joint")
+            raise unknown("joint", name, known, where="--joint")
     return [known.index(name) for name in names]
 
 

@@ -169,10 +169,10 @@ def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
 @pytest.mark.parametrize(("fields", "message"), [
     ({"keypoints": None}, "its keypoints are not 3 numbers for each of 3 joints"),
     ({"keypoints": KEYPOINTS[:8]}, "3 numbers"),
-    ({"keypoints": [*KEYPOINTS[:8], "2"]}, "3 numbers"),
-    ({"keypoints": [*KEYPOINTS[:8], float("nan")]}, "3 numbers"),
-    ({"keypoints": [1e400, *KEYPOINTS[1:]]}, "3 numbers"),
-    ({"keypoints": [2**31, *KEYPOINTS[1:]]}, "3 numbers"),
+    ({"keypoints": [*KEYPOINTS[:8], "2"]}, r"its joint '.+' is .*'2'\], and not x, y and visibility"),
+    ({"keypoints": [*KEYPOINTS[:8], float("nan")]}, "its joint '.+' is .*nan"),
+    ({"keypoints": [1e400, *KEYPOINTS[1:]]}, "its joint '.+' is .*inf"),
+    ({"keypoints": [2**31, *KEYPOINTS[1:]]}, "its joint '.+' is .*2147483648"),
     ({"bbox": [1, 2, -3, 4]}, r"bbox \[1, 2, -3, \.\.\.\] is not left, top, width and height"),
     ({"bbox": [1, 2, 3]}, "is not left"),
     ({"bbox": "1 2 3 4"}, "is not left"),
@@ -184,7 +184,11 @@ def test_no_value_of_another_kind_is_more_than_an_issue(file, path):
 def test_what_is_wrong_with_an_annotation_is_told_with_its_number(file, fields, message):
     found = read_coco(write_coco(file, [annotation(1), annotation(27, **fields)]))
     (issue,) = found.issues
-    assert issue.kind == "bad-annotation" and issue.what.startswith("annotation 27: ") and len(found.people) == 1
+    assert (
+        issue.kind == "bad-annotation"
+        and issue.what.startswith(("annotation 27: ", "annotation 27 in 1.png: "))
+        and len(found.people) == 1
+    )
     assert re.search(message, issue.what)
 
 
@@ -245,3 +249,12 @@ def test_a_folder_or_no_file_is_refused(tmp_path):
     for name in ("", "missing.json"):
         with pytest.raises(DataError, match="cannot be read"):
             read_coco(tmp_path / name)
+
+
+def test_pictures_are_where_the_most_of_them_are(file):
+    (file.parent / "images").mkdir()
+    for name in ("images/1.png", "images/2.png", "1.png"):
+        picture(file.parent / name)
+    images = [{"id": number, "file_name": f"{number}.png"} for number in (1, 2)]
+    found = read_coco(write_coco(file, [annotation(1), annotation(2, image_id=2)], images))
+    assert {person.image.parent.name for person in found.people} == {"images"}

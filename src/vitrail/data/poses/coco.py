@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -111,12 +111,11 @@ def _is_limb(ends: Any) -> bool:
 
 
 def _folder(file: Path, names: list[str]) -> Path:
-    """The folder that pictures are in: the first of the usual ones that has one of the first pictures."""
+    """The folder that pictures are in: of the usual ones the first that has the most of the first pictures."""
     split = file.stem.removeprefix("person_keypoints_")
     near = file.parent, file.parent / "images", file.parent / split, file.parent.parent / split, file.parent.parent / "images"
     more = file.parent / "images" / split, file.parent.parent / "images" / split
-    folders = (folder for folder in (*near, *more) if any(os.path.isfile(folder / name) for name in names[:TRIED]))
-    return next(folders, file.parent)
+    return max((*near, *more), key=lambda folder: sum(os.path.isfile(folder / name) for name in names[:TRIED]))
 
 
 def _of_category(annotations: list[Any], number: int, found: Annotations, file: Path) -> Iterator[Mapping[str, Any]]:
@@ -141,13 +140,14 @@ def _person(
     try:
         if not _is_whole(image) or image not in pictures:
             raise ValueError(f"there is no image {brief(image)}")
-        joints = _joints(annotation.get("keypoints"), len(found.skeleton.joints))
+        joints = _joints(annotation.get("keypoints"), found.skeleton.joints)
         if not any(joint[2] for joint in joints):
             found.left_out[NO_JOINTS] += 1
             return None
         box = _box(annotation.get("bbox"))
     except ValueError as error:
-        found.issues.append(Issue("bad-annotation", str(file), f"annotation {number}: {error}"))
+        where = f" in {pictures[image]['file_name']}" if _is_whole(image) and image in pictures else ""
+        found.issues.append(Issue("bad-annotation", str(file), f"annotation {number}{where}: {error}"))
         return None
     picture = pictures[image]
     if box is not None and min(box.width, box.height) <= 0:
@@ -160,10 +160,15 @@ def _person(
     return Person(f"{picture['file_name']}#{number}", folder / picture["file_name"], pose)
 
 
-def _joints(flat: Any, count: int) -> tuple[Joint, ...]:
-    if not _are_numbers(flat) or len(flat) != 3 * count:
+def _joints(flat: Any, names: Sequence[str]) -> tuple[Joint, ...]:
+    count = len(names)
+    if not isinstance(flat, list) or len(flat) != 3 * count:
         raise ValueError(f"its keypoints are not 3 numbers for each of {count} joints")
-    return tuple(joint_of(*flat[at : at + 3]) for at in range(0, 3 * count, 3))
+    rows = [flat[at : at + 3] for at in range(0, 3 * count, 3)]
+    for name, row in zip(names, rows, strict=True):
+        if not _are_numbers(row):
+            raise ValueError(f"its joint {name!r} is {brief(row)}, and not x, y and visibility")
+    return tuple(joint_of(*row) for row in rows)
 
 
 def _box(sides: Any) -> Box | None:
