@@ -245,16 +245,18 @@ def terminated_at_random(count: int, root: Path, *, processes: int = 1, learned:
     _command_in_several(["train", "--data", str(data), "--out", str(reference), *flags], reference, processes)
     expected, length, folder = outcome(reference), time.monotonic() - begin, root / "run-0"
     for number in range(count):
+        share = 0.4
         begun = (folder / "status.json").exists()
         words = ["resume", str(folder)] if begun else ["train", "--data", str(data), "--out", str(folder), *flags]
         codes = _command_in_several(words, folder, processes, stop_after=chance.uniform(0, 0.6 * length))
-        if 0 in codes and set(codes) <= {0, 143}:  # one of them had ended before the signal came: compare, and begin another
+        while 0 in codes and set(codes) <= {0, 143}:  # one had ended before the signal came: compare, and stop another sooner
             failure = None if outcome(folder) == expected else "ended otherwise"
             if failure:
                 trial.note(failure)
-            folder = root / f"run-{number + 1}"
+            folder = root / f"run-{number + 1}-within-{share:g}"
             words = ["train", "--data", str(data), "--out", str(folder), *flags]
-            codes = _command_in_several(words, folder, processes, stop_after=chance.uniform(0, 0.4 * length))
+            codes = _command_in_several(words, folder, processes, stop_after=chance.uniform(0, share * length))
+            share /= 2
         trial.note(_failure_of_stopping(codes, folder, processes))
     return trial
 
