@@ -114,6 +114,7 @@ def test_the_reserve_holds_the_search_for_the_report_as_long_as_a_part_of_it_too
 
 def test_a_time_limit_leaves_room_for_the_search_at_the_end_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Reserve, "measure", lambda self, *_: setattr(self, "search", 3500.0))
+    monkeypatch.setattr(clocks, "time", Ticking())
     settings = {**TINY_TRANSLATOR, "training.epochs": 3, "training.time_limit": 3500}
     run = api.train(write_pairs(tmp_path / "pairs.tsv"), tmp_path / "run", **settings)
     assert [row["step"] for row in rows_of(run.folder)] == [1]
