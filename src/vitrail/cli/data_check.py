@@ -2,7 +2,8 @@
 
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -118,16 +119,21 @@ def languages_of(source: str | None, target: str | None) -> tuple[str, str]:
     return source, target
 
 
+def _tell(found: "PairCheck | PeopleCheck", show: Callable[[Any], None], *, json: bool) -> None:
+    """What a check has found, for a program or for people, and in the exit code."""
+    if json:
+        result_json(found.to_json())
+    else:
+        show(found)
+    if found.issues:
+        sys.exit(DataError.exit_code)
+
+
 def _check_sentences(data: str, languages: tuple[str, str], *, json: bool) -> None:
     from vitrail.data.text.check import check_pairs
 
     found = check_pairs(data, languages)
-    if json:
-        result_json(found.to_json())
-    else:
-        _print_sentences(found)
-    if found.issues:
-        sys.exit(DataError.exit_code)
+    _tell(found, _print_sentences, json=json)
 
 
 def _print_sentences(found: "PairCheck") -> None:
@@ -146,12 +152,7 @@ def _check_people(data: str, *, json: bool) -> None:
 
     with counting("checking") as progress:
         found = check_people(data, on_start=progress.start, on_image=progress.advance)
-    if json:
-        result_json(found.to_json())
-    else:
-        _print_people(found)
-    if found.issues:
-        sys.exit(DataError.exit_code)
+    _tell(found, _print_people, json=json)
 
 
 def _print_people(found: "PeopleCheck") -> None:

@@ -22,6 +22,11 @@ def some_items(items: Sequence[T], count: int, seed: int) -> list[T]:
     return [items[index] for index in sorted(shuffled(len(items), seed, 0)[:count])]
 
 
+def some_share(items: Sequence[T], share: float, seed: int) -> list[T]:
+    """That share of the items at random, one at least, in their own order."""
+    return some_items(items, max(1, round(share * len(items))), seed)
+
+
 def pick_items(items: Sequence[Item], count: int, seed: int) -> list[int]:
     """Indices of ``count`` items at random, of as many classes as possible, sorted by class."""
     seen: Counter[tuple[int, ...]] = Counter()

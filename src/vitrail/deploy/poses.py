@@ -19,14 +19,12 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.pose import PoseMetrics, answers_of, joints_in, mean_with_mirrored
+from vitrail.tasks.pose import SMOOTHING, PoseMetrics, answers_of, joints_in, mean_with_mirrored
 from vitrail.tasks.pose_metrics import CATEGORY
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.poses import TrainedPose, no_joints
-
-SMOOTHING = PoseSettings().smoothing
 
 
 class FoundPerson(NamedTuple):

@@ -16,10 +16,11 @@ from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.warp import Warp
 from vitrail.deploy.pictures import Picture, pictures_of
-from vitrail.deploy.poses import SMOOTHING, AnyPredictor, FoundPerson, PosePredictor
+from vitrail.deploy.poses import AnyPredictor, FoundPerson, PosePredictor
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision
+from vitrail.tasks.pose import SMOOTHING
 from vitrail.tasks.pose_metrics import person_score
 from vitrail.weights.folder import TrainedModel
 
@@ -106,7 +107,7 @@ def _cut_out(preparation: BoxPreparation, picture: Framed) -> CutOut:
     """The people in a picture, which is decoded once; raises `DataError`."""
     source, given = picture
     image = preparation.decode(source)
-    boxes = [Detection(Box(0, 0, *image.size))] if given is None else given
+    boxes = [Detection(Box.of_picture(image.size))] if given is None else given
     for place, (box, _) in enumerate(boxes, 1):
         left, top, width, height = box
         if left >= image.width or top >= image.height or left + width <= 0 or top + height <= 0:
@@ -114,8 +115,7 @@ def _cut_out(preparation: BoxPreparation, picture: Framed) -> CutOut:
             what = f"box {place}, ({sides}), is outside of the picture of {image.width}×{image.height} pixels"
             where = source if isinstance(source, Path) else "image"
             raise DataError(what, where=where, hint="a box is left, top, width and height in pixels of the upright picture")
-    plans = [preparation.plan_of(image.size, box) for box, _ in boxes]
-    pixels = [plan.pixels(image) for plan in plans]
+    pixels = [preparation.cut_out(image, box) for box, _ in boxes]
     shape = (0, preparation.channels, *preparation.image_size)
     return CutOut(boxes, [preparation.warp(box) for box, _ in boxes], np.stack(pixels) if pixels else np.zeros(shape, np.uint8))
 

@@ -100,7 +100,7 @@ def attention_map(
     vit = answering(model)
     c = vit.config
     number, row = place_among("layer", layer, c.depth), None
-    heads = slice(None) if head is None else slice(place_among("head", head, c.heads), place_among("head", head, c.heads) + 1)
+    heads = heads_among(head, c.heads)
     if query is not None:
         row = c.prefix + place_among("row", query[0], c.grid[0]) * c.grid[1] + place_among("column", query[1], c.grid[1])
     name = f"blocks.{number}.attention.{WEIGHTS}"
@@ -259,6 +259,14 @@ def look_of(
 def on_patches(model: Any, looked: Tensor) -> Tensor:
     """(B, prefix + N) to (B, rows, columns)."""
     return looked[:, model.config.prefix :].unflatten(1, model.config.grid)
+
+
+def heads_among(head: int | None, count: int) -> slice:
+    """One of so many heads, which may be counted from the end, or all of them."""
+    if head is None:
+        return slice(None)
+    number = place_among("head", head, count)
+    return slice(number, number + 1)
 
 
 def place_among(what: str, number: int, count: int) -> int:

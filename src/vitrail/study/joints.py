@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import unknown
-from vitrail.study.attention import answering, place_among
+from vitrail.study.attention import answering, heads_among, place_among
 from vitrail.study.captures import WEIGHTS, capture
 from vitrail.tasks.heatmaps import decode
 from vitrail.weights.poses import TrainedPose
@@ -64,7 +64,7 @@ def joint_maps(model: nn.Module, images: Tensor, *, layer: int = -1, head: int |
     vit: Any = answering(model)
     c = vit.config
     number = place_among("layer", layer, c.depth)
-    heads = slice(None) if head is None else slice(place_among("head", head, c.heads), place_among("head", head, c.heads) + 1)
+    heads = heads_among(head, c.heads)
     name = f"blocks.{number}.attention.{WEIGHTS}"
     with capture(vit, name) as seen:
         heatmaps = vit(images)

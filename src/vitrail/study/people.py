@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitrail.data.decode import Source
-from vitrail.data.order import shuffled
+from vitrail.data.decode import Source, upright_size
+from vitrail.data.order import some_items
 from vitrail.data.plan import Plan
 from vitrail.data.poses.people import Box, PeopleData, Person, Pose
 from vitrail.data.poses.preparation import BoxPreparation
@@ -21,12 +21,9 @@ from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, joint_maps
 from vitrail.study.subjects import Subjects
 from vitrail.tasks.pose import joints_in
-from vitrail.tasks.settings import PoseSettings
 from vitrail.weights.poses import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, Any]]
-SMOOTHING = PoseSettings().smoothing
-"""Deviation by which heatmaps are smoothed before a joint is read from them, in places."""
 
 
 def people_of(
@@ -44,16 +41,14 @@ def people_of(
     if plain and split is not None:
         raise ConfigError("images without joints have no splits", where="--split", hint="leave it out")
     if plain:
-        return str(data), Subjects([_whole(item.name, item.image, trained.preparation) for item in plain])
+        return str(data), Subjects([_whole(item.name, item.image) for item in plain])
     source, chosen, _ = opened()
-    every = source.split(chosen)
-    people = [every[i] for i in sorted(shuffled(len(every), 0, 0)[:count])]
-    return source.source, Subjects(people, chosen, labelled=True)
+    return source.source, Subjects(some_items(source.split(chosen), count, 0), chosen, labelled=True)
 
 
-def _whole(name: str, image: Source, preparation: BoxPreparation) -> Person:
-    width, height = preparation.decode(image).size
-    return Person(name, image, Pose(Box(0, 0, width, height), (), width * height, 0, 0))
+def _whole(name: str, image: Source) -> Person:
+    width, height = upright_size(image)
+    return Person(name, image, Pose(Box.of_picture((width, height)), (), width * height, 0, 0))
 
 
 class PoseStudy(StudyContext):
@@ -87,12 +82,12 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
-        joints, scores = joints_in(heatmaps, self.preparation.image_size, sigma=SMOOTHING)
+        joints, scores = joints_in(heatmaps, self.preparation.image_size)
         return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
 
     def pixels_of(self, item: Person) -> np.ndarray:
         picture = self.preparation.decode(item.image)
-        return self.preparation.plan_of(picture.size, item.target.box).pixels(picture)
+        return self.preparation.cut_out(picture, item.target.box)
 
     def outside(self, number: int) -> np.ndarray:
         """The joints of a person in the picture, (K, 2)."""

@@ -31,6 +31,10 @@ Network = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to heatmaps (B, K, h, w)."""
 
 
+SMOOTHING = PoseSettings().smoothing
+"""Deviation by which heatmaps are smoothed before a joint is read from them, in places, where nobody says otherwise."""
+
+
 class PoseEstimation(ImageTask):
     """Heatmaps with a bell at every joint that is marked.
 
@@ -113,7 +117,7 @@ def mean_with_mirrored(heatmaps: Tensor, network: Network, images: Tensor, skele
     return (heatmaps + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2
 
 
-def joints_in(heatmaps: Tensor, image_size: tuple[int, int], *, sigma: float) -> tuple[Tensor, Tensor]:
+def joints_in(heatmaps: Tensor, image_size: tuple[int, int], *, sigma: float = SMOOTHING) -> tuple[Tensor, Tensor]:
     """The joints that heatmaps (B, K, h, w) show: places in an input of this height and width (B, K, 2), and scores (B, K)."""
     places, scores = decode(heatmaps.float(), sigma=sigma)
     size = (heatmaps.shape[-2], heatmaps.shape[-1])

@@ -52,6 +52,12 @@ def unlabelled_run(model: object) -> RunFolder | None:
     return None if row is None or row.labelled or row.items == "people" else run
 
 
+def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, bool]:
+    """The run that a MODEL is, if it is one, and whether it is tried on its own data: that is named, or none is."""
+    run = _run_of(model)
+    return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
+
+
 def _run_of(model: object) -> RunFolder | None:
     return RunFolder.open(path_of(model)) if isinstance(model, str | Path) and is_run(path_of(model)) else None
 

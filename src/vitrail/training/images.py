@@ -1,6 +1,6 @@
 """What a run does with images: opening and checking them, and what they decide of its settings and its model."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.data.copies import leak_warning
-from vitrail.data.decode import check_head, decode
+from vitrail.data.decode import Source, check_head, decode
+from vitrail.data.items import Data
 from vitrail.data.mirrors import flip_warning
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, open_data
@@ -148,26 +149,35 @@ def _some_images(settings: RunSettings, source: ImageData) -> Iterator[Tensor]:
             yield preparation(item.image)
 
 
-def check(source: ImageData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+def check(source: Data, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
     """Look at every image, so that one that is none stops a run at its beginning, not at its end.
 
     Of a file its head is read; where images that cannot be read are to be left out, all of it. These are returned by their
     names, with the reason.
     """
-    skip, items = settings.data.bad_images == "skip", source.split("all")
-    observer.begin("reading images" if skip else "checking images", len(items))
-    damaged: list[tuple[str, DataError]] = []
-    for item in group.part(items):
-        try:
-            decode(item.image) if skip else check_head(item.image)
-        except DataError as error:
-            damaged.append((item.name, error))
-        observer.advance(group.count)
-    found = [one for part in group.all_gather(damaged) for one in part]
-    require_few_bad([error for _, error in found], len(items), skip=skip)
+    items = source.split("all")
+    found = unreadable([(item.name, item.image) for item in items], settings, observer, group)
     if found:
         observer.note(f"{len(found):,} of {len(items):,} images cannot be read and are left out; {BAD_IMAGES} lists them")
     return {name: error.what for name, error in found}
+
+
+def unreadable(
+    images: Sequence[tuple[str, Source]], settings: RunSettings, observer: Observer, group: Processes
+) -> list[tuple[str, DataError]]:
+    """The names of images that cannot be read, with the reason; raises `DataError` unless they may be left out and are few."""
+    skip = settings.data.bad_images == "skip"
+    observer.begin("reading images" if skip else "checking images", len(images))
+    damaged: list[tuple[str, DataError]] = []
+    for name, image in group.part(images):
+        try:
+            decode(image) if skip else check_head(image)
+        except DataError as error:
+            damaged.append((name, error))
+        observer.advance(group.count)
+    found = [one for part in group.all_gather(damaged) for one in part]
+    require_few_bad([error for _, error in found], len(images), skip=skip)
+    return found
 
 
 def require_few_bad(found: list[DataError], images: int, *, skip: bool) -> None:

@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from vitrail.checks import refuse_given
-from vitrail.data.order import some_items
+from vitrail.data.order import some_share
 from vitrail.data.text.pairs import PairData, open_pairs
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError
-from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import build
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.settings import TranslationSettings
-from vitrail.training.run_files import is_run
+from vitrail.training.data_of_model import own_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.texts import require_languages, require_of_texts, require_text_model
@@ -58,11 +57,9 @@ def open_pairs_for(
     trained: TrainedTranslator, reference: object, data: str | Path | None, split: str | None, note: Note
 ) -> tuple[PairData, str, TranslationSettings]:
     """Sentences to evaluate a translator on, a run's own by default, which split of them, and how it is done."""
-    path = path_of(reference) if isinstance(reference, str | Path) else None
-    run = RunFolder.open(path) if path is not None and is_run(path) else None
+    run, own = own_run(reference, data)
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name sentences to evaluate on: pairs.tsv")
-    own = run is not None and (data is None or path_of(data).resolve() == Path(run.settings.data.source).resolve())
     assignment = run.assignment if own and run else None
     source = open_pairs(run.settings.data.source if run and own else str(data), trained.languages, assignment=assignment)
     source.tell(note)
@@ -106,8 +103,7 @@ def used(source: PairData, bad: Container[str], settings: RunSettings) -> PairDa
     """The data without some pairs, and with the share of the training pairs that the settings ask for."""
     splits = {split: [pair for pair in pairs if pair.name not in bad] for split, pairs in source.splits.items()}
     if settings.data.train_share < 1:
-        count = max(1, round(settings.data.train_share * len(splits["train"])))
-        splits["train"] = some_items(splits["train"], count, settings.data.split_seed)
+        splits["train"] = some_share(splits["train"], settings.data.train_share, settings.data.split_seed)
     return replace(source, splits=splits)
 
 

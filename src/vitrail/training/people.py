@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
-from vitrail.data.decode import check_head, decode
-from vitrail.data.order import some_items
+from vitrail.data.order import some_share
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import path_of
 from vitrail.models.base import ImageModel
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose_metrics import coco_eval
 from vitrail.tasks.settings import PoseSettings
-from vitrail.training.images import require_few_bad
-from vitrail.training.run_files import BAD_IMAGES, is_run
+from vitrail.training.data_of_model import own_run
+from vitrail.training.images import require_few_bad, unreadable
+from vitrail.training.run_files import BAD_IMAGES
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.weights.folder import TrainedModel
@@ -55,12 +54,10 @@ def open_people_for(
         DataError: there are none, or they have other joints.
         ConfigError: no data is named, and the model is no run.
     """
-    path = path_of(reference) if isinstance(reference, str | Path) else None
-    run = RunFolder.open(path) if path is not None and is_run(path) else None
+    run, own = own_run(reference, data)
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name people to evaluate on: keypoints.json")
     task = _task(run.settings) if run else PoseSettings()
-    own = run is not None and (data is None or path_of(data).resolve() == Path(run.settings.data.source).resolve())
     if run and own:
         source = used(open_source(run.settings, run=run), run.bad_images, run.settings)
     else:
@@ -111,20 +108,11 @@ def require_of_people(settings: RunSettings) -> None:
 
 def check(source: PeopleData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
     """Look at every picture once; people in pictures that cannot be read are returned by name, where they may be left out."""
-    skip, people = settings.data.bad_images == "skip", source.split("all")
-    pictures = {str(person.image): person for person in people}
-    observer.begin("reading images" if skip else "checking images", len(pictures))
-    damaged: list[tuple[str, DataError]] = []
-    for person in group.part(list(pictures.values())):
-        try:
-            decode(person.image) if skip else check_head(person.image)
-        except DataError as error:
-            damaged.append((str(person.image), error))
-        observer.advance(group.count)
-    found = dict(one for part in group.all_gather(damaged) for one in part)
-    require_few_bad(list(found.values()), len(pictures), skip=skip)
+    people = source.split("all")
+    pictures = {str(person.image): person.image for person in people}
+    found = dict(unreadable(list(pictures.items()), settings, observer, group))
     unseen = _unseen(source, preparation_of(settings, source))
-    require_few_bad(list(unseen.values()), len(people), skip=skip)
+    require_few_bad(list(unseen.values()), len(people), skip=settings.data.bad_images == "skip")
     bad = {person.name: found[str(person.image)].what for person in people if str(person.image) in found}
     bad |= {name: error.what for name, error in unseen.items()}
     if bad:
@@ -150,8 +138,7 @@ def used(source: PeopleData, bad: Container[str], settings: RunSettings) -> Peop
     """The data without some people, and with the share of the training split that the settings ask for."""
     source = source.without(bad)
     if settings.data.train_share < 1:
-        count = max(1, round(settings.data.train_share * len(source.splits["train"])))
-        kept = some_items(source.splits["train"], count, settings.data.split_seed)
+        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
         source = replace(source, splits={**source.splits, "train": kept})
     return source
 

@@ -59,8 +59,12 @@ class Request:
 
     def settings(self, start: ModelConfig | None = None) -> RunSettings:
         """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
-        fitted = task_row(self.task).config_from
-        return resolve(self.recipe, self.file, self.flags, fitted(start) if start and fitted else start)
+        return resolve(self.recipe, self.file, self.flags, None if start is None else self._fitted(start))
+
+    def _fitted(self, start: ModelConfig) -> ModelConfig:
+        """The configuration of the model to start from, as the task needs it."""
+        fit = task_row(self.task).config_from
+        return start if fit is None else fit(start)
 
     def require_possible(self, out: str | Path | None) -> None:
         """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
@@ -89,8 +93,7 @@ class Request:
         """The settings with some model in place of the one to start from, which only opening it tells."""
         layers = (self.recipe, self.file, self.flags)
         recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
-        start, fitted = model_config(USUAL), task_row(self.task).config_from
-        return resolve(recipe, file, flags, fitted(start) if fitted else start)
+        return resolve(recipe, file, flags, self._fitted(model_config(USUAL)))
 
 
 def require_data_of(run: Path, flags: Values) -> None:

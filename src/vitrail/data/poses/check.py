@@ -120,8 +120,9 @@ def check_people(
             except DataError as error:
                 issues.append(Issue("unreadable", picture, error.what))
         for person in people:
-            issues += _without_joints(person)
-            notices += _suspicious(person, contents.skeleton.joints, size)
+            beyond = _beyond(person)
+            issues += _without_joints(person, beyond)
+            notices += _suspicious(person, beyond, contents.skeleton.joints, size)
         issues += _repeated(people)
         if on_image:
             on_image(1)
@@ -155,20 +156,20 @@ def _beyond(person: Person) -> np.ndarray:
     return np.asarray(np.maximum(low - places, places - low - (box.width, box.height)).max(axis=1))
 
 
-def _without_joints(person: Person) -> Iterator[Issue]:
+def _without_joints(person: Person, beyond: np.ndarray) -> Iterator[Issue]:
     """A box around which no marked joint lies, of which a model would learn that nothing is to be found."""
     box = person.target.box
-    if _beyond(person).min() > RIM * max(box.width, box.height):
+    if beyond.min() > RIM * max(box.width, box.height):
         yield Issue("no-joint-in-box", _at(person), "no joint that is marked lies in the box")
 
 
-def _suspicious(person: Person, names: tuple[str, ...], size: Extent | None) -> Iterator[Issue]:
+def _suspicious(person: Person, beyond: np.ndarray, names: tuple[str, ...], size: Extent | None) -> Iterator[Issue]:
     """Too few joints, joints far from their box, and what lies outside of the picture where its size is known."""
     box, joints = person.target.box, person.joints
     marked = np.flatnonzero(joints[:, 2] > 0)
     if len(marked) < FEW:
         yield Issue("few-joints", _at(person), f"marked of {len(names)} joints: {', '.join(names[joint] for joint in marked)}")
-    far = marked[_beyond(person) > FAR * max(box.width, box.height)]
+    far = marked[beyond > FAR * max(box.width, box.height)]
     if len(far) and len(far) < len(marked):
         yield Issue("far-joint", _at(person), f"far from the box: {', '.join(names[joint] for joint in far)}")
     if size is None:

@@ -1,19 +1,17 @@
 """People in COCO's format for keypoints: one JSON file for all pictures of a split."""
 
-import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
 from vitrail.data.items import Issue
 from vitrail.data.poses.people import EMPTY_BOX, Box, Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import LARGE, read_text
 from vitrail.settings import brief
 
 FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
@@ -21,8 +19,6 @@ CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joint
 """Why annotations are left out."""
 MOST = 2.0**31
 """Pixels: nothing is so far away, and no number that is none is less."""
-TRIED = 100
-"""Pictures that are looked for in each folder they may be in."""
 
 
 @dataclass
@@ -38,16 +34,6 @@ class Annotations:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def read_json(file: Path) -> Any:
-    """What a JSON file holds; raises `DataError`."""
-    try:
-        return json.loads(read_text(file, LARGE, encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="check the path") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file.name} is no JSON: {error}", where=file, hint="write it again") from None
-
-
 def read_coco(file: Path) -> Annotations:
     """The people in a file of COCO's; pictures lie beside it, in ``images``, or in a folder of the split's name.
 
@@ -59,8 +45,8 @@ def read_coco(file: Path) -> Annotations:
         raise DataError(f"{file.name} has no images, annotations and categories", where=file, hint=FORMAT)
     number, skeleton = _skeleton(file, values["categories"])
     found = Annotations(skeleton)
-    pictures = _pictures(values["images"], found, file)
-    folder = _folder(file, [picture["file_name"] for picture in pictures.values()])
+    pictures = pictures_in(values["images"], found.issues, file)
+    folder = folder_of(file, [picture["file_name"] for picture in pictures.values()])
     for picture in pictures.values():
         if _is_size(size := (picture.get("width"), picture.get("height"))):
             found.sizes[str(folder / picture["file_name"])] = size
@@ -72,19 +58,6 @@ def read_coco(file: Path) -> Annotations:
     return found
 
 
-def _pictures(listed: list[Any], found: Annotations, file: Path) -> dict[int, Mapping[str, Any]]:
-    """The pictures by their numbers; an issue for each that has no number or name of its own."""
-    pictures: dict[int, Mapping[str, Any]] = {}
-    for place, picture in enumerate(listed):
-        if not isinstance(picture, dict) or not _is_whole(picture.get("id")) or picture["id"] in pictures:
-            found.issues.append(Issue("bad-image", str(file), f"image {place + 1} in the list has no id of its own"))
-        elif not isinstance(picture.get("file_name"), str) or not picture["file_name"]:
-            found.issues.append(Issue("bad-image", str(file), f"image {picture['id']} has no file_name"))
-        else:
-            pictures[picture["id"]] = picture
-    return pictures
-
-
 def _skeleton(file: Path, categories: list[Any]) -> tuple[int, Skeleton]:
     """The category that has joints, and those; raises `DataError` where there is none, or more than one."""
     found = [one for one in categories if isinstance(one, dict) and isinstance(one.get("keypoints"), list) and one["keypoints"]]
@@ -93,7 +66,7 @@ def _skeleton(file: Path, categories: list[Any]) -> tuple[int, Skeleton]:
         what = f"several categories have keypoints: {names}" if found else "no category has keypoints"
         raise DataError(what, where=file, hint="give a file with one kind of body")
     number, joints, limbs = found[0].get("id"), found[0]["keypoints"], found[0].get("skeleton") or []
-    if not _is_whole(number):
+    if not is_whole(number):
         raise DataError(f"the category with keypoints has the id {brief(number)}", where=file, hint=FORMAT)
     if not isinstance(limbs, list) or not all(map(_is_limb, limbs)):
         raise DataError("the category's skeleton is no list of pairs of numbers", where=file, hint=FORMAT)
@@ -107,22 +80,14 @@ def _skeleton(file: Path, categories: list[Any]) -> tuple[int, Skeleton]:
 
 
 def _is_limb(ends: Any) -> bool:
-    return isinstance(ends, list) and len(ends) == 2 and all(map(_is_whole, ends))
-
-
-def _folder(file: Path, names: list[str]) -> Path:
-    """The folder that pictures are in: of the usual ones the first that has the most of the first pictures."""
-    split = file.stem.removeprefix("person_keypoints_")
-    near = file.parent, file.parent / "images", file.parent / split, file.parent.parent / split, file.parent.parent / "images"
-    more = file.parent / "images" / split, file.parent.parent / "images" / split
-    return max((*near, *more), key=lambda folder: sum(os.path.isfile(folder / name) for name in names[:TRIED]))
+    return isinstance(ends, list) and len(ends) == 2 and all(map(is_whole, ends))
 
 
 def _of_category(annotations: list[Any], number: int, found: Annotations, file: Path) -> Iterator[Mapping[str, Any]]:
     """The annotations of a category, which those are of that name none."""
     seen: set[int] = set()
     for place, annotation in enumerate(annotations):
-        if not isinstance(annotation, dict) or not _is_whole(annotation.get("id")) or annotation["id"] in seen:
+        if not isinstance(annotation, dict) or not is_whole(annotation.get("id")) or annotation["id"] in seen:
             found.issues.append(Issue("bad-annotation", str(file), f"annotation {place + 1} in the list has no id of its own"))
             continue
         seen.add(annotation["id"])
@@ -138,7 +103,7 @@ def _person(
     """The person of an annotation; None where no joint is marked, or, with an issue, where something is wrong."""
     number, image = annotation["id"], annotation.get("image_id")
     try:
-        if not _is_whole(image) or image not in pictures:
+        if not is_whole(image) or image not in pictures:
             raise ValueError(f"there is no image {brief(image)}")
         joints = _joints(annotation.get("keypoints"), found.skeleton.joints)
         if not any(joint[2] for joint in joints):
@@ -146,7 +111,7 @@ def _person(
             return None
         box = _box(annotation.get("bbox"))
     except ValueError as error:
-        where = f" in {pictures[image]['file_name']}" if _is_whole(image) and image in pictures else ""
+        where = f" in {pictures[image]['file_name']}" if is_whole(image) and image in pictures else ""
         found.issues.append(Issue("bad-annotation", str(file), f"annotation {number}{where}: {error}"))
         return None
     picture = pictures[image]
@@ -195,12 +160,8 @@ def _are_numbers(values: Any) -> TypeGuard[list[float]]:
     return isinstance(values, list) and all(map(_is_number, values))
 
 
-def _is_whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_size(sides: tuple[Any, Any]) -> TypeGuard[tuple[int, int]]:
-    return all(_is_whole(side) and 0 < side < MOST for side in sides)
+    return all(is_whole(side) and 0 < side < MOST for side in sides)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from vitrail.data.poses.coco import read_json
+from vitrail.data.coco import read_json
 from vitrail.data.poses.people import Box
 from vitrail.errors import DataError
 from vitrail.settings import brief

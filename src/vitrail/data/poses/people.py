@@ -29,6 +29,11 @@ class Box(NamedTuple):
     width: float
     height: float
 
+    @classmethod
+    def of_picture(cls, size: tuple[int, int]) -> "Box":
+        """A picture of some width and height from rim to rim."""
+        return cls(0, 0, *size)
+
 
 class Pose(NamedTuple):
     """Where a person is, and the person's joints."""

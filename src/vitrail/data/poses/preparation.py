@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import numpy as np
+from PIL import Image
 from pydantic import Field
 
 from vitrail.data.plan import Extent, Frame, Plan
@@ -103,13 +104,17 @@ class BoxPreparation(Preparation):
         """All that is done to a picture of some width and height to show a box."""
         return Plan(size, self.warp(box))
 
+    def cut_out(self, picture: Image.Image, box: Box) -> np.ndarray:
+        """A box of an upright picture as the model takes it: uint8 (C, H, W)."""
+        return self.plan_of(picture.size, box).pixels(picture)
+
     def frame(self, size: Extent) -> Frame:
         """How a picture of some width and height is brought to the model's size that is one person."""
-        return self.warp(Box(0, 0, *size))
+        return self.warp(Box.of_picture(size))
 
     def box(self, width: int, height: int) -> tuple[float, float, float, float]:
         """What the model sees of a picture that is one person: left, top, right, bottom, beyond its sides."""
-        return self.warp(Box(0, 0, width, height)).seen
+        return self.warp(Box.of_picture((width, height))).seen
 
 
 def in_view(places: np.ndarray, image_size: Size) -> np.ndarray:

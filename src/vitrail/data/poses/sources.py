@@ -147,4 +147,4 @@ def _around_joints(person: Person) -> Box:
 
 def _around_picture(person: Person) -> Box:
     """The whole picture; raises `DataError` where that is none."""
-    return Box(0, 0, *upright_size(person.image))
+    return Box.of_picture(upright_size(person.image))

@@ -3,10 +3,11 @@
 import csv
 from pathlib import Path
 
-from vitrail.data.items import SPLIT_OF_NAME, Issue
+from vitrail.data.items import Issue
 from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
 from vitrail.data.poses.people import Box, Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
+from vitrail.data.rows import read_rows, row_of, split_in
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import text_file
 from vitrail.settings import brief
@@ -26,7 +27,7 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
     Raises:
         DataError: no such table. What is wrong with single lines is among the issues.
     """
-    columns, rows = _rows(file)
+    columns, rows = read_rows(file, SHAPE)
     joints = [name.removesuffix(X) for name in columns if name.endswith(X)]
     if lonely := next((name for name in joints if name + Y not in columns), None):
         raise DataError(f"there is a column {brief(lonely + X)} and none {brief(lonely + Y)}", where=file, hint=SHAPE)
@@ -40,10 +41,8 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
     numbers: dict[str, int] = {}
     for line, cells in rows:
         try:
-            if len(cells) != len(columns):
-                raise ValueError(f"there are {len(cells)} cells for {len(columns)} columns")
-            row = dict(zip(columns, cells, strict=True))
-            split, name = _split(row), row["image"]
+            row = row_of(columns, cells)
+            split, name = split_in(row), row["image"]
             if not name:
                 raise ValueError("no image is named")
             pose = _pose(row, joints, numbers.setdefault(name, len(numbers)), line)
@@ -67,33 +66,6 @@ def has_joints(file: Path) -> bool:
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
     return any(name.endswith(X) and name.removesuffix(X) + Y in columns for name in columns)
-
-
-def _rows(file: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The names of the columns, and the cells of every line with its number; raises `DataError`."""
-    try:
-        with text_file(file) as text:
-            reader = csv.reader(text, strict=True)
-            columns = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    except OSError as error:
-        raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="check the path") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{file.name} is not in UTF-8", where=file, hint="save it as CSV in UTF-8") from None
-    except csv.Error as error:
-        raise DataError(f"{file.name} is no table: {error}", where=f"{file}:{reader.line_num}", hint=SHAPE) from None
-    if twice := next((name for name in columns if name and columns.count(name) > 1), None):
-        raise DataError(f"two columns are called {brief(twice)}", where=file, hint="name each once")
-    return columns, rows
-
-
-def _split(row: dict[str, str]) -> str:
-    """The split that a line names; "all" in a table without splits. Raises `ValueError` for any other word."""
-    if "split" not in row:
-        return "all"
-    if split := SPLIT_OF_NAME.get(row["split"].lower()):
-        return split
-    raise ValueError(f"the split {brief(row['split'])} is none of train, val, test")
 
 
 def _pose(row: dict[str, str], names: list[str], image: int, line: int) -> Pose | None:

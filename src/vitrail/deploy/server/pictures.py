@@ -71,7 +71,7 @@ def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...]
 
 
 class _Parts:
-    """The files of a form and those of its fields that are wanted, collected while it is parsed."""
+    """The files of a form and the fields that are wanted, collected while it is parsed."""
 
     def __init__(self, most: int, wanted: tuple[str, ...]):
         self.files: list[tuple[str, bytearray]] = []

@@ -162,9 +162,9 @@ class PoseService(PictureService[np.ndarray, Joints]):
         """The people of a picture, by their boxes or from rim to rim; raises `DataError`."""
         preparation = self.predictor.preparation
         picture = decode(content, channels=preparation.channels)
-        chosen = [Box(0, 0, *picture.size)] if boxes is None else boxes
+        chosen = [Box.of_picture(picture.size)] if boxes is None else boxes
         require_inside(chosen, picture.size)
-        return Cut(picture.size, chosen, [preparation.plan_of(picture.size, box).pixels(picture) for box in chosen])
+        return Cut(picture.size, chosen, [preparation.cut_out(picture, box) for box in chosen])
 
     def _found(self, box: Box, places: np.ndarray, scores: np.ndarray) -> FoundPerson:
         outside = self.predictor.preparation.warp(box).outside(places)
