@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from captioned import write_captions
 from stick_figures import write_people
 from vitrail import api
 from vitrail.data.loader import EpochLoader
@@ -33,6 +34,13 @@ TEXT_MODEL = {
     "model.mlp_dim": 32, "training.batch_size": 40, "training.epochs": 2, "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
     "training.label_smoothing": 0,
 }  # fmt: skip
+ENCODER = {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32}
+CAPTIONER = {
+    "model.name": "Captioner-Ti/16", "model.image_size": 24, "model.encoder": ENCODER, "model.dim": 16, "model.decoder_depth": 1,
+    "model.heads": 2, "model.mlp_dim": 32, "model.dropout": 0.1, "augmentation.horizontal_flip": 0, "training.batch_size": 8,
+    "training.epochs": 2, "training.tune": "all", "training.label_smoothing": 0, "training.precision": "fp32",
+    "optimizer.lr": 0.01, "schedule.warmup_epochs": 0,
+}  # fmt: skip
 WORDS = {"one": "eins", "red": "rot", "cat": "Katze", "and": "und", "dog": "Hund"}
 KINDS = {
     "Classification": {},
@@ -49,6 +57,7 @@ KINDS = {
         "augmentation.rotation": 0,
         "augmentation.scale": 0,
     },
+    "Captioning": {"task": "caption", "task.vocabulary": 280, "task.beams": 2, "task.max_length": 12},
     "Translation": {"task": "translate", "source": "en", "target": "de", "task.vocabulary": 280, "task.beams": 2},
 }
 """What a run of every class that learns a task is told, beside `MODEL`."""
@@ -65,6 +74,8 @@ def ask(kind, pictures, run, tmp_path_factory) -> dict:
     data = pictures
     if kind == "PoseEstimation":
         return {"data": str(write_people(tmp_path_factory.mktemp("people"), 30)), **MODEL, **KINDS[kind]}
+    if kind == "Captioning":
+        return {"data": str(write_captions(tmp_path_factory.mktemp("captions"))), **CAPTIONER, **KINDS[kind]}
     if kind == "Translation":
         data = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
         sentences = [words for length in (1, 2) for words in itertools.permutations(WORDS, length)]

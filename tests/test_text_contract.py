@@ -1,5 +1,6 @@
-"""What the library promises of every architecture of texts, found in the table by itself."""
+"""What the library promises of every architecture that writes texts, found in the table by itself."""
 
+import itertools
 import math
 
 import pytest
@@ -15,19 +16,34 @@ from vitrail.models.search import beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.training.optimizer import layers_above
 
+ENCODER = {"image_size": 8, "patch_size": 4, "dim": 12, "depth": 1, "heads": 2, "mlp_dim": 24}
 TINY = {
     "Transformer": [
         {"dim": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, **more}
         for more in ({}, {"norm": "pre", "tied": False, "output_bias": True, "activation": "swiglu"})
     ],
     "Recurrent": [{"dim": 16, "hidden_dim": 24, "depth": 2, "attention": kind} for kind in ("none", "additive", "dot")],
+    "Captioner": [
+        {"dim": 16, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, "norm": "pre", "encoder": ENCODER},
+        {"dim": 16, "decoder_depth": 1, "heads": 4, "mlp_dim": 24, "encoder": {**ENCODER, "class_token": False}},
+    ],
+    "RecurrentCaptioner": [
+        {"dim": 16, "hidden_dim": 24, "depth": depth, "attention": kind, "encoder": ENCODER}
+        for depth, kind in ((1, "additive"), (2, "none"), (2, "dot"))
+    ],
 }
 """Small models of every architecture."""
 OF_TEXTS = [row.name for row in ROWS if issubclass(row.config, TextConfig)]
 
 PAD, START, END = 0, 1, 2
 SOURCE = torch.tensor([[5, 6, 7, 8, END], [9, 4, END, PAD, PAD], [END, PAD, PAD, PAD, PAD]])
+IMAGES = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 TARGET = torch.tensor([[START, 8, 7, 6, 5, 4, 3], [START, 9, 9, END, PAD, PAD, PAD], [START, 3, 4, 5, 6, END, PAD]])
+
+
+def source_of(model: TextModel) -> torch.Tensor:
+    """Three sources that a model takes."""
+    return SOURCE if model.config.reads == "texts" else IMAGES
 
 
 @pytest.fixture(params=[(name, fields) for name in OF_TEXTS for fields in TINY[name]], ids=lambda kind: f"{kind[0]} {kind[1]}")
@@ -74,16 +90,23 @@ def test_cost_is_that_of_the_model(model):
 
 
 def test_a_later_token_changes_no_earlier_logit_and_every_earlier_one_counts(model):
-    before = model(SOURCE, TARGET)
+    before = model(source_of(model), TARGET)
     for place in range(1, TARGET.shape[1]):
         other = TARGET.clone()
         other[:, place] = 10
-        changed = model(SOURCE, other)
+        changed = model(source_of(model), other)
         torch.testing.assert_close(changed[:, :place], before[:, :place], rtol=0, atol=1e-6)
         assert ((changed - before)[:, place:].abs().amax(-1) > 1e-6).all()
 
 
 def test_every_token_of_the_source_counts_and_filling_does_not(model):
+    if model.config.reads == "images":
+        before = model(IMAGES, TARGET)
+        for row, column in itertools.product((slice(0, 4), slice(4, 8)), repeat=2):
+            other = IMAGES.clone()
+            other[:, :, row, column] = 0
+            assert ((model(other, TARGET) - before).abs().amax(-1) > 1e-6).all()
+        return
     before = model(SOURCE, TARGET)
     for place in range(3):
         other = SOURCE[:1].clone()
@@ -99,8 +122,8 @@ def test_every_token_of_the_source_counts_and_filling_does_not(model):
 def test_token_by_token_it_says_what_it_says_at_once_of_any_rows_in_any_order(model, when):
     rows = torch.tensor([2, 0, 2, 1])
     with torch.inference_mode():
-        expected = model(SOURCE, TARGET)
-        state = model.begin(SOURCE)
+        expected = model(source_of(model), TARGET)
+        state = model.begin(model.encode(source_of(model)))
         found = [model.step(token, state) for token in TARGET[:, :when, None].unbind(1)]
         state.select(rows)
         rest = [model.step(token, state) for token in TARGET[rows, when:].split(1, dim=1)]
@@ -112,9 +135,9 @@ def test_token_by_token_it_says_what_it_says_at_once_of_any_rows_in_any_order(mo
 def test_several_targets_of_each_source_go_on_from_each_other_as_if_each_had_been_alone(model):
     """Widths grow and shrink, targets end and share their beginnings, and sources leave in between."""
     random = torch.Generator().manual_seed(0)
-    sources, targets = SOURCE, [[[]] for _ in SOURCE]
+    sources, targets = source_of(model), [[[]] for _ in SOURCE]
     with torch.inference_mode():
-        state = model.begin(sources)
+        state = model.begin(model.encode(sources))
         for width in (1, 3, 2, 4, 4, 1, 2):
             parents = torch.randint(len(targets[0]), (len(targets), width), generator=random)
             if width > 1 or len(targets[0]) > 1:
@@ -126,7 +149,7 @@ def test_several_targets_of_each_source_go_on_from_each_other_as_if_each_had_bee
             ]
             found = model.step(tokens, state)
             for source, texts, logits in zip(sources, targets, found, strict=True):
-                expected = model(source.expand(width, -1), torch.tensor(texts))[:, -1]
+                expected = model(source.expand(width, *source.shape), torch.tensor(texts))[:, -1]
                 torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
             if width == 4 and len(targets) == 3:
                 state.select(torch.tensor([2, 0]))
@@ -134,18 +157,18 @@ def test_several_targets_of_each_source_go_on_from_each_other_as_if_each_had_bee
 
 
 def test_the_alignment_shares_every_token_among_those_of_the_source(model):
-    weights = model.alignment(SOURCE, TARGET)
+    weights = model.alignment(source_of(model), TARGET)
     if weights is None:
         return
-    assert weights.shape == (3, 7, 5) and (weights >= 0).all()
+    assert weights.shape[:2] == (3, 7) and (weights >= 0).all()
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, 7))
-    assert not weights.mT[SOURCE == PAD].any()
+    assert model.config.reads == "images" or not weights.mT[SOURCE == PAD].any()
 
 
 def test_in_half_precision_it_says_nearly_the_same(model):
-    expected = model(SOURCE, TARGET)
+    expected = model(source_of(model), TARGET)
     with torch.autocast("cpu", torch.bfloat16):
-        found = model(SOURCE, TARGET).float()
+        found = model(source_of(model), TARGET).float()
     assert (found - expected).norm() < 0.03 * expected.norm()
 
 
@@ -154,15 +177,16 @@ def test_a_fresh_model_thinks_all_tokens_about_as_likely():
         for fields in TINY[name]:
             torch.manual_seed(0)
             fresh = build(ARCHITECTURES[name].config.read({**fields, "vocabulary": 500, "dim": 64})).eval()
-            source = torch.randint(3, 500, (8, 20))
-            loss = F.cross_entropy(fresh(source, source.flip(0)).flatten(0, 1), source.flatten())
+            target = torch.randint(3, 500, (8, 20))
+            source = target.flip(0) if fresh.config.reads == "texts" else torch.randn(8, 3, 8, 8)
+            loss = F.cross_entropy(fresh(source, target.flip(0)).flatten(0, 1), target.flatten())
             assert abs(loss.item() - math.log(500)) < 1.5
 
 
 def test_dropout_acts_in_training_alone(model):
-    assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    assert torch.equal(model(source_of(model), TARGET), model(source_of(model), TARGET))
     model.train()
-    assert not torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    assert not torch.equal(model(source_of(model), TARGET), model(source_of(model), TARGET))
 
 
 def test_it_learns_texts_by_heart_and_writes_them(model):
@@ -170,12 +194,31 @@ def test_it_learns_texts_by_heart_and_writes_them(model):
     labels = torch.cat([TARGET[:, 1:], torch.tensor([[END], [PAD], [PAD]])], dim=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(80):
-        loss = F.cross_entropy(model(SOURCE, TARGET).flatten(0, 1), labels.flatten(), ignore_index=PAD)
+        loss = F.cross_entropy(model(source_of(model), TARGET).flatten(0, 1), labels.flatten(), ignore_index=PAD)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.parameters())
     expected = [[8, 7, 6, 5, 4, 3], [9, 9], [3, 4, 5, 6]]
-    for texts in (greedy(model, SOURCE, max_length=9), [best for (best,) in beam_search(model, SOURCE, beams=3, max_length=9)]):
+    for texts in (
+        greedy(model, source_of(model), max_length=9),
+        [best for (best,) in beam_search(model, source_of(model), beams=3, max_length=9)],
+    ):
         assert [text.tokens for text in texts] == expected and all(text.finished for text in texts)
         assert min(text.score for text in texts) > -1
+
+
+def test_several_targets_of_each_source_are_what_each_is_alone(model):
+    several = torch.stack([TARGET, TARGET.flip(0), TARGET.roll(1, 0)], dim=1)  # (3, 3, 7)
+    source = source_of(model)
+    expected = torch.stack([model(source, several[:, number]) for number in range(3)], dim=1)
+    torch.testing.assert_close(model(source, several), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_search_takes_what_is_encoded_already(model, monkeypatch):
+    source = source_of(model)
+    encoded = [model.encode(source) for _ in range(2)]
+    expected = greedy(model, source, max_length=5), beam_search(model, source, beams=2, max_length=5)
+    monkeypatch.setattr(model, "encode", None)
+    assert greedy(model, source, max_length=5, encoded=encoded[0]) == expected[0]
+    assert beam_search(model, source, beams=2, max_length=5, encoded=encoded[1]) == expected[1]

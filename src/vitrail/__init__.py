@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, study_model, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
+    from vitrail.deploy.captions import caption
     from vitrail.deploy.embed import embed
     from vitrail.deploy.predict import predict
     from vitrail.deploy.predict_poses import predict_poses
@@ -40,6 +41,7 @@ _HOMES = {
     "sweep": "api",
     "train": "api",
     "predict_poses": "deploy.predict_poses",
+    "caption": "deploy.captions",
     "embed": "deploy.embed",
     "translate": "deploy.translate",
     "zero_shot": "deploy.zero_shot",
@@ -71,6 +73,7 @@ __all__ = [
     "ViT",
     "ViTConfig",
     "VitrailError",
+    "caption",
     "capture",
     "capture_names",
     "compare",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
+from vitrail.deploy.evaluate_captions import evaluate_captions
 from vitrail.deploy.evaluate_poses import evaluate_poses
 from vitrail.deploy.evaluate_translator import evaluate_translator
 from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_joints
@@ -18,15 +19,18 @@ from vitrail.runtime.output import require_free_file
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.task import Metrics
+from vitrail.training.captions import open_captions_for
 from vitrail.training.data_of_model import open_for, unlabelled_run
 from vitrail.training.pairs import open_pairs_for
 from vitrail.training.people import open_people_for
 from vitrail.training.run import evaluate_run
+from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import is_captioner
 
 
 def evaluate(
-    model: str | Path | TrainedModel | AnyTranslator | AnyPredictor,
+    model: str | Path | TrainedModel | AnyTranslator | AnyPredictor | TrainedCaptioner,
     data: str | Path | None = None,
     *,
     split: str | None = None,
@@ -54,7 +58,7 @@ def evaluate(
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
         on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
         table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`,
-            and `vitrail.tasks.pose_table`, where there is a row for each person.
+            `vitrail.tasks.pose_table`, where there is a row for each person, and `vitrail.tasks.captioning.caption_rows`.
         boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
         mirror: of such a model, whether the answers to mirror images are taken into the mean, as they are by default.
         group: the processes that do it together; see `vitrail.runtime.processes`.
@@ -66,6 +70,11 @@ def evaluate(
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     assert not isinstance(model, AnyTranslator)
+    if is_captioner(model) or isinstance(model, TrainedCaptioner):
+        refuse_given("a captioner is evaluated in Python, in fp32", {**engines, **of_people})
+        captions_for = partial(open_captions_for, reference=model, data=data, split=split, note=on_note)
+        sizes = {"batch_size": batch_size, "workers": workers}
+        return evaluate_captions(model, captions_for, table=table, on_start=on_start, on_batch=on_batch, group=group, **sizes)
     run = unlabelled_run(model)
     with group.together():
         if run:

@@ -27,7 +27,7 @@ def close(ours, theirs) -> None:
 @torch.no_grad()
 def test_step_by_step_is_all_at_once_for_rows_in_any_order(model):
     rows = torch.tensor([2, 0, 2])
-    whole, state = model(SOURCE, TARGET), model.begin(SOURCE)
+    whole, state = model(SOURCE, TARGET), model.begin(model.encode(SOURCE))
     for number in (0, 1):
         close(model.step(TARGET[:, number : number + 1], state)[:, 0], whole[:, number])
     state.select(rows)

@@ -41,8 +41,11 @@ class Many(TextModel):
         self.output = 2 * torch.randn(count, width, vocabulary)
         self.batches: list[int] = []
 
-    def begin(self, source: Tensor) -> Memory:
-        return Memory(source[:, 0], self.first[source[:, :1]])
+    def encode(self, source: Tensor) -> Tensor:
+        return source
+
+    def begin(self, encoded: Tensor) -> Memory:
+        return Memory(encoded[:, 0], self.first[encoded[:, :1]])
 
     def step(self, tokens: Tensor, state: Memory) -> Tensor:
         self.batches.append(tokens.numel())
@@ -207,6 +210,13 @@ def test_it_writes_what_transformers_writes(seed, layers, activation, tied):
     texts = greedy(ours, source, max_length=12)
     assert [text.tokens for text in texts] == generated(num_beams=1)
     assert len({tuple(text.tokens) for text in texts}) > 60 and {text.finished for text in texts} == {True, False}
+    for count in (1, 2, 3):
+        unrepeated = [text.tokens for text in greedy(ours, source, max_length=12, no_repeat=count)]
+        assert unrepeated == generated(num_beams=1, no_repeat_ngram_size=count)
+        assert unrepeated != [text.tokens for text in texts]
+        how = {"early_stopping": False, "length_penalty": 1.0}
+        found = beam_search(ours, source, beams=3, max_length=12, length_offset=0, no_repeat=count, **how)
+        assert [best.tokens for (best,) in found] == generated(num_beams=3, no_repeat_ngram_size=count, **how)
     for stopping, penalty in ((False, 1.0), (True, 1.0), ("never", 1.0), (False, 0.6)):
         how = {"early_stopping": stopping, "length_penalty": penalty}
         found = beam_search(ours, source, beams=4, max_length=12, length_offset=0, best=3, **how)

@@ -155,7 +155,7 @@ def test_selected_texts_go_on_as_if_they_had_been_alone(when):
         for rows in ([2, 0, 2, 1], [1, 1], [0, 1, 2], [2]):
             target = TARGET[rows]
             expected = model(SOURCE[rows], target)
-            state = model.begin(SOURCE)
+            state = model.begin(model.encode(SOURCE))
             for token in TARGET[:, :when, None].unbind(1):
                 model.step(token, state)
             state.select(torch.tensor(rows))
@@ -166,7 +166,7 @@ def test_selected_texts_go_on_as_if_they_had_been_alone(when):
 def test_targets_that_go_on_from_each_other_copy_nothing():
     model, target = small(), torch.stack([TARGET, TARGET.flip(0)], dim=1)  # (3, 2, T)
     with torch.no_grad():
-        state = model.begin(SOURCE)
+        state = model.begin(model.encode(SOURCE))
         model.step(target[:, :1, 0], state)
         state.follow(torch.tensor([[0, 0]] * 3))
         for place in (1, 2, 3):
@@ -251,7 +251,7 @@ def test_captured_weights_show_both_attentions_of_the_decoder():
 def test_the_step_of_a_search_is_not_captured():
     model = small()
     with pytest.raises(ConfigError, match="single steps"), capture(model, "decoder.*.cross.weights"):
-        model.step(TARGET[:, :1], model.begin(SOURCE))
+        model.step(TARGET[:, :1], model.begin(model.encode(SOURCE)))
 
 
 def test_the_alignment_is_the_mean_of_the_last_blocks_heads():

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 import vitrail
 from vitrail.cli.bench import bench
+from vitrail.cli.caption import caption
 from vitrail.cli.compare import compare
 from vitrail.cli.console import problem
 from vitrail.cli.convert import convert
@@ -55,6 +56,7 @@ for _command in (
     embed,
     similar,
     translate,
+    caption,
     study,
     export,
     bench,

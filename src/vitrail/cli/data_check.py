@@ -14,6 +14,7 @@ from vitrail.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vitrail.data.captions.check import CaptionCheck
     from vitrail.data.check import Check
     from vitrail.data.items import Issue
     from vitrail.data.poses.check import PeopleCheck
@@ -36,7 +37,7 @@ def check(
     out: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Look at every image and label of a data set, at every sentence, or at every person, and say what is wrong.
+    """Look at every image and label of a data set, at every sentence, person or caption, and say what is wrong.
 
     Finds images that cannot be read, empty classes, classes missing from a split, the same picture under several labels,
     in several splits or twice among images that are yet to be split, nearly the same picture in several splits, images of no
@@ -52,17 +53,21 @@ def check(
     of which no joint lies in the box; and eyes whose left and right are exchanged. It notes joints and boxes outside of the
     picture, joints far from their box, people of few joints, and people who all seem to turn their backs.
 
+    Of captions it says how many an image has and how long they are. It finds images that are missing, damaged, without a
+    caption or in several splits, and notes copies, and captions that an image has twice.
+
     Parameters
     ----------
     data
-        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences or people, as vitrail train
-        takes them.
+        digits, a folder of images, a labels.csv, cifar10:PATH, hf:NAME or wds:PATTERN; or sentences, people or captions, as
+        vitrail train takes them.
     source
         Of sentences, the language that is read: a column of the table, or the suffix of a file.
     target
         Of sentences, the language that is written.
     task
-        The task that the data is for: pose for people. Default: people in a JSON file, or in a table that has columns for joints.
+        The task that the data is for: pose for people, caption for captions. Default: captions in a file that has the word in
+        its name; people in any other JSON file, or in a table that has columns for joints.
     model
         A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
         trained on these labels finds most.
@@ -71,7 +76,8 @@ def check(
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
         folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, faults, notices.
+        source, people, images, splits, marked, boxes, left_out, faults, notices. Of captions: source, images, splits, captions,
+        words, left_out, faults, notices.
     """
     kind = kind_of(data, task, languages=source is not None or target is not None)
     if kind != "images":
@@ -81,6 +87,9 @@ def check(
         return
     if kind == "people":
         _check_people(data, json=json)
+        return
+    if kind == "captions":
+        _check_captions(data, json=json)
         return
     if model is None and out is None:
         from vitrail.cli.progress import counting
@@ -101,11 +110,17 @@ def check(
 
 
 def kind_of(data: str, task: str | None, *, languages: bool) -> str:
-    """What a data set holds: images, sentences or people; raises `ConfigError` for a task that there is not, or not for it."""
+    """What a data set holds, as `TaskRow.items` has it; raises `ConfigError` for a task that there is not, or not for it."""
+    from vitrail.data.captions.sources import tells_captions
     from vitrail.data.poses.sources import tells_people
     from vitrail.tasks.registry import task_row
 
-    kind = task_row(task).items if task else "sentences" if languages else "people" if tells_people(data) else "images"
+    if task:
+        kind: str = task_row(task).items
+    elif languages:
+        kind = "sentences"
+    else:
+        kind = "captions" if tells_captions(data) else "people" if tells_people(data) else "images"
     if languages and kind != "sentences":
         raise ConfigError(f"{task} has no languages", where="--task", hint="leave out --source and --target, or --task")
     return kind
@@ -119,7 +134,7 @@ def languages_of(source: str | None, target: str | None) -> tuple[str, str]:
     return source, target
 
 
-def _tell(found: "PairCheck | PeopleCheck", show: Callable[[Any], None], *, json: bool) -> None:
+def _tell(found: "PairCheck | PeopleCheck | CaptionCheck", show: Callable[[Any], None], *, json: bool) -> None:
     """What a check has found, for a program or for people, and in the exit code."""
     if json:
         result_json(found.to_json())
@@ -167,6 +182,28 @@ def _print_people(found: "PeopleCheck") -> None:
         width = max(map(len, found.marked))
         for joint, share in found.marked.items():
             result(f"{joint:<{width}}  marked {share:>4.0%}")
+    result("")
+    _print_issues(found.issues, found.notices)
+
+
+def _check_captions(data: str, *, json: bool) -> None:
+    from vitrail.cli.progress import counting
+    from vitrail.data.captions.check import check_captions
+
+    with counting("checking") as progress:
+        found = check_captions(data, on_start=progress.start, on_image=progress.advance)
+    _tell(found, _print_captions, json=json)
+
+
+def _print_captions(found: "CaptionCheck") -> None:
+    result(f"source    {found.contents.source}")
+    for split, items in found.contents.splits.items():
+        result(f"{split:<8}  {sum(len(item.target) for item in items):,} captions of {len(items):,} images")
+    for reason, number in found.contents.left_out.items():
+        if number:
+            result(f"note      left out: {number:,} {reason}")
+    for name, of in (("captions", found.captions), ("words", found.words)):
+        result(f"{name:<8}  " + ", ".join(f"{which} {number:g}" for which, number in of.items()))
     result("")
     _print_issues(found.issues, found.notices)
 

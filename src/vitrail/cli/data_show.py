@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_COUNT = 40
 TRANSLATES = ("task", "translate")
 """A setting that goes without saying where languages are named."""
+OWN_TASKS = {"people": "pose", "captions": "caption"}
+"""The task of data that can only be for one."""
 
 
 def show(
@@ -37,7 +39,8 @@ def show(
     """Picture some images as the model will see them: prepared, and augmented in several ways. Sentences are printed.
 
     Takes the settings of vitrail train, by their dotted names: --augmentation.erasing 1 --augmentation.policy trivial. With
-    --task pose, or of data that can only be people, it cuts out people and draws their joints.
+    --task pose, or of data that can only be people, it cuts out people and draws their joints; with --task caption, or of a file
+    that has the word in its name, it shows a caption of each image.
 
     Parameters
     ----------
@@ -83,12 +86,12 @@ def show(
     _require_free(out)
     own = dotted_settings(settings)
     named = any(name.partition(".")[0] == "task" for name in own) or recipe is not None or config is not None
-    task = "pose" if not named and kind_of(data, None, languages=False) == "people" else None
+    task = None if named else OWN_TASKS.get(kind_of(data, None, languages=False))
     flags = {"data": data, "start": start, "seed": seed, "task": task}
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested({**own, **given}))
-    of_people = task_row(run.task.name).items == "people"
-    save(_people(run, split, count) if of_people else _images(run, split, count), out)
+    drawn = {"people": _people, "captions": _captioned}.get(task_row(run.task.name).items, _images)
+    save(drawn(run, split, count), out)
     result(str(out))
 
 
@@ -128,6 +131,24 @@ def _people(run: "RunSettings", split: str, count: int) -> "Figure":
     picked = some_items(opened.split(split), count, run.training.seed)
     seed, preparation = run.training.seed, people.preparation_of(run, opened)
     return people_sheet(PersonDataset(picked, preparation, opened.skeleton, run.augmentation, seed))
+
+
+def _captioned(run: "RunSettings", split: str, count: int) -> "Figure":
+    import textwrap
+
+    from vitrail.data.captions.dataset import CaptionDataset
+    from vitrail.data.order import some_items
+    from vitrail.study.samples import augmentation_sheet
+    from vitrail.training import captions
+
+    captions.require_of_captions(run)
+    opened = captions.open_source(run)
+    opened.tell(note)
+    assert opened.tokenizer is not None
+    picked = some_items(opened.split(split), count, run.training.seed)
+    preparation = captions.preparation_of(run, opened)
+    dataset = CaptionDataset(picked, preparation, opened.tokenizer, run.augmentation, run.training.seed)
+    return augmentation_sheet(dataset, range(len(picked)), [], about=lambda item: textwrap.fill(item.target[0], 24))
 
 
 def _print_sentences(data: str, languages: tuple[str, str], split: str, count: int, seed: int) -> None:

@@ -8,6 +8,9 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, note, result, result_json
 from vitrail.tasks.metrics import COUNTS, metrics_in
 
+FLOORS = {"one_caption": "one caption for all", "nearest_image": "the nearest training image's caption"}
+"""What the floors of captions are called."""
+
 
 def evaluate(
     model: str,
@@ -99,5 +102,10 @@ def evaluate(
             result(f"{name:<7} {scores[name]}")
     for metric in metrics_in(scores):
         result(f"{metric.short:<7} {metric.shown(scores[metric.name])}")
+    for floor, found in scores.get("floors", {}).items():
+        told = ", ".join(f"{metric.short} {metric.shown(found[metric.name])}" for metric in metrics_in(found))
+        result(f"without a captioner, {FLOORS[floor]}: {told}")
+    if "warning" in scores:
+        note(f"warning: {scores['warning']}")
     for joint, share in scores.get("joints", {}).items():
         result(f"{joint:<20} {'unknown' if share is None else f'{100 * share:.2f} %'}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,9 +60,12 @@ class Drafted(TextModel):
         self.model, self.draft, self.config, self.price = model, draft, model.config, price
         self.credit, self.count = CREDIT, MOST_DRAFTED // 2
 
-    def begin(self, source: Tensor) -> Drafts:
-        """Of one source (1, S)."""
-        return Drafts(self.model.begin(source))
+    def encode(self, source: Tensor) -> Any:
+        return self.model.encode(source)
+
+    def begin(self, encoded: Any) -> Drafts:
+        """Of one source."""
+        return Drafts(self.model.begin(encoded))
 
     def step(self, tokens: Tensor, state: Drafts) -> Tensor:
         """As `TextModel.step`, (1, 1) to (1, 1, vocabulary)."""
@@ -112,7 +116,7 @@ def drafted_copy(model: TextModel, fast: TextModel) -> TextModel:
 def _price(model: TextModel, draft: TextModel) -> float:
     """What a draft and the look at it cost, in steps of the model, where eight are looked at with the token before them."""
     tokens = torch.full((1, 1), model.config.start)
-    state = model.begin(tokens)
+    state = model.begin(model.encode(tokens))
     model.step(tokens, state)
     ways = (partial(model.step, tokens), partial(draft.step, tokens), partial(model.steps, tokens.expand(1, 9)))
     turns = [[_seconds(way, state) for way in ways] for _ in range(6)]  # in turns: what disturbs one disturbs the others

@@ -33,8 +33,15 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def heads(self) -> dict[str, nn.Module]:
-        """What gives the answer, by its name in the model: replaced for other classes, and all that a linear probe trains."""
+        """What gives the answer, by its name in the model, and is replaced for other classes."""
         raise NotImplementedError
+
+    def readout(self) -> dict[str, nn.Module]:
+        """What makes an answer of the features, by its name in the model: all that ``training.tune: head`` trains.
+
+        These are the heads, or the whole decoder of a model that writes about an image.
+        """
+        return self.heads()
 
     def dummy_inputs(self, batch: int = 1) -> dict[str, Tensor]:
         """Inputs of `forward` by name, of the right shapes, on "meta"."""

@@ -110,5 +110,13 @@ TOTALS = {
     "LSTM": (8_562_176, 128_974_848),
     "LSTM-additive": (9_349_120, 141_819_904),
     "LSTM-dot": (8_824_320, 133_431_296),
+    "Captioner-Ti/16": (9_614_272, 1_357_840_896),
+    "Captioner-S/16": (25_952_128, 4_741_579_776),
+    "Captioner-B/16": (116_692_736, 18_931_419_136),
+    "Captioner-L/16": (335_768_576, 63_231_901_696),
+    "Captioner-LSTM-Ti/16": (10_560_704, 1_394_573_824),
+    "Captioner-LSTM-S/16": (26_800_256, 4_758_946_816),
+    "Captioner-LSTM-B/16": (91_129_856, 17_762_240_512),
+    "Captioner-LSTM-L/16": (308_763_904, 61_778_690_048),
 }
 """Parameters, and multiply-adds of one image, of each name as it is; `tests/models/test_registry.py` holds them to the count."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.lazy import lazily
-from vitrail.models.configs import cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
+from vitrail.models.configs import captioner, cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
@@ -46,6 +46,22 @@ ROWS = (
     ),
     Architecture(
         "Recurrent", "LSTM, sequence to sequence", "recurrent", texts.RecurrentConfig, texts.RECURRENT, texts.recurrent_named
+    ),
+    Architecture(
+        "Captioner",
+        "ViT and Transformer that writes",
+        "captioner",
+        captioner.CaptionerConfig,
+        captioner.CAPTIONERS,
+        captioner.captioner_named,
+    ),
+    Architecture(
+        "RecurrentCaptioner",
+        "ViT and LSTM that writes",
+        "recurrent_captioner",
+        captioner.RecurrentCaptionerConfig,
+        captioner.RECURRENT_CAPTIONERS,
+        captioner.recurrent_captioner_named,
     ),
 )
 """The first is meant where a configuration names none."""
@@ -111,6 +127,16 @@ def for_heatmaps(start: ModelConfig) -> ModelConfig:
         what = f"there are no heatmaps of a {architecture_of(start).about}"
         raise ConfigError(what, where="--from", hint="start from a ViT")
     return vitpose.pose_config(start)
+
+
+def for_captions(start: ModelConfig) -> ModelConfig:
+    """The configuration of a captioner whose encoder is another model; raises `ConfigError` where there is none."""
+    if isinstance(start, captioner.OfImages):
+        return start
+    if not isinstance(start, vit.ViTConfig):
+        what = f"there is no captioner of a {architecture_of(start).about}"
+        raise ConfigError(what, where="--from", hint="start from a ViT")
+    return captioner.caption_config(start)
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:

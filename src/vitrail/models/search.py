@@ -31,14 +31,24 @@ class Written:
     """Whether the model has ended it; else the greatest length has."""
 
 
-def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, banned: Collection[int] | None = None) -> list[Written]:
+def greedy(
+    model: TextModel,
+    source: Tensor,
+    *,
+    max_length: int | Tensor,
+    banned: Collection[int] | None = None,
+    no_repeat: int = 0,
+    encoded: Any = None,
+) -> list[Written]:
     """Write the likeliest token each time, for all sources at once; a text that has ended leaves the batch.
 
     Args:
         model: any model of texts, in evaluation mode meanwhile.
-        source: int64 (B, S), as the model's `forward` takes it.
+        source: of B texts or images, as the model's `forward` takes it.
         max_length: how many tokens are written at most, the end among them: of all texts, or of each (B,).
         banned: tokens that are never written; pad and start by default.
+        no_repeat: so many tokens in a row are written once in a text; 0 for no such rule.
+        encoded: what the model's `encode` made of the sources, where that is known already.
 
     Raises:
         ConfigError: a length below one.
@@ -48,10 +58,13 @@ def greedy(model: TextModel, source: Tensor, *, max_length: int | Tensor, banned
     texts: list[list[int]] = [[] for _ in source]
     scores, finished, length = torch.zeros(len(source)), torch.zeros(len(source), dtype=torch.bool), 0
     with evaluation_mode(model), torch.inference_mode():
-        state = model.begin(source)
+        state = model.begin(model.encode(source) if encoded is None else encoded)
         while len(going):
             length += 1
-            more, best = (t[:, 0] for t in _likeliest(model.step(tokens, state), 1, banned))  # (A, 1) each
+            logits = model.step(tokens, state)
+            texts_so_far = torch.tensor([texts[number] for number in going])[:, None] if no_repeat else None
+            repeats = None if texts_so_far is None else _repeats(texts_so_far, no_repeat, logits)
+            more, best = (t[:, 0] for t in _likeliest(logits, 1, banned, repeats))  # (A, 1) each
             scores[going] += more[:, 0]
             finished[going] = best[:, 0] == end
             for number, token in zip(going.tolist(), best[:, 0].tolist(), strict=True):
@@ -76,6 +89,8 @@ def beam_search(
     early_stopping: EarlyStopping = False,
     banned: Collection[int] | None = None,
     best: int = 1,
+    no_repeat: int = 0,
+    encoded: Any = None,
 ) -> list[list[Written]]:
     """Write the likeliest texts that are found where the ``beams`` likeliest beginnings of each length are kept.
 
@@ -84,7 +99,7 @@ def beam_search(
     use it; with α = 1 and n = 0 it is what ``generate`` of transformers does.
 
     Args:
-        model, source, max_length, banned: as in `greedy`.
+        model, source, max_length, banned, no_repeat, encoded: as in `greedy`.
         beams: beginnings that are kept, and finished texts among which the best are chosen.
         length_penalty: α.
         length_offset: n.
@@ -104,10 +119,12 @@ def beam_search(
     found = [_Found(beams, limit, length_penalty, length_offset, early_stopping) for limit in limits.tolist()]
     live, tokens = _Beginnings.empty(len(source)), _starts(model, source)
     with evaluation_mode(model), torch.inference_mode():
-        state = model.begin(source)
+        state = model.begin(model.encode(source) if encoded is None else encoded)
         while len(live.numbers):
+            logits = model.step(tokens, state)
+            repeats = _repeats(live.texts, no_repeat, logits)
             # twice as many as are kept, because half of them may end
-            live, parents = live.continued(*_likeliest(model.step(tokens, state), 2 * beams, banned), 2 * beams)
+            live, parents = live.continued(*_likeliest(logits, 2 * beams, banned, repeats), 2 * beams)
             ended = live.texts[..., -1] == end  # (A, 2·beams)
             for row, place in ended[:, :beams].nonzero().tolist():
                 found[live.numbers[row]].add(live.texts[row, place], live.scores[row, place].item(), finished=True)
@@ -221,7 +238,7 @@ def _banned(model: TextModel, banned: Collection[int] | None) -> list[int]:
 
 
 def _starts(model: TextModel, source: Tensor) -> Tensor:
-    return source.new_full((len(source), 1), model.config.start)
+    return torch.full((len(source), 1), model.config.start, device=source.device)  # the source may be of pixels
 
 
 def _go_on(state: Any, on: Tensor, device: torch.device) -> None:
@@ -230,12 +247,28 @@ def _go_on(state: Any, on: Tensor, device: torch.device) -> None:
         state.select(on.nonzero()[:, 0].to(device))
 
 
-def _likeliest(logits: Tensor, count: int, banned: list[int]) -> tuple[Tensor, Tensor]:
+def _likeliest(logits: Tensor, count: int, banned: list[int], repeats: Tensor | None) -> tuple[Tensor, Tensor]:
     """The likeliest tokens after each text, (…, vocabulary) to their log-probabilities and numbers, (…, count) on the CPU."""
     known = logits.float().log_softmax(dim=-1)  # over all tokens, as in training
     known[..., banned] = float("-inf")
+    if repeats is not None:
+        known[repeats] = float("-inf")
     best, tokens = known.max(dim=-1, keepdim=True) if count == 1 else known.topk(min(count, known.shape[-1]))
     return best.cpu(), tokens.cpu()
+
+
+def _repeats(texts: Tensor, count: int, logits: Tensor) -> Tensor | None:
+    """Which tokens would write the same ``count`` tokens in a row for the second time, boolean (…, vocabulary), as the logits.
+
+    The texts are int64 (…, length). None where there can be no such tokens.
+    """
+    if not 0 < count <= texts.shape[-1]:
+        return None
+    windows = texts.to(logits.device).unfold(-1, count, 1)  # (…, places, count)
+    behind_the_same = (windows[..., :-1] == windows[..., -1:, 1:]).all(dim=-1)  # the last count − 1 tokens, written before
+    following = torch.where(behind_the_same, windows[..., -1], logits.shape[-1])
+    found = torch.zeros(*logits.shape[:-1], logits.shape[-1] + 1, dtype=torch.bool, device=logits.device)
+    return found.scatter_(-1, following, True)[..., :-1]
 
 
 def _gathered(texts: Tensor, places: Tensor) -> Tensor:

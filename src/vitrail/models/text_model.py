@@ -1,4 +1,4 @@
-"""What every model promises that reads one text and writes another, token by token."""
+"""What every model promises that writes a text, token by token: of another text, or of an image."""
 
 from typing import Any
 
@@ -12,7 +12,10 @@ from vitrail.models.configs.texts import TextConfig
 
 
 class TextModel(Model):
-    """A model of sources (B, S) and targets (B, T), numbers of tokens: it tells the token that follows each of the target's."""
+    """A model of sources and of targets (B, T), numbers of tokens: it tells the token that follows each of the target's.
+
+    A source is a text, (B, S), or an image, (B, C, H, W). Where a source has several targets, these may be (B, K, T).
+    """
 
     config: TextConfig
 
@@ -20,25 +23,25 @@ class TextModel(Model):
         """Logits of the token after each of the target's, from the source and what stands before alone.
 
         Args:
-            source: int64 (B, S), filled up with ``config.pad``, each with ``config.end`` at its end.
-            target: int64 (B, T), which begins with ``config.start``.
+            source: texts, int64 (B, S), filled up with ``config.pad``, each with ``config.end`` at its end; or images.
+            target: int64 (B, T), which begins with ``config.start``; or K of each source, (B, K, T).
 
         Returns:
-            (B, T, vocabulary).
+            (B, T, vocabulary), or (B, K, T, vocabulary).
         """
         logits: Tensor = self.logits(self.decode(target, self.encode(source)))
         return logits
 
     def encode(self, source: Tensor) -> Any:
-        """What the decoder needs of sources (B, S): a state that `decode` takes."""
+        """What the decoder needs of sources: a state that `decode` takes."""
         raise NotImplementedError
 
     def decode(self, target: Tensor, encoded: Any) -> Tensor:
-        """What logits are read from, (B, T, D), for all tokens of targets (B, T) at once."""
+        """What logits are read from, (B, T, D) or (B, K, T, D), for all tokens of targets (B, T) or (B, K, T) at once."""
         raise NotImplementedError
 
-    def begin(self, source: Tensor) -> Any:
-        """The state of a search that has written nothing yet of one target for each of A sources.
+    def begin(self, encoded: Any) -> Any:
+        """The state of a search that has written nothing yet of one target for each of A sources, which `encode` has seen.
 
         Its ``select(rows)`` goes on with these sources (A',) alone; its ``follow(parents)`` with targets that continue these of
         each source's, (A, W'), of which one may stand several times.
@@ -69,7 +72,14 @@ class TextModel(Model):
         return F.linear(x, *self.output_table())
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
-        """How much each token of the target looked at each of the source, (B, T, S), rows sum to 1; None without attention."""
+        """How much each token of targets (B, T) looked at each of the source, (B, T, S); None without attention.
+
+        Rows sum to 1. Where there are several layers of attention, it is the mean of the last one's heads.
+        """
+        return self.alignment_of(self.encode(source), target)
+
+    def alignment_of(self, encoded: Any, target: Tensor) -> Tensor | None:
+        """`alignment` with sources that `encode` has seen."""
         raise NotImplementedError
 
     def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Pictures of training images as the model sees them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,11 +18,19 @@ SMALL = 96
 """Pictures with fewer pixels a side are drawn as they are, pixel by pixel."""
 
 
-def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: list[str], *, versions: int = 5) -> Figure:
+def augmentation_sheet(
+    dataset: ImageDataset,
+    indices: Sequence[int],
+    classes: list[str],
+    *,
+    versions: int = 5,
+    about: Callable[[Any], str] | None = None,
+) -> Figure:
     """A row for each of some items: the image as prepared, then what training makes of it in ``versions`` turns.
 
     The items are a batch, as in training: each is mixed with the one below it, and with repeated augmentation there are
-    several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture.
+    several versions in an epoch. Where images are mixed, the classes and their shares stand under the picture. What is said
+    ``about`` an item stands beside it, by default its classes.
     """
     repeats = dataset.augmentation.repeats
     epochs = range(-(-versions // repeats))
@@ -37,7 +45,7 @@ def augmentation_sheet(dataset: ImageDataset, indices: Sequence[int], classes: l
         for row, index in enumerate(indices):
             item = dataset.items[index]
             _draw(grid[row, 0], dataset.preparation.pixels(item.image))
-            names = "\n".join(readable(classes[label]) for label in item.labels) or "no class"
+            names = about(item) if about else "\n".join(readable(classes[label]) for label in item.labels) or "no class"
             grid[row, 0].set_ylabel(names, rotation=0, ha="right", va="center", labelpad=8, parse_math=False)
             for version in range(versions):
                 epoch, copy = divmod(version, repeats)

@@ -45,6 +45,13 @@ class Metric:
 METRICS = {
     metric.name: metric
     for metric in (
+        Metric("cider_d", "CIDEr-D", "CIDEr-D", is_share=False, digits=0),
+        Metric("bleu4", "BLEU-4", "BLEU-4", is_share=False, digits=0),
+        Metric("bleu3", "BLEU-3", "BLEU-3", is_share=False, every_epoch=False, digits=0),
+        Metric("bleu2", "BLEU-2", "BLEU-2", is_share=False, every_epoch=False, digits=0),
+        Metric("bleu1", "BLEU-1", "BLEU-1", is_share=False, every_epoch=False, digits=0),
+        Metric("rouge_l", "ROUGE-L", "ROUGE-L", is_share=False, every_epoch=False, digits=0),
+        Metric("different_captions", "captions that differ", "variety", is_share=False, digits=-2),
         Metric("bleu", "BLEU", "BLEU", is_share=False, every_epoch=False, digits=0),
         Metric("chrf", "chrF", "chrF", is_share=False, every_epoch=False, digits=0),
         Metric("token_accuracy", "token accuracy", "acc"),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
 from vitrail.models.configs.base import ModelConfig
-from vitrail.models.registry import for_heatmaps
-from vitrail.tasks.settings import PoseSettings, ReconstructionSettings, TaskSettings, TranslationSettings
+from vitrail.models.registry import for_captions, for_heatmaps
+from vitrail.tasks.settings import CaptionSettings, PoseSettings, ReconstructionSettings, TaskSettings, TranslationSettings
 
 if TYPE_CHECKING:
     from vitrail.tasks.task import Task
@@ -27,8 +27,8 @@ class TaskRow:
     """The recipe of a run that names none; None where model and data decide."""
     labelled: bool = True
     """Whether images need labels, and the model a head for their classes."""
-    items: Literal["images", "sentences", "people"] = "images"
-    """What it learns from: whole images, sentences with their translations, or people in images."""
+    items: Literal["images", "sentences", "people", "captions"] = "images"
+    """What it learns from: whole images, sentences with their translations, people in images, or images with sentences."""
     config_from: Callable[[ModelConfig], ModelConfig] | None = None
     """Makes of the configuration of a model to start from the configuration that the task needs; None takes it as it is."""
     kind_of: Callable[[bool, bool], str] | None = None
@@ -64,6 +64,15 @@ ROWS = (
         labelled=False,
         items="people",
         config_from=for_heatmaps,
+    ),
+    TaskRow(
+        "caption",
+        {"Captioning": "captioning"},
+        CaptionSettings,
+        recipe="caption",
+        labelled=False,
+        items="captions",
+        config_from=for_captions,
     ),
 )
 

@@ -48,6 +48,24 @@ class TranslationSettings(TaskSettings):
     """Translations that are followed side by side when the model is evaluated."""
 
 
+class CaptionSettings(TaskSettings):
+    """A sentence about an image."""
+
+    name: str = "caption"
+    text: str | None = None
+    """A file with a sentence in each line, of which the decoder learns to write before it sees an image."""
+    text_epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Passes over those sentences."""
+    vocabulary: Positive = 3000
+    """Number of tokens that captions are cut into, at most."""
+    max_length: Positive = 64
+    """Tokens of a caption; of a longer one the rest is not learned from."""
+    beams: Positive = 3
+    """Captions that are followed side by side when the model is evaluated."""
+    no_repeat: Annotated[int, Field(ge=0, le=16)] = 0
+    """So many tokens in a row are written once in a caption; 0 for no such rule."""
+
+
 class PoseSettings(TaskSettings):
     """Where the joints of people are."""
 

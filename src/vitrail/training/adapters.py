@@ -70,6 +70,7 @@ def target_layers(model: Model, settings: LoraSettings) -> dict[str, nn.Linear]:
         ConfigError: there is no linear layer of that name, or none at all.
     """
     inside = {module for layer in model.layers() for module in layer.modules()}
+    inside -= {module for part in model.readout().values() for module in part.modules()}  # which is trained as a whole
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module in inside}
     known = sorted({_last(name) for name in layers})
     if not known:

@@ -31,7 +31,7 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
     low_rank = settings.training.tune == "lora"
     task.trained(merge_lora(model) if low_rank else model).fill(folder, card)
     if low_rank:
-        save_adapter(folder / "adapter", model, settings.lora, whole=list(model.heads()), base=settings.start)
+        save_adapter(folder / "adapter", model, settings.lora, whole=list(model.readout()), base=settings.start)
     if beside := {name: tensor for name, tensor in weights.items() if not name.startswith("model.")}:
         write_tensors(folder / BESIDE, beside)
     write_sums(folder)

@@ -1,4 +1,4 @@
-"""What a run does with its kind of data: images, sentences with their translations, or people in images."""
+"""What a run does with its kind of data: images, sentences with their translations, people in images, or captions."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
-from vitrail.training import images, pairs, people
+from vitrail.training import captions, images, pairs, people
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 
@@ -53,7 +53,7 @@ class Inputs(Protocol):
 
 def inputs_for(task: str) -> Inputs:
     """The functions for the data of a task."""
-    modules: dict[str, Inputs] = {"images": images, "sentences": pairs, "people": people}
+    modules: dict[str, Inputs] = {"images": images, "sentences": pairs, "people": people, "captions": captions}
     return modules[task_row(task).items]
 
 

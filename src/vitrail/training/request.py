@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from vitrail.data import sources
+from vitrail.data.captions import sources as captions
 from vitrail.data.text import pairs
 from vitrail.data.text.tokenizer import require_vocabulary
 from vitrail.errors import ConfigError, DataError
@@ -15,7 +16,7 @@ from vitrail.models.configs.base import ModelConfig
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
 from vitrail.tasks.registry import task_row
-from vitrail.tasks.settings import TaskSettings, TranslationSettings
+from vitrail.tasks.settings import CaptionSettings, TaskSettings, TranslationSettings
 from vitrail.training import texts
 from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
@@ -112,7 +113,9 @@ def require_data_of(run: Path, flags: Values) -> None:
 
 
 def _require_data(settings: RunSettings) -> None:
-    if not isinstance(settings.task, TranslationSettings):
+    if isinstance(settings.task, CaptionSettings):
+        captions.require_there(settings.data.source)
+    elif not isinstance(settings.task, TranslationSettings):
         sources.require_there(settings.data.source)
     elif settings.task.source and settings.task.target:
         pairs.require_there(settings.data.source, (settings.task.source, settings.task.target))

@@ -169,7 +169,8 @@ class TrainingSettings(Settings):
     """Images per step of the optimizer, or tokens of either language, all processes together; auto finds the largest number of
     images that fits into memory."""
     tune: Literal["all", "head", "lora"] = "all"
-    """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head."""
+    """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head. Of a
+    captioner the whole decoder is the head."""
     probe: bool = False
     """Whether a run that starts from a model first fits a head to features of the frozen model, keeps it as its first model, and
     goes on from there. With ``tune: head`` it ends there. Has no effect on a model whose head is not one linear layer."""

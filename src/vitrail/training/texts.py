@@ -31,7 +31,7 @@ def require_of_texts(settings: RunSettings) -> None:
 def require_text_model(settings: RunSettings) -> TextConfig:
     """The model's configuration; raises `ConfigError` for a model of images."""
     config = settings.model.config
-    if not isinstance(config, TextConfig):
+    if not isinstance(config, TextConfig) or config.reads != "texts":
         hint = "take a model of texts: vitrail models lists them"
         raise ConfigError(f"{settings.model.name} is a model of images", where="--model", hint=hint)
     return config

@@ -12,8 +12,8 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
     if settings.training.tune == "all":
         return
     model.requires_grad_(False)
-    for head in model.heads().values():
-        head.requires_grad_()
+    for part in model.readout().values():
+        part.requires_grad_()
     if settings.training.tune == "lora":
         add_adapters(model, settings.lora)
 
@@ -27,8 +27,8 @@ def start_training(model: Model, settings: RunSettings) -> None:
     trained on.
     """
     model.train(settings.training.tune != "head")
-    for head in model.heads().values():
-        head.train()
+    for part in model.readout().values():
+        part.train()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and not any(p.requires_grad for p in module.parameters()):
             module.eval()

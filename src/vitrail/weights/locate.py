@@ -1,8 +1,9 @@
 """Where the model behind a MODEL lies. Imports no torch."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from vitrail.errors import ConfigError, ModelFileError, nearest
 from vitrail.files import path_of
@@ -78,17 +79,32 @@ def is_of_texts(reference: object) -> TypeGuard[str | Path]:
         ModelFileError: it cannot be fetched.
         ConfigError: it is on the hub, and the extra is not installed.
     """
+    values = _described(reference)
+    return values.get("model_type") in TEXT_MODEL_TYPES or _reads(values) == "texts"
+
+
+def is_captioner(reference: object) -> TypeGuard[str | Path]:
+    """Whether a MODEL writes texts about images; one of the hub is fetched. Raises as `is_of_texts`."""
+    return _reads(_described(reference)) == "images"
+
+
+def _described(reference: object) -> dict[str, Any]:
+    """The ``config.json`` of a MODEL; nothing where there is none."""
     if not isinstance(reference, str | Path):
-        return False
+        return {}
     folder = path_of(reference)
     if not os.path.exists(folder) and _is_of_hub(reference):
         folder = fetch(str(reference))
     if not os.path.exists(folder):
-        return False
+        return {}
     description = (_best(folder) if os.path.isdir(folder) else folder.parent) / CONFIG
-    values = read_json(description) if description.is_file() else {}
+    return read_json(description) if description.is_file() else {}
+
+
+def _reads(values: Mapping[str, Any]) -> str:
+    """What a model that writes texts reads, by its ``config.json``, which is our own; nothing for any other model."""
     row = architecture_in(values.get("architectures"))
-    return values.get("model_type") in TEXT_MODEL_TYPES or (row is not None and issubclass(row.config, TextConfig))
+    return row.config.reads if row is not None and issubclass(row.config, TextConfig) else ""
 
 
 def _is_of_hub(reference: str | Path) -> bool:

@@ -12,6 +12,7 @@ from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_in, architecture_of
@@ -191,7 +192,7 @@ def _own(checkpoint: Checkpoint) -> Understood:
     if not where.is_file():
         hint = "give the folder of the translator, with its configuration and its tokens"
         raise ModelFileError(f"{CONFIG} is missing", where=where.parent, hint=hint)
-    if values.pop("model_type", None) != FORMAT or row is None or not issubclass(row.config, TextConfig):
+    if values.pop("model_type", None) != FORMAT or row is None or not _translates(row.config):
         what = f"architectures is {brief(kind)}, which is no model of texts"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to translate, or its best")
     if not _are_languages(languages):
@@ -220,6 +221,11 @@ def _languages(checkpoint: Checkpoint) -> tuple[str, str]:
         settings = read_json(beside) if beside.is_file() else {}
         told = [settings.get("source_lang"), settings.get("target_lang")]
     return (told[0], told[1]) if _are_languages(told) else ("source", "target")
+
+
+def _translates(kind: type[ModelConfig]) -> TypeGuard[type[TextConfig]]:
+    """Whether models of a configuration read texts and write texts."""
+    return issubclass(kind, TextConfig) and kind.reads == "texts"
 
 
 def _are_languages(value: Any) -> TypeGuard[list[str]]:

@@ -27,6 +27,8 @@ class TextConfig(ModelConfig):
     """Dropout on embeddings and on the result of every branch or layer."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout",))
+    reads: ClassVar[Literal["texts", "images"]] = "texts"
+    """What its sources are."""
 
     @model_validator(mode="after")
     def _tokens_are_in_the_vocabulary(self) -> "TextConfig":
@@ -35,11 +37,9 @@ class TextConfig(ModelConfig):
         return self
 
 
-class TransformerConfig(TextConfig):
-    """Every choice of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
+class DecoderConfig(TextConfig):
+    """A text that is written by the decoder of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
 
-    depth: Depth = 6
-    """Blocks of the encoder."""
     decoder_depth: Depth = 6
     """Blocks of the decoder."""
     heads: Positive = 8
@@ -61,16 +61,23 @@ class TransformerConfig(TextConfig):
     scale_embedding: bool = True
     """Whether embeddings are multiplied by the root of D."""
     tied: bool = True
-    """Whether both texts and the logits share one table of embeddings."""
+    """Whether logits are read off the table of embeddings, which both texts then share."""
     output_bias: bool = False
     """Whether logits have a bias."""
 
     training_only: ClassVar[frozenset[str]] = frozenset(("dropout", "attention_dropout", "hidden_dropout"))
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> "TransformerConfig":
+    def _heads_fit(self) -> "DecoderConfig":
         require_divisible("dim", self.dim, "heads", self.heads)
         return self
+
+
+class TransformerConfig(DecoderConfig):
+    """Every choice of the Transformer (Vaswani et al. 2017, https://arxiv.org/abs/1706.03762)."""
+
+    depth: Depth = 6
+    """Blocks of the encoder."""
 
     @property
     def summary(self) -> str:
@@ -96,6 +103,11 @@ class RecurrentConfig(TextConfig):
     def _directions_fit(self) -> "RecurrentConfig":
         require_divisible("hidden_dim", self.hidden_dim, "directions", 2)
         return self
+
+    @property
+    def inputs(self) -> list[int]:
+        """Widths of what each layer reads."""
+        return [self.dim, *[self.hidden_dim] * (self.depth - 1)]
 
     @property
     def family(self) -> str:

@@ -3,7 +3,13 @@
 from vitrail.lazy import lazily
 from vitrail.study.reports.part import Part, Reported
 
-PARTS = {"classification": "classification", "mae": "reconstruction", "translate": "translation", "pose": "pose"}
+PARTS = {
+    "classification": "classification",
+    "mae": "reconstruction",
+    "translate": "translation",
+    "pose": "pose",
+    "caption": "captioning",
+}
 """The file of each task, which has a function of the task's name."""
 
 _part_of = lazily("vitrail.study.reports", PARTS)

@@ -1,0 +1,101 @@
+"""``vitrail caption``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from vitrail.cli.console import Whole, report_unreadable, result, result_json
+from vitrail.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from vitrail.deploy.captions import Caption, Writer
+
+
+def caption(
+    model: str,
+    images: Annotated[list[str], Parameter(negative=())],
+    /,
+    *,
+    beam: Whole = 3,
+    no_repeat: int = 0,
+    batch_size: Whole = 16,
+    attention: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write a sentence about each image: vitrail caption RUN photos/*.jpg
+
+    An image that cannot be read is reported and left out; the exit code is then 3.
+
+    Parameters
+    ----------
+    model
+        A run folder or a model folder, of a run with --task caption.
+    images
+        Image files, folders and globs.
+    beam
+        Captions that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
+    no_repeat
+        So many tokens in a row are written once in a caption; 0 for no such rule.
+    batch_size
+        Images per batch.
+    attention
+        A folder to write, which must not exist: for each image a picture that shows where the model looked for each word, and
+        index.html with all of them.
+    json
+        One JSON document: a list of objects with image, caption, score, the logarithm of its probability, and words, each with
+        its probability behind those before it.
+    """
+    from vitrail.checks import require_positive
+    from vitrail.files import path_of
+    from vitrail.runtime.output import require_free
+    from vitrail.weights.locate import require_possible
+
+    require_possible(model)  # all of these before torch is imported
+    require_positive(**{"--beam": beam, "--batch-size": batch_size})
+    if no_repeat < 0:
+        raise ConfigError(f"{no_repeat} tokens in a row", where="--no-repeat", hint="give a whole number, 0 for no such rule")
+    folder = attention and path_of(attention)
+    if folder is not None:
+        require_free(folder, where="--attention")
+    from vitrail.cli.progress import counting
+    from vitrail.data.sources import image_files
+    from vitrail.deploy.captions import Writer, captions_each
+
+    files = image_files(images)
+    writer = Writer(model, beams=beam, no_repeat=no_repeat)
+    found: list[tuple[Path, Caption]] = []
+    unreadable: list[DataError] = []
+    with counting("writing") as progress:
+        progress.start(len(files))
+        places = iter(files)
+        for answers in captions_each(writer, files, batch_size=batch_size, attention=folder is not None):
+            for file, answer in zip(places, answers, strict=False):
+                if isinstance(answer, DataError):
+                    unreadable.append(answer)
+                    continue
+                found.append((file, answer))
+                if not json:
+                    result(f"{file}: {answer.text}")
+            progress.advance(len(answers))
+    if json:
+        result_json([answer.to_json(str(file)) for file, answer in found])
+    if folder is not None:
+        _draw(folder, writer, found)
+    report_unreadable(unreadable)
+
+
+def _draw(folder: Path, writer: "Writer", found: "list[tuple[Path, Caption]]") -> None:
+    """A picture for each image, and a page with all of them."""
+    from vitrail.files import whole_folder
+    from vitrail.study.looks import write_looks
+
+    told = []
+    for file, caption in found:
+        looks = [(word.text, word.look) for word in caption.words if word.look is not None]
+        if len(looks) < len(caption.words):
+            hint = "leave --attention out"
+            raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
+        told.append((file, caption.text, looks))
+    with whole_folder(folder, replace=False) as draft:
+        write_looks(draft, writer.preparation, told)

@@ -1,0 +1,1 @@
+"""Images with sentences about them."""

@@ -1,0 +1,120 @@
+"""What a data set of captions is: images, each with the sentences that people wrote about it."""
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vitrail.data.copies import same_files
+from vitrail.data.decode import Source
+from vitrail.data.items import SPLITS, Data, Issue
+from vitrail.data.splits import SHARES, Assignment, assign_splits
+from vitrail.data.text.pairs import clean
+from vitrail.data.text.tokens import Tokens
+from vitrail.errors import DataError
+
+_BEFORE_MARKS = re.compile(r"\s+([.,;:!?])")
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """An image and its captions."""
+
+    name: str
+    """Of the file, below the data's folder."""
+    image: Source
+    target: tuple[str, ...]
+    """The captions, at least one."""
+
+
+@dataclass(frozen=True)
+class CaptionContents:
+    """What a data set of captions holds, as it is found, before it is split where it has no splits."""
+
+    source: str
+    """The ``--data`` argument that opens it again from anywhere."""
+    splits: dict[str, list[Captioned]]
+    """Its own splits; all images are under "all" where it has none."""
+    issues: list[Issue] = field(default_factory=list)
+    """What prevents use."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """How many images are no part of the data, by the reason."""
+
+
+@dataclass(frozen=True)
+class CaptionData(Data):
+    """Images with captions in named splits. All captions of an image, and of copies of it, are in the same split."""
+
+    source: str
+    splits: dict[str, list[Captioned]]
+    assignment: dict[str, str] | None = None
+    has_splits: bool = True
+    notes: tuple[str, ...] = ()
+    tokenizer: Tokens | None = None
+    """Of the captions, where one is chosen."""
+
+    things = "images"
+
+    def identity(self, item: Captioned) -> Any:
+        return item.name, item.target
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def images(self) -> list[Source]:
+        return [item.image for items in self.splits.values() for item in items]
+
+    def without(self, names: Container[str]) -> "CaptionData":
+        """The data without some images, by name."""
+        kept = {split: [item for item in items if item.name not in names] for split, items in self.splits.items()}
+        return replace(self, splits=kept)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())
+        captions = sum(len(item.target) for items in self.splits.values() for item in items)
+        return f"<CaptionData {self.source}: {captions:,} captions; {splits} images>"
+
+
+def tidy(caption: str) -> str:
+    """A caption as it is learned: composed letters, single spaces, and none before a full stop or a comma."""
+    return _BEFORE_MARKS.sub(r"\1", " ".join(clean(caption).split()))
+
+
+def with_splits(contents: CaptionContents, seed: int, assignment: Assignment | None) -> CaptionData:
+    """A data set with the three splits: its own, or drawn with ``seed`` image by image, or as ``assignment`` says.
+
+    Raises:
+        DataError: an image is in several of its own splits, or a copy of it is.
+    """
+    splits: dict[str, list[Captioned]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
+    own = bool(splits["val"] or splits["test"])
+    if own:
+        _require_no_leak(contents.source, splits)
+    to_divide = "all" if "all" in contents.splits else "train" if splits["train"] and not splits["val"] else None
+    notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
+    assigned = None
+    if to_divide:
+        items, splits["train"] = contents.splits[to_divide], []
+        shares = SHARES if to_divide == "all" else {"val": SHARES["val"]}
+        if assignment is None:
+            copies = same_files([item.image for item in items])
+            assignment = assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies)
+        assigned = dict(assignment)
+        for item in items:
+            if item.name in assigned:
+                splits[assigned[item.name]].append(item)
+        if added := sum(item.name not in assigned for item in items):
+            notes.append(f"images added since the splits were made, which are in none: {added:,}")
+    return CaptionData(contents.source, splits, assigned, own, tuple(notes))
+
+
+def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:
+    """Refuse images that are in several splits; raises `DataError`."""
+    places = [(split, item) for split, items in splits.items() for item in items]
+    for group in same_files([item.image for _, item in places]):
+        (split, item), *others = (places[place] for place in group)
+        if other := next((pair for pair in others if pair[0] != split), None):
+            what = f"the image {item.name} is in the {split} split, and the same is in {other[0]} as {other[1].name}"
+            raise DataError(what, where=source, hint="take it out of one: a model knows what it has learned from")

@@ -1,0 +1,78 @@
+"""Images with captions to samples: the picture changed anew in every epoch, its captions as tokens."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitrail.data.augment import Augmentation
+from vitrail.data.batches import Batch, Key
+from vitrail.data.captions.captions import Captioned
+from vitrail.data.dataset import ImageDataset
+from vitrail.data.plan import Plan
+from vitrail.data.preparation import Preparation
+from vitrail.data.targets import Arrays
+from vitrail.data.text.dataset import filled
+from vitrail.data.text.tokens import Tokens
+from vitrail.data.transform import Transform
+
+
+class CaptionDataset(ImageDataset):
+    """Images prepared for a model, as `ImageDataset`; a batch has beside them the K captions of each.
+
+    That is ``target``, int64 (B, K, T), which begins with the start; ``labels`` (B, K, T), what follows each token of the target;
+    and ``number``, the place among the items (B,). Rows are filled up with ``pad``; where an image has fewer captions than
+    another, whole rows are.
+
+    Args:
+        items: the images.
+        preparation: brings them to the model's size.
+        tokens: make numbers of the captions.
+        augmentation: changes the pictures at random; None changes nothing.
+        seed: of all that is random.
+        most: tokens of a caption; of a longer one the rest is left out.
+        transform: see `ImageDataset`.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Captioned],
+        preparation: Preparation,
+        tokens: Tokens,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        *,
+        most: int = 2**20,
+        transform: Transform | None = None,
+    ):
+        super().__init__(items, preparation, augmentation, seed, targets=_Nothing(), transform=transform)  # type: ignore[arg-type]
+        self.pad, self.start = tokens.pad, tokens.start
+        encoded = iter(tokens.encode_targets([caption for item in items for caption in item.target]))
+        self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
+
+    def units(self, keys: Sequence[Key]) -> int:
+        """Tokens to be written, the ends among them."""
+        return sum(len(caption) for _, number in keys for caption in self.captions[number % len(self)])
+
+    def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
+        batch = super().batch(keys, own)
+        captions = [self.captions[number] for number in batch["number"].tolist()]
+        most = max(map(len, captions))
+        rows = [row for several in captions for row in (*several, *[[]] * (most - len(several)))]
+        labels = filled(rows, self.pad)  # (B·K, T)
+        target = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
+        target[labels == self.pad] = self.pad
+        return {**batch, **{name: table.unflatten(0, (-1, most)) for name, table in (("target", target), ("labels", labels))}}
+
+    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
+        return {**super()._sample(number, random), "number": np.array(number, np.int64)}
+
+
+class _Nothing:
+    """No arrays of an item: captions differ in length, and are put together batch by batch."""
+
+    mixable = False
+
+    def __call__(self, item: Any, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        return {}

@@ -1,0 +1,66 @@
+"""How good the captions of a captioner are, beside what can be had without one."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from vitrail.data.captions.captions import CaptionData
+from vitrail.data.loader import EpochLoader
+from vitrail.deploy.predictor import OnBatch
+from vitrail.runtime.device import pick_device
+from vitrail.runtime.output import require_free_file
+from vitrail.runtime.processes import ALONE, Processes
+from vitrail.tasks.answer_table import write_table
+from vitrail.tasks.caption_floors import floors
+from vitrail.tasks.captioning import Captioning, CaptionMetrics, caption_rows
+from vitrail.tasks.evaluation import answering
+from vitrail.tasks.evaluation import evaluate as evaluate_task
+from vitrail.tasks.settings import CaptionSettings
+from vitrail.weights.captioner import TrainedCaptioner, open_captioner
+
+OpenCaptions = Callable[[TrainedCaptioner], tuple[CaptionData, str, CaptionSettings]]
+"""Of a captioner, the images that it is evaluated on, which split of them is meant, and how captions are written."""
+
+
+def evaluate_captions(
+    model: str | Path | TrainedCaptioner,
+    open_captions: OpenCaptions,
+    *,
+    batch_size: int = 64,
+    workers: int = 0,
+    table: Path | None = None,
+    on_start: OnBatch | None = None,
+    on_batch: OnBatch | None = None,
+    group: Processes = ALONE,
+) -> tuple[CaptionMetrics, str]:
+    """Scores of a captioner, and the split of the images; see `vitrail.evaluate`.
+
+    Where the data has other images for training, ``metrics.floors`` are what can be had without a captioner; see
+    `vitrail.tasks.caption_floors.floors`.
+
+    Args:
+        model: a captioner, or the MODEL that it is behind.
+        open_captions: gives the images, which split of them is meant, and how captions are written.
+        batch_size, workers: images per batch; processes that prepare them.
+        table: a CSV file to write, with a row for each image.
+        on_start, on_batch: called with the number of images; with the size of every finished batch.
+        group: the processes that do it together.
+    """
+    with group.together():
+        if table is not None:
+            require_free_file(table, where="--csv")
+        trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
+        source, split, settings = open_captions(trained)
+        items, device = source.split(split), pick_device()
+    task = Captioning(trained.model, trained.preparation, trained.tokenizer, settings).to(device)
+    if on_start:
+        on_start(len(items))
+    part = (group.rank, group.count)
+    loader = EpochLoader(task.dataset(items), batch_size, shuffle=False, workers=workers, part=part)
+    with answering(task, device) as answer:
+        metrics = evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
+    known = source.splits.get("train", [])
+    if known and split not in ("train", "all"):
+        metrics.floors = floors(task, known, items)
+    if table is not None and group.first:
+        write_table(table, caption_rows(items, metrics))
+    return metrics, split

@@ -1,0 +1,68 @@
+"""A ViT looks at an image, the decoder of the Transformer writes a sentence about it."""
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from torch import Tensor, nn
+
+from vitrail.models import resizing
+from vitrail.models.base import Model
+from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
+from vitrail.models.transformer_decoder import Encoded, TransformerDecoder
+from vitrail.models.vit import ViT
+from vitrail.parts import Interpolation
+
+
+def of_images(inputs: dict[str, Tensor], encoder: ViT) -> dict[str, Tensor]:
+    """Inputs on "meta" whose sources are an encoder's images."""
+    (images,) = encoder.dummy_inputs(len(inputs["source"])).values()
+    return {**inputs, "source": images}
+
+
+class Encoder(ViT):
+    """A ViT without a head, of which every token is read."""
+
+    @classmethod
+    def starts_from(cls, kind: type[Model]) -> bool:
+        return issubclass(kind, ViT)
+
+    @classmethod
+    def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
+        kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("pool.")}
+        return resizing.adapted(kept, source, target, interpolation)
+
+    @classmethod
+    def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
+        norms = {"final_norm"} if (source.final_norm == "none") == (target.final_norm == "none") else set()
+        return super().may_differ(source, target, keep_head=keep_head) | {*FOR_A_HEAD, "class_token"} | norms
+
+
+class Captioner(TransformerDecoder):
+    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+
+    Each block of the decoder looks at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are
+    made once an image, for all of its captions and for all beams.
+    """
+
+    config: CaptionerConfig
+
+    def __init__(self, config: CaptionerConfig):
+        super().__init__()
+        self.config = c = config
+        self.encoder = Encoder(c.encoder)
+        self.add_embedding()
+        self.add_decoder(c.encoder.dim)
+        self.initialize(self.encoder)
+
+    def layers(self) -> list[nn.Module]:
+        return [*self.encoder.layers(), *self.decoder]
+
+    def readout(self) -> dict[str, nn.Module]:
+        return {name: part for name, part in self.named_children() if name != "encoder"}
+
+    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
+        """Images, and captions of ``length`` tokens."""
+        return of_images(super().dummy_inputs(batch, length), self.encoder)
+
+    def encode(self, source: Tensor) -> Encoded:
+        return Encoded(self.encoder.encode(source))  # (B, prefix + N, D of the ViT)

@@ -1,0 +1,126 @@
+"""What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import field_validator, model_validator
+
+from vitrail.models.configs.base import ModelConfig, Size
+from vitrail.models.configs.texts import DecoderConfig, RecurrentConfig
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.configs.vit_names import SIZES
+
+OF_IMAGES = ("image_size", "channels")
+"""Fields of the encoder that may be given beside it, as in any model of images."""
+FOR_A_HEAD = ("num_classes", "pool", "head", "head_dropout", "pool_heads", "pool_mlp_dim", "token_merging", "patch_dropout")
+"""Fields of a ViT that are for the vector which its head reads, or leave out patches, of which a word may need any."""
+ENCODER = {"num_classes": 0, "pool": "mean"}
+"""In their place: all tokens are read, and none is the answer."""
+
+
+class OfImages(ModelConfig):
+    """A text about an image: an encoder makes tokens of the image, at which the decoder looks."""
+
+    encoder: ViTConfig = ViTConfig(num_classes=0, pool="mean", class_token=True)
+    """The ViT that looks at the image, without a head."""
+
+    reads: ClassVar[Literal["texts", "images"]] = "images"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _images_are_the_encoders(cls, values: Any) -> Any:
+        """``image_size`` and ``channels`` beside the encoder are its own."""
+        if not isinstance(values, dict):
+            return values
+        given = {name: values[name] for name in OF_IMAGES if name in values}
+        encoder = values.get("encoder", {})
+        if isinstance(encoder, ViTConfig):
+            encoder = encoder.changed(**given) if given else encoder
+        elif isinstance(encoder, dict):
+            encoder = {**ENCODER, "class_token": True, **encoder, **given}
+        return {**{name: value for name, value in values.items() if name not in given}, "encoder": encoder}
+
+    @field_validator("encoder")
+    @classmethod
+    def _without_a_head(cls, encoder: ViTConfig) -> ViTConfig:
+        plain = {name: ViTConfig.model_fields[name].default for name in FOR_A_HEAD} | ENCODER
+        for name, wanted in plain.items():
+            if getattr(encoder, name) != wanted and not (name == "pool" and encoder.distillation_token):
+                raise ValueError(f"the encoder of a captioner gives all of its tokens: leave out {name}")
+        return encoder
+
+    @property
+    def image_size(self) -> Size:
+        """Height and width of the images."""
+        return self.encoder.image_size
+
+    @property
+    def channels(self) -> int:
+        """Colour channels of the images."""
+        return self.encoder.channels
+
+    @property
+    def size_multiple(self) -> tuple[int, int]:
+        """Heights and widths that the images may have are multiples of these."""
+        return self.encoder.size_multiple
+
+
+class CaptionerConfig(OfImages, DecoderConfig):
+    """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        decoder = f"{self.decoder_depth} blocks {self.dim} wide, {self.heads} heads, {self.norm}-norm, {self.vocabulary:,} tokens"
+        return f"{self.encoder.summary}; {decoder}"
+
+
+class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
+    """Every choice of a captioner whose decoder is an LSTM (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
+
+    @property
+    def summary(self) -> str:
+        """The architecture in one line."""
+        decoder = f"{self.depth} LSTM layers {self.hidden_dim} wide, {self.attention} attention, {self.vocabulary:,} tokens"
+        return f"{self.encoder.summary}; {decoder}"
+
+
+SMALL_DECODER: dict[str, Any] = {"dim": 256, "decoder_depth": 2, "heads": 4, "mlp_dim": 1024, "norm": "pre", "dropout": 0.2}
+"""For thousands of captions, ..."""
+BASE_DECODER: dict[str, Any] = {**SMALL_DECODER, "dim": 512, "decoder_depth": 6, "heads": 8, "mlp_dim": 2048, "dropout": 0.1}
+"""... and for hundreds of thousands."""
+
+
+def encoder_config(start: ViTConfig) -> ViTConfig:
+    """The configuration of a ViT without its head: it keeps all of its tokens, and a norm on the pooled vector is on them all."""
+    kept = {name: value for name, value in start.model_dump().items() if name not in FOR_A_HEAD}
+    norm = "none" if start.final_norm == "none" else "tokens"
+    pool = {"pool": "class"} if start.distillation_token else {}  # which that token goes with
+    own = {**kept, **ENCODER, **pool, "class_token": start.has_class_token, "final_norm": norm}
+    return ViTConfig.read(own, where="model.encoder")
+
+
+def caption_config(start: ViTConfig) -> CaptionerConfig:
+    """The configuration of a captioner whose encoder is this ViT, with a small decoder."""
+    return CaptionerConfig.read({**SMALL_DECODER, "encoder": encoder_config(start)}, where="model")
+
+
+_DECODERS = {"Ti": SMALL_DECODER, "S": SMALL_DECODER, "B": BASE_DECODER, "L": BASE_DECODER}
+CAPTIONERS: dict[str, dict[str, Any]] = {
+    f"Captioner-{size}/16": {**decoder, "encoder": {**SIZES[size], "patch_size": 16}} for size, decoder in _DECODERS.items()
+}
+RECURRENT_CAPTIONERS: dict[str, dict[str, Any]] = {
+    name.replace("Captioner-", "Captioner-LSTM-"): {
+        "dim": 256, "hidden_dim": 512, "attention": "additive", "dropout": 0.2, "encoder": fields["encoder"],
+    }
+    for name, fields in CAPTIONERS.items()
+}  # fmt: skip
+
+
+def captioner_named(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes; None where it is no name."""
+    return CAPTIONERS.get(name)
+
+
+def recurrent_captioner_named(name: str) -> dict[str, Any] | None:
+    """The fields that a name fixes; None where it is no name."""
+    return RECURRENT_CAPTIONERS.get(name)

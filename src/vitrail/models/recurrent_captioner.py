@@ -1,0 +1,42 @@
+"""A ViT looks at an image, an LSTM writes a sentence about it (Xu et al. 2015, https://arxiv.org/abs/1502.03044)."""
+
+from torch import Tensor, nn
+
+from vitrail.models.captioner import Encoder, of_images
+from vitrail.models.configs.captioner import RecurrentCaptionerConfig
+from vitrail.models.recurrent_decoder import Reading, RecurrentDecoder
+
+
+class RecurrentCaptioner(RecurrentDecoder):
+    """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
+
+    The state s₀ is made of the mean of the image's tokens h. Behind each word a state s looks at them: ``e = f_att(s, h)``,
+    ``a = softmax(e)``, ``c = Σ a h``; the next word is read from s and c.
+    """
+
+    config: RecurrentCaptionerConfig
+
+    def __init__(self, config: RecurrentCaptionerConfig):
+        super().__init__()
+        self.config = c = config
+        self.encoder = Encoder(c.encoder)
+        self.narrow = nn.Linear(c.encoder.dim, c.hidden_dim)
+        self.starts = nn.ModuleList(nn.Linear(c.hidden_dim, 2 * c.hidden_dim) for _ in c.inputs)
+        self.add_embedding()
+        self.add_decoder()
+        self.initialize(self.encoder)
+
+    def layers(self) -> list[nn.Module]:
+        return [*self.encoder.layers(), *self.decoder]
+
+    def readout(self) -> dict[str, nn.Module]:
+        return {name: part for name, part in self.named_children() if name != "encoder"}
+
+    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
+        """Images, and captions of ``length`` tokens."""
+        return of_images(super().dummy_inputs(batch, length), self.encoder)
+
+    def encode(self, source: Tensor) -> Reading:
+        memory = self.narrow(self.encoder.encode(source))  # (B, prefix + N, H)
+        mean = memory.mean(dim=1)
+        return self.reading(memory, [start(mean) for start in self.starts])

@@ -1,0 +1,59 @@
+"""What a captioner looked at for each word, laid over the picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vitrail.data.preparation import Preparation
+from vitrail.files import write_text
+from vitrail.study import figures, page, pictures
+from vitrail.study.figures import STYLE
+
+COLUMNS = 6
+"""Pictures in a row of a sheet."""
+SIDE = 1.9
+"""Of a picture on a sheet, in inches."""
+
+Look = tuple[str, np.ndarray]
+"""A word, and how much the model looked at each patch, (rows, columns)."""
+
+
+def overlays(picture: Image.Image, box: pictures.Box, words: Sequence[Look]) -> list[Image.Image]:
+    """The picture once for each word, aglow where the model looked; ``box`` is what it saw of the upright picture."""
+    small = pictures.thumbnail(picture)
+    scale = small.width / picture.width
+    seen = (box[0] * scale, box[1] * scale, box[2] * scale, box[3] * scale)
+    return [pictures.overlay(small, look, seen) for _, look in words]
+
+
+def looks_sheet(picture: Image.Image, box: pictures.Box, words: Sequence[Look]) -> Figure:
+    """The picture, then `overlays`, each under its word."""
+    shown = [("", pictures.thumbnail(picture)), *zip([word for word, _ in words], overlays(picture, box, words), strict=True)]
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    tall = min(pictures.TALLEST, picture.height / picture.width)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(SIDE * columns, rows * (SIDE * tall + 0.3)), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in grid:
+            axes.set_axis_off()
+        for axes, (word, image) in zip(grid, shown, strict=False):
+            axes.imshow(image)
+            axes.set_title(word, fontsize=10, parse_math=False)
+    return figure
+
+
+def write_looks(folder: Path, preparation: Preparation, found: Sequence[tuple[Path, str, Sequence[Look]]]) -> None:
+    """A picture NUMBER-NAME.png for each image with its caption and the words of it, and ``index.html`` with all of them."""
+    sections = []
+    for number, (file, caption, words) in enumerate(found, 1):
+        picture = preparation.decode(file)
+        drawn = folder / f"{number:04}-{file.stem}.png"
+        figures.save(looks_sheet(picture, preparation.box(*picture.size), words), drawn)
+        about = "The picture, then for each word how much the model looked at each part of it; what it did not see is pale."
+        sections.append(page.section(caption, page.picture(drawn, caption, f"{file.name}. {about}")))
+    write_text(folder / "index.html", page.page("Where the model looked for each word", sections))

@@ -1,0 +1,66 @@
+"""The report on captioning: scores beside the two floors, where the model looked for each word, and what it wrote."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from vitrail.data.captions.captions import Captioned
+from vitrail.data.order import spread
+from vitrail.study import page
+from vitrail.study.page import Markup, Number
+from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
+from vitrail.tasks.caption_floors import floors
+from vitrail.tasks.captioning import Captioning, CaptionMetrics, caption_rows
+from vitrail.tasks.metrics import metrics_in
+
+CAPTIONS = "captions.csv"
+"""In the run folder: every image that the run was evaluated on."""
+SHOWN = 24
+"""Images that are shown with their captions."""
+FLOORS = (
+    "The last two rows are what can be had without a captioner: one caption for every image, and the caption of the most similar "
+    "training image."
+)
+
+
+def caption(run: Reported) -> Part:
+    """CIDEr-D, BLEU and ROUGE-L, how many captions differ, and some images with what was written and what people wrote."""
+    metrics = run.metrics
+    assert isinstance(run.task, Captioning) and isinstance(metrics, CaptionMetrics)
+    scores, kind = metrics.scores(), SPLIT_WORDS[run.split]
+    head, *written = caption_rows(run.items, metrics)
+    shown = [(run.items[place], written[place][1]) for place in spread(len(written), SHOWN)]
+    known = run.data.splits["train"] if run.split not in ("train", "all") else []
+    gallery = page.gallery((page.thumbnail(item.image, item.name), caption, item.target[0]) for item, caption in shown)
+    compared = {"the model": scores, **({} if not known else _floors(run.task, known, run.items))}
+    told = [metric for metric in metrics_in(scores) if metric.name not in ("loss", "token_accuracy")]
+    rows = [(who, *(Number(metric.shown(found[metric.name])) for metric in told)) for who, found in compared.items()]
+    table = page.table(("", *(metric.short for metric in told)), rows)
+    warning = [page.paragraph(f"{metrics.warning}.")] if metrics.warning else []
+    beams = run.task.settings.beams
+    return Part(
+        cards=[
+            (f"{scores['cider_d']:.1f}", f"CIDEr-D on {len(written):,} {kind}images, beam {beams}"),
+            (f"{scores['bleu4']:.1f}", "BLEU-4"),
+            (f"{scores['different_captions']:,}", f"different captions of {len(written):,}"),
+        ],
+        sections=[
+            page.section("Scores", table, page.note(FLOORS) if known else Markup(""), *warning),
+            page.section("Captions", gallery, page.note(f"What the model wrote, and what somebody did. All are in {CAPTIONS}.")),
+        ],
+        data=page.table(
+            ("split", "images", "captions"),
+            [
+                (name, Number(f"{len(items):,}"), Number(f"{sum(len(item.target) for item in items):,}"))
+                for name, items in run.data.splits.items()
+            ],
+        ),
+        caption="Loss is per token, in training with smoothed labels and dropout.",
+        tables={CAPTIONS: [head, *written]},
+    )
+
+
+def _floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, dict[str, Any]]:
+    """`floors` by what a row is called."""
+    found = floors(task, known, items)
+    one = found["one_caption"]
+    return {f"“{one['caption']}” for all": one, "the nearest training image's": found["nearest_image"]}

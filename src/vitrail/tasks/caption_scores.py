@@ -1,0 +1,135 @@
+"""How good captions are beside those that people wrote: BLEU, ROUGE-L and CIDEr-D, as in COCO's evaluation."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Words = Sequence[str]
+NGrams = Counter[tuple[str, ...]]
+LONGEST = 4
+"""Words of the longest n-grams that are compared."""
+SPREAD = 6.0
+"""CIDEr-D: deviation of the difference in length that is forgiven."""
+RECALL = 1.2
+"""ROUGE-L: weight of recall against precision."""
+TINY, SMALL = 1e-15, 1e-9
+"""What COCO's BLEU adds to counts so that none is divided by zero."""
+_WORD = re.compile(r"n't|\w+(?:[-.]\w+)*|'\w+")
+
+
+def words(caption: str) -> list[str]:
+    """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two."""
+    return _WORD.findall(caption.lower().replace("n't", " n't").replace("’", "'"))
+
+
+def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
+    """Scores of a caption for each image beside the several that people wrote, times 100, and how many captions differ.
+
+    Args:
+        written: the words of each caption.
+        references: the words of all captions of each image; at least one.
+
+    Returns:
+        ``bleu1`` to ``bleu4`` (Papineni et al. 2002), ``rouge_l`` (Lin 2004) and ``cider_d`` (Vedantam et al. 2015,
+        https://arxiv.org/abs/1411.5726). How rare words are, CIDEr learns from the references of these images; of one image
+        it is 0.
+    """
+    rarity = Rarity.of(references)
+    return {
+        **{f"bleu{n + 1}": 100 * score for n, score in enumerate(bleu(written, references))},
+        "rouge_l": 100 * _mean(rouge_l(caption, own) for caption, own in zip(written, references, strict=True)),
+        "cider_d": 100 * _mean(rarity.cider_d(*pair) for pair in zip(written, references, strict=True)),
+        "different_captions": len({" ".join(caption) for caption in written}),
+    }
+
+
+def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
+    """BLEU with n-grams up to 1, 2, 3 and 4 words, of all captions together, from 0 to 1."""
+    found, right = [0] * LONGEST, [0] * LONGEST
+    length = wanted = 0
+    for caption, own in zip(written, references, strict=True):
+        length += len(caption)
+        wanted += min((abs(len(reference) - len(caption)), len(reference)) for reference in own)[1]  # the nearest length
+        for n in range(LONGEST):
+            ngrams, most = _ngrams(caption, n + 1), Counter[tuple[str, ...]]()
+            for reference in own:
+                most |= _ngrams(reference, n + 1)
+            found[n] += ngrams.total()
+            right[n] += (ngrams & most).total()
+    ratio = (length + TINY) / (wanted + SMALL)
+    brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
+    scores, product = [], 1.0
+    for n in range(LONGEST):
+        product *= (right[n] + TINY) / (found[n] + SMALL)
+        scores.append(brevity * product ** (1 / (n + 1)))
+    return scores
+
+
+def rouge_l(caption: Words, references: Sequence[Words]) -> float:
+    """How much of a caption is a common subsequence with one of its references, from 0 to 1."""
+    common = [_common(caption, reference) for reference in references]
+    precision = max(common) / max(1, len(caption))
+    recall = max(count / max(1, len(reference)) for count, reference in zip(common, references, strict=True))
+    if not (precision and recall):
+        return 0.0
+    return (1 + RECALL**2) * precision * recall / (recall + RECALL**2 * precision)
+
+
+@dataclass(frozen=True)
+class Rarity:
+    """In the captions of how many images each n-gram stands, of so many images."""
+
+    images: int
+    count: NGrams
+
+    @classmethod
+    def of(cls, references: Sequence[Sequence[Words]]) -> "Rarity":
+        """Of the n-grams of up to four words in all captions of each image."""
+        count = Counter(ngram for own in references for ngram in {ngram for caption in own for ngram in _all_ngrams(caption)})
+        return cls(len(references), count)
+
+    def cider_d(self, caption: Words, references: Sequence[Words]) -> float:
+        """Of one image, from 0 to 10: how much a caption is like its references, where rare words weigh more."""
+        own = [self._weights(caption, n + 1) for n in range(LONGEST)]
+        return 10 * _mean(self._likeness(caption, own, reference) for reference in references)
+
+    def _likeness(self, caption: Words, own: list[dict[tuple[str, ...], float]], reference: Words) -> float:
+        """The mean cosine of n-grams of both; repeating a word gains nothing, and another length loses."""
+        cosines = []
+        for n, weights in enumerate(own):
+            theirs = self._weights(reference, n + 1)
+            product = sum(min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in weights.items() if ngram in theirs)
+            norms = math.hypot(*weights.values()) * math.hypot(*theirs.values())
+            cosines.append(product / norms if norms else 0.0)
+        difference = max(0, len(caption) - 1) - max(0, len(reference) - 1)
+        return math.exp(-(difference**2) / (2 * SPREAD**2)) * _mean(cosines)
+
+    def _weights(self, caption: Words, n: int) -> dict[tuple[str, ...], float]:
+        """How often each n-gram stands in a caption, times the logarithm of its rarity."""
+        whole = math.log(self.images)
+        return {ngram: often * (whole - math.log(max(1, self.count[ngram]))) for ngram, often in _ngrams(caption, n).items()}
+
+
+def _ngrams(caption: Words, n: int) -> NGrams:
+    return Counter(tuple(caption[at : at + n]) for at in range(len(caption) - n + 1))
+
+
+def _all_ngrams(caption: Words) -> Iterable[tuple[str, ...]]:
+    return (ngram for n in range(LONGEST) for ngram in _ngrams(caption, n + 1))
+
+
+def _common(a: Words, b: Words) -> int:
+    """Words of the longest common subsequence."""
+    row = [0] * (len(b) + 1)
+    for word in a:
+        before = 0
+        for place, other in enumerate(b):
+            before, row[place + 1] = row[place + 1], before + 1 if word == other else max(row[place + 1], row[place])
+    return row[-1]
+
+
+def _mean(numbers: Iterable[float]) -> float:
+    listed = list(numbers)
+    return sum(listed) / max(1, len(listed))

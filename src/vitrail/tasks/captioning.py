@@ -1,0 +1,204 @@
+"""A sentence about an image, written word by word."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.checks import refuse_given
+from vitrail.data.augment import Augmentation
+from vitrail.data.batches import Batch
+from vitrail.data.captions.captions import CaptionData, Captioned
+from vitrail.data.captions.dataset import CaptionDataset
+from vitrail.data.preparation import Preparation
+from vitrail.data.text.dataset import filled
+from vitrail.data.text.tokens import Tokens
+from vitrail.data.transform import Transform
+from vitrail.models.search import Written, beam_search, greedy
+from vitrail.models.text_model import TextModel
+from vitrail.parts import token_loss
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.caption_scores import caption_scores, words
+from vitrail.tasks.settings import CaptionSettings
+from vitrail.tasks.task import Answers, Metrics, Options, Task
+from vitrail.weights.captioner import TrainedCaptioner
+
+SAME = 0.2
+"""Share of the images from which on it is told that they have the same caption."""
+
+
+class Captioning(Task):
+    """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing).
+
+    Args:
+        model: images and captions to logits of the next token.
+        preparation: normalizes the pixels.
+        tokenizer: captions to tokens and back.
+        settings: how captions are written when the model is evaluated.
+        label_smoothing: share of the target that is spread over all tokens.
+    """
+
+    name = "caption"
+    unit: ClassVar[str] = "tokens"
+    model: TextModel
+
+    def __init__(
+        self,
+        model: TextModel,
+        preparation: Preparation,
+        tokenizer: Tokens,
+        settings: CaptionSettings,
+        *,
+        label_smoothing: float = 0.0,
+    ):
+        super().__init__(model)
+        self.preparation, self.tokenizer, self.settings = preparation, tokenizer, settings
+        self.label_smoothing = label_smoothing
+
+    @classmethod
+    def create(cls, model: TextModel, preparation: Preparation, data: CaptionData, options: Options) -> Self:
+        assert isinstance(options.task, CaptionSettings) and data.tokenizer is not None
+        given = {"--teacher": options.teacher is not None, "--balance": options.balance != "none"}
+        refuse_given("captioning has no classes and no teacher", given)
+        return cls(model, preparation, data.tokenizer, options.task, label_smoothing=options.label_smoothing)
+
+    def dataset(
+        self,
+        items: Sequence[Captioned],
+        augmentation: Augmentation | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+    ) -> CaptionDataset:
+        """Images as the model sees them, with their captions."""
+        return CaptionDataset(
+            items, self.preparation, self.tokenizer, augmentation, seed, most=self.settings.max_length, transform=transform
+        )
+
+    def units(self, batch: Batch) -> int:
+        return int((batch["labels"] != self.tokenizer.pad).sum())
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        x, labels = self._decoded(batch, self.encode(batch))
+        return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
+
+    def encode(self, batch: Batch) -> Any:
+        """What the decoder needs of the images of a batch."""
+        return self.model.encode(self.preparation.normalize(batch["images"]))
+
+    def _decoded(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
+        """What logits are read from, (N, D), and labels (N,) of all tokens of the captions, one caption after another."""
+        labels = batch["labels"]
+        some = labels != self.tokenizer.pad
+        return self.model.decode(batch["target"], encoded)[some], labels[some]
+
+    def answer(self, batch: Batch) -> Answers:
+        """Of the captions of each image the sum of the losses of their tokens, and how many are the likeliest, (B,) each.
+
+        And ``written``, int64 (B, longest + 1): the caption that the model writes, filled up with ``pad``.
+        """
+        encoded = self.encode(batch)
+        x, labels = self._decoded(batch, encoded)
+        logits = self.model.logits(x)
+        row = (batch["labels"] != self.tokenizer.pad).nonzero()[:, 0]
+        none = torch.zeros(len(batch["labels"]), device=labels.device)
+        loss = F.cross_entropy(logits.float(), labels, reduction="none")
+        right = (logits.argmax(dim=1) == labels).float()
+        written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.tokenizer.pad)
+        return {
+            "loss": none.index_add(0, row, loss),
+            "right": none.index_add(0, row, right),
+            "written": F.pad(written, (0, self.longest + 1 - written.shape[1]), value=self.tokenizer.pad),
+        }
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a caption that is written, its end among them."""
+        return min(self.settings.max_length, self.model.config.max_tokens)
+
+    def write(self, images: Tensor, encoded: Any) -> list[Written]:
+        """The caption of each image, which the model has ``encoded``."""
+        options: dict[str, Any] = {"max_length": self.longest, "no_repeat": self.settings.no_repeat, "encoded": encoded}
+        return write(self.model, images, beams=self.settings.beams, **options)
+
+    def metrics(self, *, keep: bool = False) -> "CaptionMetrics":
+        return CaptionMetrics(self)
+
+    def trained(self, model: TextModel) -> TrainedCaptioner:
+        return TrainedCaptioner(model, self.tokenizer, self.preparation)
+
+
+def write(model: TextModel, images: Tensor, *, beams: int, **options: Any) -> list[Written]:
+    """The caption of each image, with the ``options`` of `greedy`: the likeliest token each time, or the best of several beams.
+
+    Captions of different lengths are compared by the mean over their tokens, as ``generate`` of transformers does.
+    """
+    if beams == 1:
+        return greedy(model, images, **options)
+    return [best[0] for best in beam_search(model, images, beams=beams, length_penalty=1.0, length_offset=0, **options)]
+
+
+class CaptionMetrics(Metrics):
+    """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote."""
+
+    floors: dict[str, dict[str, Any]] | None = None
+    """Scores of what can be had without a captioner, where they are known; see `vitrail.tasks.caption_floors`."""
+
+    def __init__(self, task: Captioning):
+        self.tokenizer = task.tokenizer
+        self.sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, tokens
+        self.captions: list[tuple[int, str, list[str]]] = []
+        """Of every image its number, the caption that was written, and those of people."""
+
+    def update(self, answers: Answers, batch: Batch) -> None:
+        tokenizer, labels = self.tokenizer, batch["labels"]
+        sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
+        self.sums += torch.stack([number.double().cpu() for number in sums])
+        for number, tokens, rows in zip(batch["number"].tolist(), answers["written"].tolist(), labels.tolist(), strict=True):
+            references = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
+            self.captions.append((number, tokenizer.decode(tokens), references))
+
+    def reduce(self, group: Processes) -> None:
+        self.sums = group.all_reduce(self.sums)
+        if group.count > 1:
+            self.captions = [caption for part in group.all_gather(self.captions) for caption in part]
+        self.captions.sort(key=lambda caption: caption[0])
+
+    def scores(self) -> dict[str, float | int]:
+        loss, right, tokens = self.sums.tolist()
+        tokens = max(1.0, tokens)
+        written = [words(caption) for _, caption, _ in self.captions]
+        found = caption_scores(written, [[words(one) for one in own] for _, _, own in self.captions]) if written else {}
+        return {
+            **found,
+            "loss": loss / tokens,
+            "token_accuracy": right / tokens,
+            "images": len(written),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """The `scores`, the floors, and a warning where many images have the same caption."""
+        scores: dict[str, Any] = dict(self.scores())
+        if self.floors is not None:
+            scores["floors"] = self.floors
+        if warning := self.warning:
+            scores["warning"] = warning
+        return scores
+
+    @property
+    def warning(self) -> str:
+        """That more than a fifth of the images have the same caption; nothing where they have not."""
+        often = Counter(" ".join(words(caption)) for _, caption, _ in self.captions).most_common(1)
+        caption, count = often[0] if often else ("", 0)
+        if count <= SAME * len(self.captions) or count < 2:
+            return ""
+        return f"{count:,} of {len(self.captions):,} images have the same caption: {caption}"
+
+
+def caption_rows(items: Sequence[Captioned], metrics: CaptionMetrics) -> list[tuple[str, str, str]]:
+    """A head, then name, caption, and what people wrote, of the images in their order."""
+    rows = [(items[number].name, caption, " | ".join(items[number].target)) for number, caption, _ in metrics.captions]
+    return [("image", "caption", "references"), *rows]

@@ -1,0 +1,168 @@
+"""What a run does with images and sentences about them: opening and checking them, and what they decide of settings and model."""
+
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vitrail.checks import refuse_given
+from vitrail.data.captions.captions import CaptionData
+from vitrail.data.captions.sources import open_captions
+from vitrail.data.order import some_share
+from vitrail.data.preparation import Preparation
+from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
+from vitrail.data.text.tokens import Tokens, open_tokens
+from vitrail.errors import ConfigError
+from vitrail.models.configs.texts import TextConfig
+from vitrail.models.registry import build
+from vitrail.models.text_model import TextModel
+from vitrail.runtime.observer import Note, Observer
+from vitrail.runtime.processes import Processes
+from vitrail.tasks.settings import CaptionSettings
+from vitrail.training import images
+from vitrail.training.data_of_model import own_run
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+from vitrail.weights.captioner import TrainedCaptioner, load_captioner, open_captioner
+from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import absolute, is_captioner
+from vitrail.weights.reference import open_model
+from vitrail.weights.transfer import transfer
+
+Start = TrainedModel | TrainedCaptioner
+
+
+def open_start(reference: str) -> Start:
+    return open_captioner(reference) if is_captioner(reference) else open_model(reference)
+
+
+def load(folder: Path) -> TrainedCaptioner:
+    return load_captioner(folder)
+
+
+def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: Start | None = None) -> CaptionData:
+    """The images of a run, with tokens: of the run itself, of the captioner to start from, or learned from training captions."""
+    assignment = run.assignment if run else None
+    source = open_captions(settings.data.source, split_seed=settings.data.split_seed, assignment=assignment)
+    tokenizer: Tokens
+    if run:
+        tokenizer = open_tokens(run.path)
+    elif isinstance(start, TrainedCaptioner):
+        tokenizer = start.tokenizer
+    else:
+        captions = (caption for item in source.split("train") for caption in item.target)
+        tokenizer = Tokenizer.learned(captions, _task(settings).vocabulary)
+    return replace(source, tokenizer=tokenizer)
+
+
+def open_captions_for(
+    trained: TrainedCaptioner, reference: object, data: str | Path | None, split: str | None, note: Note
+) -> tuple[CaptionData, str, CaptionSettings]:
+    """Images to evaluate a captioner on, a run's own by default, which split of them, and how captions are written.
+
+    Raises:
+        DataError: there are none.
+        ConfigError: no data is named, and the model is no run.
+    """
+    run, own = own_run(reference, data)
+    if data is None and run is None:
+        raise ConfigError("no data given", where="--data", hint="name images to evaluate on: captions.csv")
+    of_run = run is not None and own
+    source = open_source(run.settings, run=run) if run and of_run else open_captions(str(data))
+    source.tell(note)
+    if run and of_run:
+        source = used(source, run.bad_images, run.settings)
+    task = _task(run.settings) if run else CaptionSettings()
+    return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
+
+
+def complete(settings: RunSettings, source: CaptionData, start: Start | None) -> RunSettings:
+    """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
+    require_of_captions(settings)
+    source.split("train")
+    return settings.changed(
+        model=settings.model.changed(vocabulary=len(_tokenizer(source)), pad=PAD, start=START, end=END),
+        data=settings.data.changed(source=source.source),
+        preparation=preparation_of(settings, source),
+        start=absolute(settings.start),
+    )
+
+
+def require_of_captions(settings: RunSettings) -> None:
+    """Refuse settings that mean nothing where there are captions; raises `ConfigError`."""
+    a = settings.augmentation
+    refused = {
+        "augmentation.mixup, augmentation.cutmix": a.mixes,
+        "augmentation.repeats": a.repeats > 1,
+        "--batch-size auto": settings.training.batch_size == "auto",
+        "schedule.first_image_size": settings.schedule.first_image_size is not None,
+        "training.probe": settings.training.probe,
+    }
+    refuse_given("it does not go with captions", refused)
+    others = {
+        "--teacher": bool(settings.distillation.teacher or settings.distillation.given),
+        "--balance": settings.data.balance != "none",
+    }
+    refuse_given("captioning has no classes and no teacher", others)
+    config = settings.model.config
+    if not isinstance(config, TextConfig) or config.reads != "images":
+        hint = "take one of those that vitrail models lists as captioners, or start from a ViT with --from"
+        raise ConfigError(f"{settings.model.name} writes nothing about images", where="--model", hint=hint)
+
+
+def check(source: CaptionData, settings: RunSettings, observer: Observer, group: Processes) -> dict[str, str]:
+    """Look at every image, so that one that is none stops a run at its beginning; those that are left out, by their names."""
+    return images.check(source, settings, observer, group)
+
+
+def used(source: CaptionData, bad: Container[str], settings: RunSettings) -> CaptionData:
+    """The data without some images, and with the share of the training images that the settings ask for."""
+    source = source.without(bad)
+    if settings.data.train_share < 1:
+        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
+        source = replace(source, splits={**source.splits, "train": kept})
+    return source
+
+
+def advice(settings: RunSettings, source: CaptionData) -> str | None:
+    return None
+
+
+def warnings(settings: RunSettings, source: CaptionData) -> list[str]:
+    """That nothing is left to validate on."""
+    what = "warning: there are no images to validate on but those that are learned from: scores will be too good"
+    return [] if source.splits["val"] else [what]
+
+
+def files(source: CaptionData) -> dict[str, bytes]:
+    return _tokenizer(source).files()
+
+
+def preparation_of(settings: RunSettings, source: CaptionData) -> Preparation:
+    return images.preparation_of(settings)
+
+
+def start_model(settings: RunSettings, start: Start | None, source: CaptionData) -> TextModel:
+    model: Any = build(settings.model.config)
+    if isinstance(start, TrainedCaptioner):
+        if faults := model.differences(start.config, model.config, keep_head=True):
+            what = f"the captioner to start from is of another kind: {', '.join(faults)}"
+            raise ConfigError(what, where="--from", hint="leave these settings as they are in it")
+        model.load_state_dict(start.model.state_dict())
+    elif start is not None:
+        transfer(start.model, model.encoder, keep_head=False)
+    return model
+
+
+def card(settings: RunSettings, source: CaptionData) -> dict[str, Any]:
+    return {"labels": []}
+
+
+def _task(settings: RunSettings) -> CaptionSettings:
+    assert isinstance(settings.task, CaptionSettings)
+    return settings.task
+
+
+def _tokenizer(source: CaptionData) -> Tokens:
+    assert source.tokenizer is not None
+    return source.tokenizer

@@ -1,0 +1,133 @@
+"""``vitrail caption``, ``evaluate`` and ``train --task caption`` as people call them."""
+
+import json
+
+import pytest
+import yaml
+
+from captioned import write_captions
+from small_captioner import small_captioner
+from vitrail import api
+from vitrail.weights.captioner import open_captioner
+from vitrail.weights.reference import open_model
+
+
+def ok(vitrail, *words):
+    answer = vitrail(*words)
+    assert answer.code == 0, answer.err
+    return answer
+
+
+def failed(vitrail, code, *words):
+    answer = vitrail(*words)
+    assert answer.code == code, answer.err
+    return answer
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_captions(tmp_path_factory.mktemp("captions"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "captioner"
+    small_captioner().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A run that starts from a ViT."""
+    vit = tmp_path_factory.mktemp("vit") / "run"
+    api.train(
+        "digits", out=vit, epochs=1,
+        **{"model.image_size": 24, "model.patch_size": 8, "model.channels": 3, "model.dim": 16, "model.depth": 1,
+           "model.heads": 2, "model.mlp_dim": 32, "data.train_share": 0.1},
+    )  # fmt: skip
+    out = tmp_path_factory.mktemp("runs") / "run"
+    small = {"model.dim": 16, "model.heads": 2, "model.mlp_dim": 32, "model.decoder_depth": 1, "task.vocabulary": 290}
+    api.train(str(data), task="caption", start=str(vit), out=out, epochs=2, tune="head", **small)
+    return out
+
+
+def test_a_line_for_each_image_and_a_document_of_all(vitrail, model, data):
+    images = [str(data.parent / f"{number:02}.png") for number in (3, 1)]
+    lines = ok(vitrail, "caption", str(model), *images).out.splitlines()
+    found = json.loads(ok(vitrail, "caption", str(model), *images, "--json").out)
+    assert lines == [f"{one['image']}: {one['caption']}" for one in found]
+    assert [one["image"] for one in found] == images
+    for one in found:
+        assert one["score"] < 0 and one["words"] and all(0 <= word["score"] <= 1 for word in one["words"])
+
+
+def test_a_folder_shows_where_the_model_looked_for_each_word(vitrail, model, data, tmp_path):
+    out = tmp_path / "looks"
+    ok(vitrail, "caption", str(model), str(data.parent / "00.png"), "--attention", str(out))
+    assert sorted(file.name for file in out.iterdir()) == ["0001-00.png", "index.html"]
+    assert "data:image/png" in (out / "index.html").read_text()
+    assert failed(vitrail, 2, "caption", str(model), str(data.parent / "00.png"), "--attention", str(out)).err.startswith(
+        "error:"
+    )
+
+
+def test_an_image_that_cannot_be_read_is_left_out(vitrail, model, data, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    told = failed(vitrail, 3, "caption", str(model), str(tmp_path / "broken.png"), str(data.parent / "00.png"))
+    assert len(told.out.splitlines()) == 1 and "broken.png" in told.err
+
+
+def test_a_model_that_looks_nowhere_cannot_say_where(vitrail, data, tmp_path):
+    small_captioner("Captioner-LSTM-Ti/16", attention="none").save_pretrained(tmp_path / "model")
+    told = failed(
+        vitrail, 2, "caption", str(tmp_path / "model"), str(data.parent / "00.png"), "--attention", str(tmp_path / "out")
+    )
+    assert "nobody can say where it looked" in told.err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [["--beam", "0"], ["--beam", "65"], ["--no-repeat", "-1"], ["--batch-size", "0"]])
+def test_numbers_that_mean_nothing_are_refused(vitrail, model, data, options):
+    assert failed(vitrail, 2, "caption", str(model), str(data.parent / "00.png"), *options).out == ""
+
+
+def test_a_model_of_another_kind_is_refused(vitrail, run, data):
+    told = failed(vitrail, 4, "caption", str(run.folder), str(data.parent / "00.png"))
+    assert "no captioner" in told.err
+
+
+def test_a_run_writes_a_report_and_is_evaluated_beside_both_floors(vitrail, trained):
+    report = (trained / "report.html").read_text()
+    assert "CIDEr-D" in report and "nearest training image" in report and (trained / "captions.csv").is_file()
+    found = json.loads(ok(vitrail, "evaluate", str(trained), "--json").out)
+    assert found["split"] == "test" and found["images"] == 7
+    status = json.loads((trained / "status.json").read_text())
+    assert {name: found[name] for name in ("cider_d", "bleu4", "loss")} == pytest.approx(
+        {name: status["scores"][name] for name in ("cider_d", "bleu4", "loss")}, rel=1e-4
+    )
+    assert found["floors"].keys() == {"one_caption", "nearest_image"}
+    text = ok(vitrail, "evaluate", str(trained), "--csv", str(trained.parent / "table.csv"))
+    assert "without a captioner, one caption for all" in text.out
+    assert len((trained.parent / "table.csv").read_text().splitlines()) == 8
+
+
+def test_the_encoder_stays_as_it_was(trained):
+    start = open_model(yaml.safe_load((trained / "config.yaml").read_text())["start"])
+    ours = open_captioner(trained).model.encoder.state_dict()
+    theirs = start.model.state_dict()
+    assert ours and all(tensor.equal(theirs[name]) for name, tensor in ours.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--balance", "loss"], "no classes and no teacher"),
+        (["--augmentation.mixup", "0.5"], "does not go with captions"),
+        (["--model", "ViT-Ti/16"], "writes nothing about images"),
+        (["--batch-size", "auto"], "does not go with captions"),
+    ],
+)
+def test_what_does_not_go_with_captions_is_refused(vitrail, data, tmp_path, options, message):
+    own = [] if "--model" in options else ["--model", "Captioner-Ti/16"]
+    words = ["--task", "caption", "--data", str(data), "--tune", "all", *own, *options, "--out", str(tmp_path / "run")]
+    told = failed(vitrail, 2, "train", *words)
+    assert message in told.err and not (tmp_path / "run").exists()

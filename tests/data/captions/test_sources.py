@@ -1,0 +1,173 @@
+"""Images with captions: tables, COCO's format, splits by image, and what is refused."""
+
+import json
+import shutil
+
+import pytest
+
+from captioned import write_captions
+from vitrail.data.captions.captions import tidy
+from vitrail.data.captions.sources import open_captions, read_captions
+from vitrail.errors import DataError
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write_captions(tmp_path)
+
+
+def as_coco(table, **changes):
+    """The same data in COCO's format, beside the table."""
+    lines = [line.split(",", 1) for line in table.read_text().splitlines()[1:]]
+    names = list(dict.fromkeys(name for name, _ in lines))
+    values = {
+        "images": [{"id": 10 + place, "file_name": name} for place, name in enumerate(names)],
+        "annotations": [
+            {"id": place, "image_id": 10 + names.index(name), "caption": caption.strip('"')}
+            for place, (name, caption) in enumerate(lines)
+        ],
+        **changes,
+    }
+    file = table.parent / "captions_train2017.json"
+    file.write_text(json.dumps(values))
+    return file
+
+
+def test_a_table_has_a_line_for_each_caption_and_an_image_is_in_one_split_with_all_of_them(table):
+    data = open_captions(table)
+    assert {split: len(items) for split, items in data.splits.items()} == {"train": 21, "val": 4, "test": 7}
+    items = data.split("all")
+    assert len({item.name for item in items}) == 32 and all(len(item.target) == 2 for item in items)
+    first = next(item for item in items if item.name == "00.png")
+    assert first.target == ("A red circle on the left.", "there is a circle, and it is red")
+    assert open_captions(table).splits == data.splits
+    assert open_captions(table, split_seed=1).splits != data.splits
+    assert open_captions(table, assignment=data.assignment).splits == data.splits
+
+
+def test_cocos_format_says_the_same(table):
+    expected = open_captions(table)
+    file = as_coco(table)
+    assert open_captions(file).splits == expected.splits
+    table.unlink()
+    file.rename(file.with_name("captions.json"))
+    assert open_captions(table.parent).splits == expected.splits
+
+
+def test_a_folder_may_have_a_file_for_each_split_and_images_beside_them(table):
+    lines = table.read_text().splitlines()
+    (table.parent / "images").mkdir()
+    for picture in table.parent.glob("*.png"):
+        shutil.move(picture, table.parent / "images")
+    for split, part in (("train", lines[1:41]), ("valid", lines[41:])):
+        (table.parent / f"captions_{split}.csv").write_text("\n".join([lines[0], *part]) + "\n")
+    table.unlink()
+    data = open_captions(table.parent)
+    assert {split: len(items) for split, items in data.splits.items()} == {"train": 20, "val": 12, "test": 0}
+    assert data.assignment is None and data.has_splits
+
+
+def test_a_column_may_name_the_split_and_columns_have_the_names_that_others_use(table):
+    lines = table.read_text().splitlines()
+    rows = [f"{line},{'test' if place >= 60 else 'train'}" for place, line in enumerate(lines[1:])]
+    table.write_text("\n".join(["file_name,Sentence,split", *rows]) + "\n")
+    data = open_captions(table)
+    assert (len(data.splits["test"]), len(data.splits["train"]) + len(data.splits["val"])) == (2, 30)
+
+
+def test_a_table_with_tabs_needs_no_quotes(table):
+    lines = [line.split(",", 1) for line in table.read_text().splitlines()]
+    other = table.with_suffix(".tsv")
+    other.write_text("\n".join("\t".join((name, caption.strip('"'))) for name, caption in lines) + "\n")
+    assert open_captions(other).splits == open_captions(table).splits
+
+
+def test_copies_of_an_image_are_in_the_same_split(table):
+    rows = []
+    for copy in range(3):
+        for number in range(0, 32, 4):
+            shutil.copy(table.parent / f"{number:02}.png", table.parent / f"copy{copy}-{number:02}.png")
+            rows.append(f"copy{copy}-{number:02}.png,the same once more")
+    table.write_text(table.read_text() + "\n".join(rows) + "\n")
+    for seed in range(5):
+        split_of = open_captions(table, split_seed=seed).assignment
+        for number in range(0, 32, 4):
+            names = [f"{number:02}.png", *(f"copy{copy}-{number:02}.png" for copy in range(3))]
+            assert len({split_of[name] for name in names}) == 1
+
+
+def test_an_image_in_two_splits_is_refused_and_so_is_a_copy(table):
+    lines = table.read_text().splitlines()
+    rows = [f"{line},{('train', 'val')[place % 2]}" for place, line in enumerate(lines[1:])]
+    table.write_text("\n".join(["image,caption,split", *rows]) + "\n")
+    with pytest.raises(DataError, match=r"the image 00\.png is in the splits train and val"):
+        open_captions(table)
+    shutil.copy(table.parent / "00.png", table.parent / "copy.png")
+    table.write_text("image,caption,split\n00.png,one,train\n01.png,two,train\ncopy.png,three,test\n")
+    with pytest.raises(DataError, match="the same is in"):
+        open_captions(table)
+
+
+def test_captions_are_tidied():
+    assert tidy("  Two dogs ,one  cat . ") == "Two dogs,one cat."
+    assert tidy("e\u0301tude") == "étude"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("image,caption\n00.png\n", "1 cells for 2 columns"),
+        ("image,caption\n00.png,\n", "the caption is empty"),
+        ("image,caption\n,words\n", "no image is named"),
+        ("image,caption\nnothing.png,words\n", "there is no such image"),
+        ("image,caption,split\n00.png,words,elsewhere\n", "none of train, val, test"),
+        ("picture,caption\n00.png,words\n", "no column image"),
+        ("image,label\n00.png,words\n", "no column caption"),
+        ("image,caption\n", "no captions found"),
+        ("", "no column image"),
+        ("image,caption,caption\n00.png,a,b\n", "two columns"),
+        ('image,caption\n00.png,"words\n', "no table"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(table, content, message):
+    table.write_text(content)
+    with pytest.raises(DataError, match=message):
+        open_captions(table)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": None}, "no images and annotations"),
+        ({"annotations": [{"image_id": 3, "caption": "words"}]}, "there is no image 3"),
+        ({"annotations": [{"image_id": 10}]}, "it has no caption"),
+        ({"annotations": ["words"]}, "there is no image None"),
+        ({"images": [{"id": 1}]}, "has no file_name"),
+        ({"images": [{"file_name": "00.png"}]}, "no id of its own"),
+        ({"annotations": []}, "no captions found"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_cocos_is_said(table, changes, message):
+    with pytest.raises(DataError, match=message):
+        open_captions(as_coco(table, **changes))
+
+
+def test_images_without_captions_are_left_out_and_told(table):
+    values = json.loads(as_coco(table).read_text())
+    file = as_coco(table, annotations=values["annotations"][:-4])
+    data = open_captions(file)
+    assert len(data.split("all")) == 30 and data.notes == ("left out: 2 images without a caption",)
+
+
+def test_all_faults_are_found_at_once(table):
+    table.write_text("image,caption\nnothing.png,words\n00.png,\n01.png\n")
+    assert [issue.kind for issue in read_captions(table).issues] == ["bad-row", "no-caption", "missing-file"]
+
+
+def test_no_data_is_said(tmp_path):
+    for place, message in ((tmp_path / "nothing.csv", "no data at"), (tmp_path, "no table and no JSON")):
+        with pytest.raises(DataError, match=message):
+            open_captions(place)
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(DataError, match="holds no captions"):
+        open_captions(tmp_path / "photo.jpg")

@@ -1,0 +1,107 @@
+"""Captioners: their encoder is a ViT to the bit, and images are looked at once for all of their captions."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitrail.errors import ConfigError
+from vitrail.models.configs.captioner import CaptionerConfig, caption_config
+from vitrail.models.registry import build, create_model, model_config
+from vitrail.weights.transfer import transfer
+
+SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 5}
+KINDS = {
+    "plain": {},
+    "mean": {"pool": "mean"},
+    "attention": {"pool": "attention", "pool_heads": 4, "final_norm": "tokens"},
+    "distilled": {"distillation_token": True},
+    "registers": {"registers": 3},
+    "pooled norm": {"pool": "mean", "final_norm": "pooled"},
+    "no norm": {"final_norm": "none"},
+    "two-layer head": {"head": "mlp"},
+    "rotary": {"position": "rotary"},
+}
+NAMES = ("Captioner-Ti/16", "Captioner-LSTM-Ti/16")
+
+
+def random_vit(**fields) -> nn.Module:
+    torch.manual_seed(0)
+    model = create_model("ViT-Ti/16", **{**SMALL, **fields}).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def small(name: str = NAMES[0], **fields) -> nn.Module:
+    torch.manual_seed(0)
+    encoder = {key: value for key, value in SMALL.items() if key != "num_classes"}
+    sizes = {"dim": 16, "heads": 2, "mlp_dim": 24} if name == NAMES[0] else {"dim": 16, "hidden_dim": 24}
+    return create_model(name, vocabulary=20, encoder=encoder, **sizes, **fields).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_encoder_gives_the_tokens_of_the_vit_that_it_starts_from(kind):
+    vit, images = random_vit(**KINDS[kind]), torch.randn(2, 3, 16, 16)
+    config = caption_config(vit.config).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24)
+    model = build(config).eval()
+    transfer(vit, model.encoder, keep_head=False)
+    expected = vit.encode(images)
+    if vit.config.final_norm == "pooled":
+        expected = model.encoder.norm(expected)
+    torch.testing.assert_close(model.encode(images).memory, expected)
+    assert config == CaptionerConfig.read(config.model_dump(mode="json"), where="config")
+
+
+def test_weights_of_another_image_size_are_resized():
+    vit = random_vit()
+    model = build(caption_config(vit.config.changed(image_size=24)).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24)).eval()
+    transfer(vit, model.encoder, keep_head=False)
+    assert model(torch.randn(1, 3, 24, 24), torch.tensor([[1, 5]])).shape == (1, 2, 20)
+
+
+@pytest.mark.parametrize("fields", [{"heads": 4}, {"mlp": "swiglu"}, {"norm_eps": 1e-3}, {"final_norm": "none"}, {"depth": 3}])
+def test_a_vit_that_computes_something_else_is_refused(fields):
+    model = small()
+    with pytest.raises(ConfigError, match="does not fit"):
+        transfer(random_vit(**fields), model.encoder, keep_head=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_but_the_encoder_is_the_readout(name):
+    model = small(name)
+    told = {parameter for part in model.readout().values() for parameter in part.parameters()}
+    assert told == set(model.parameters()) - set(model.encoder.parameters())
+    assert not {*model.readout()} & {"encoder"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_and_values_of_an_image_are_made_once_for_all_of_its_captions(name):
+    model, sizes = small(name), []
+    layer = model.decoder[0].cross.layer.key_value if name == NAMES[0] else model.narrow
+    layer.register_forward_hook(lambda module, inputs, output: sizes.append(tuple(inputs[0].shape)))
+    model(torch.randn(2, 3, 16, 16), torch.randint(3, 20, (2, 5, 7)))
+    assert sizes == [(2, 17, 16)]
+
+
+def test_images_are_told_of_beside_the_encoder_or_in_it():
+    encoder = {"patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 24}
+    beside = model_config(NAMES[0], image_size=(8, 12), channels=1, encoder=encoder)
+    inside = model_config(NAMES[0], encoder={**encoder, "image_size": (8, 12), "channels": 1})
+    assert beside == inside and (beside.image_size, beside.channels, beside.size_multiple) == ((8, 12), 1, (4, 4))
+    assert beside.changed(encoder=beside.encoder) == beside
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"encoder": {"num_classes": 3}}, "leave out num_classes"),
+        ({"encoder": {"pool": "class"}}, "leave out pool"),
+        ({"encoder": {"patch_dropout": 0.5}}, "leave out patch_dropout"),
+        ({"encoder": 3}, "encoder"),
+        ({"dim": 30}, "heads"),
+        ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        model_config(NAMES[0], **fields)
