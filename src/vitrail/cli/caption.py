@@ -9,7 +9,8 @@ from vitrail.cli.console import Whole, report_unreadable, result, result_json
 from vitrail.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from vitrail.deploy.captions import Caption, Writer
+    from vitrail.deploy.captions import Writer
+    from vitrail.tasks.caption_words import Caption
 
 
 def caption(

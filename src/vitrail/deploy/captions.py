@@ -2,56 +2,27 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.ahead import answer_ahead
 from vitrail.data.decode import Source
-from vitrail.data.text.dataset import filled
 from vitrail.deploy.drafts import fast_copy
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.errors import DataError, ModelFileError
-from vitrail.models.search import Written
 from vitrail.runtime.device import pick_device
+from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.captioning import write
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
 BEAMS, MOST_BEAMS = 3, 64
 LONGEST = 64
 """Tokens of a caption."""
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word of a caption."""
-
-    text: str
-    score: float
-    """Its probability behind the words before it."""
-    look: np.ndarray | None = None
-    """How much the model looked at each patch of the image, (rows, columns); with what it looked at beside them the sum is 1."""
-
-
-@dataclass(frozen=True)
-class Caption:
-    """A sentence about a picture."""
-
-    text: str
-    score: float
-    """The logarithm of its probability, its end included."""
-    words: tuple[Word, ...]
-
-    def to_json(self, image: str) -> dict[str, Any]:
-        """As ``vitrail caption --json`` has it."""
-        words = [{"word": word.text, "score": round(word.score, 4)} for word in self.words]
-        return {"image": image, "caption": self.text, "score": round(self.score, 4), "words": words}
 
 
 class Writer:
@@ -76,47 +47,16 @@ class Writer:
 
     @torch.inference_mode()
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
-        """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked.
-
-        What the model looked at is found behind the search, of the captions that are given alone, so that the search itself
-        runs with the fastest kernels.
-        """
+        """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked."""
         images = self.preparation.normalize(pixels.to(self.device))
         encoded, c = self.model.encode(images), self.trained.config
         longest = min(LONGEST, c.max_tokens)
         options: dict[str, Any] = {"max_length": longest, "no_repeat": self.no_repeat, "encoded": encoded}
         written = write(self.fast, images, beams=self.beams, **options)
-        rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
-        labels = filled(rows, c.pad).to(self.device)
-        target = torch.cat([torch.full_like(labels[:, :1], c.start), labels[:, :-1]], dim=1)
-        known = self.model.logits(self.model.decode(target, encoded)).float().log_softmax(dim=-1)
-        scores = known.gather(-1, labels[..., None])[..., 0].tolist()
-        looks: Any = self._looks(encoded, target) if attention else [None] * len(rows)
-        return [self._caption(*each) for each in zip(written, scores, looks, strict=True)]
-
-    def _looks(self, encoded: Any, target: Tensor) -> list[np.ndarray | None]:
-        """Where the model looked for each token of each text, (T, rows, columns); None of a model without attention."""
-        weights, c = self.model.alignment_of(encoded, target), self.trained.config.encoder
-        if weights is None:
-            return [None] * len(target)
-        return list(weights[..., c.prefix :].unflatten(-1, c.grid).float().cpu().numpy())
-
-    def _caption(self, written: Written, scores: list[float], looks: np.ndarray | None) -> Caption:
-        if not math.isfinite(written.score):
+        if not all(math.isfinite(one.score) for one in written):
             hint = "its weights are damaged, or too large"
             raise ModelFileError("the model gives no numbers", where="model", hint=hint)
-        words = []
-        for text, start, end in self._words(written.tokens):
-            look = None if looks is None else looks[start:end].mean(axis=0)
-            words.append(Word(text, math.exp(sum(scores[start:end])), look))
-        return Caption(self.tokenizer.decode(written.tokens), written.score, tuple(words))
-
-    def _words(self, tokens: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-        """The words that tokens make, each with the places of its first token and of the one behind its last."""
-        pieces = self.tokenizer.pieces(tokens)
-        starts = [place for place, piece in enumerate(pieces) if place == 0 or piece.startswith(" ")]
-        for start, end in zip(starts, [*starts[1:], len(pieces)], strict=True):
-            yield self.tokenizer.decode(tokens[start:end]), start, end
+        return captions_of(self.model, self.tokenizer, encoded, written, attention=attention)
 
 
 def caption(

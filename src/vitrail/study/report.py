@@ -52,7 +52,10 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     cards = [
         *part.cards,
         (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
-        (f"{cost.parameters / 1e6:.2f} M", f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds for one {_what(rows)}"),
+        (
+            f"{cost.parameters / 1e6:.2f} M",
+            f"parameters; {cost.macs / 1e6:,.1f} M multiply-adds for one {_what(rows, run.data.things)}",
+        ),
     ]
     if epochs:
         mean = MEAN.format(kept["averaged"]) if "averaged" in kept else ""
@@ -68,7 +71,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         *([page.paragraph(CAUTIONS[run.split])] if run.split in CAUTIONS else []),
         page.section("Training", training),
         *part.sections,
-        page.section("Cost", cost_table(cost), page.note(_speed(rows))),
+        page.section("Cost", cost_table(cost), page.note(_speed(rows, run.data.things))),
         page.section("Data", part.data),
         page.section(
             "Settings",
@@ -104,14 +107,16 @@ def _about(settings: Mapping[str, Any], environment: dict[str, Any]) -> Iterator
         yield f"Expected by the recipe: {'; '.join(expected)}."
 
 
-def _speed(rows: Sequence[Mapping[str, Any]]) -> str:
+def _speed(rows: Sequence[Mapping[str, Any]], things: str) -> str:
     seconds, epochs = sum(row["seconds"] for row in rows), max(1, rows[-1]["epoch"])
     unit = _unit(rows)
     units = sum(row["seconds"] * row[unit + RATE] for row in rows)
     rate = f" ({units / seconds:,.0f} {unit} per second)" if seconds else ""
     total = f", {duration(seconds)} for all {epochs}" if epochs > 1 else ""
     seconds_each = duration(seconds / epochs)
-    return f"Multiply-adds count the forward pass of one {_what(rows)}. Training took {seconds_each} per epoch{rate}{total}."
+    return (
+        f"Multiply-adds count the forward pass of one {_what(rows, things)}. Training took {seconds_each} per epoch{rate}{total}."
+    )
 
 
 def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -119,6 +124,8 @@ def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
     return next(name.removesuffix(RATE) for name in rows[-1] if name.endswith(RATE))
 
 
-def _what(rows: Sequence[Mapping[str, Any]]) -> str:
+def _what(rows: Sequence[Mapping[str, Any]], things: str) -> str:
     """Of what multiply-adds are counted."""
-    return "image" if _unit(rows) == "images" else "text of 16 tokens into another"
+    if _unit(rows) == "images":
+        return "image"
+    return "text of 16 tokens into another" if things == "sentences" else "image and 16 tokens about it"

@@ -13,15 +13,18 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.captions.captions import CaptionData, Captioned
 from vitrail.data.captions.dataset import CaptionDataset
+from vitrail.data.decode import Source
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.data.transform import Transform
+from vitrail.models.inference import evaluation_mode
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.parts import token_loss
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.caption_scores import caption_scores, words
+from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.tasks.task import Answers, Metrics, Options, Task
 from vitrail.weights.captioner import TrainedCaptioner
@@ -123,6 +126,16 @@ class Captioning(Task):
         """The caption of each image, which the model has ``encoded``."""
         options: dict[str, Any] = {"max_length": self.longest, "no_repeat": self.settings.no_repeat, "encoded": encoded}
         return write(self.model, images, beams=self.settings.beams, **options)
+
+    @torch.inference_mode()
+    def caption(self, image: Source) -> Caption:
+        """What the model writes about a picture, and where it looked for each word."""
+        with evaluation_mode(self):
+            pixels = torch.from_numpy(self.preparation.pixels(image))[None].to(next(self.model.parameters()).device)
+            encoded = self.encode({"images": pixels})
+            written = self.write(pixels, encoded)
+            (caption,) = captions_of(self.model, self.tokenizer, encoded, written, attention=True)
+        return caption
 
     def metrics(self, *, keep: bool = False) -> "CaptionMetrics":
         return CaptionMetrics(self)

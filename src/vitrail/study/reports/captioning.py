@@ -5,7 +5,8 @@ from typing import Any
 
 from vitrail.data.captions.captions import Captioned
 from vitrail.data.order import spread
-from vitrail.study import page
+from vitrail.study import figures, page
+from vitrail.study.looks import looks_sheet
 from vitrail.study.page import Markup, Number
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.caption_floors import floors
@@ -14,8 +15,8 @@ from vitrail.tasks.metrics import metrics_in
 
 CAPTIONS = "captions.csv"
 """In the run folder: every image that the run was evaluated on."""
-SHOWN = 24
-"""Images that are shown with their captions."""
+SHOWN, DRAWN = 24, 3
+"""Images that are shown with their captions, and those of which it is drawn where the model looked."""
 FLOORS = (
     "The last two rows are what can be had without a captioner: one caption for every image, and the caption of the most similar "
     "training image."
@@ -45,6 +46,7 @@ def caption(run: Reported) -> Part:
         ],
         sections=[
             page.section("Scores", table, page.note(FLOORS) if known else Markup(""), *warning),
+            *_looks(run.task, shown, run),
             page.section("Captions", gallery, page.note(f"What the model wrote, and what somebody did. All are in {CAPTIONS}.")),
         ],
         data=page.table(
@@ -57,6 +59,21 @@ def caption(run: Reported) -> Part:
         caption="Loss is per token, in training with smoothed labels and dropout.",
         tables={CAPTIONS: [head, *written]},
     )
+
+
+def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Reported) -> list[Markup]:
+    """Where the model looked for each word of some captions; nothing of a model without attention."""
+    drawn = []
+    for number, place in enumerate(spread(len(shown), DRAWN)):
+        item = shown[place][0]
+        caption = task.caption(item.image)
+        words = [(word.text, word.look) for word in caption.words if word.look is not None]
+        if words:
+            picture, file = task.preparation.decode(item.image), run.plots / f"looks-{number}.png"
+            figures.save(looks_sheet(picture, task.preparation.box(*picture.size), words), file)
+            drawn.append(page.picture(file, caption.text, f"{item.name}: {caption.text}"))
+    about = "The image, then for each word how much the last block looked at each part of it; what the model did not see is pale."
+    return [page.section("Where it looked", *drawn, page.note(about))] if drawn else []
 
 
 def _floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, dict[str, Any]]:
