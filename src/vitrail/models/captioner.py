@@ -66,3 +66,7 @@ class Captioner(TransformerDecoder):
 
     def encode(self, source: Tensor) -> Encoded:
         return Encoded(self.encoder.encode(source))  # (B, prefix + N, D of the ViT)
+
+    def of_nothing(self, count: int) -> Encoded:
+        """What the decoder sees of ``count`` sentences without an image: a token of zeros."""
+        return Encoded(self.embedding.weight.new_zeros(count, 1, self.config.encoder.dim))

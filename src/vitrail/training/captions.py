@@ -13,6 +13,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError
+from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import build
 from vitrail.models.text_model import TextModel
@@ -22,6 +23,7 @@ from vitrail.tasks.settings import CaptionSettings
 from vitrail.training import images
 from vitrail.training.data_of_model import own_run
 from vitrail.training.run_folder import RunFolder
+from vitrail.training.sentences import read_sentences
 from vitrail.training.settings import RunSettings
 from vitrail.weights.captioner import TrainedCaptioner, load_captioner, open_captioner
 from vitrail.weights.folder import TrainedModel
@@ -50,8 +52,10 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: S
     elif isinstance(start, TrainedCaptioner):
         tokenizer = start.tokenizer
     else:
-        captions = (caption for item in source.split("train") for caption in item.target)
-        tokenizer = Tokenizer.learned(captions, _task(settings).vocabulary)
+        task = _task(settings)
+        captions = [caption for item in source.split("train") for caption in item.target]
+        more = [] if task.text is None else read_sentences(task.text)
+        tokenizer = Tokenizer.learned([*captions, *more], task.vocabulary)
     return replace(source, tokenizer=tokenizer)
 
 
@@ -80,7 +84,9 @@ def complete(settings: RunSettings, source: CaptionData, start: Start | None) ->
     """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
     require_of_captions(settings)
     source.split("train")
+    task = _task(settings)
     return settings.changed(
+        task=task if task.text is None else task.changed(text=str(path_of(task.text).resolve())),
         model=settings.model.changed(vocabulary=len(_tokenizer(source)), pad=PAD, start=START, end=END),
         data=settings.data.changed(source=source.source),
         preparation=preparation_of(settings, source),

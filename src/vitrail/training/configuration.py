@@ -133,6 +133,7 @@ SHORT_NAMES = {
     "task": "task.name",
     "source": "task.source",
     "target": "task.target",
+    "text": "task.text",
     "epochs": "training.epochs",
     "batch_size": "training.batch_size",
     "tune": "training.tune",

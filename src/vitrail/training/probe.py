@@ -22,7 +22,7 @@ from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import InterruptedRunError, Signals
+from vitrail.runtime.signals import Signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
@@ -203,10 +203,7 @@ class Probe:
 
     def _stop_for(self, number: int) -> None:
         """Leave for a signal, if there was one; what is computed is kept."""
-        if number:
-            self.folder.write_status("interrupted", epoch=0, step=0)
-            self.folder.log(f"stopped by signal {number} before the first step")
-            raise InterruptedRunError(number, self.folder.path, self.folder.resume_command)
+        self.folder.leave_for(number)
 
     def _share(self, more: float = 0.0) -> float:
         """Of the time limit, apart from ``more`` seconds and the evaluation at the end, at the pace of reading so far."""

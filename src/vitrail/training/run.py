@@ -33,6 +33,7 @@ from vitrail.training.probe import Probe, is_probed
 from vitrail.training.request import require_data_of
 from vitrail.training.resuming import settings_to_resume
 from vitrail.training.run_folder import RunFolder
+from vitrail.training.sentences import begin_with_sentences
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
@@ -200,6 +201,7 @@ def _trainer(
             for line in (probed.line, *([ends] if ends else [])):
                 run.log(line)
                 observer.note(line)
+    begin_with_sentences(model, settings, source, run, observer=observer, signals=others["signals"])
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
 
 

@@ -231,6 +231,13 @@ class RunFolder:
         """The command that continues the run."""
         return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
+    def leave_for(self, number: int) -> None:
+        """Before the first step: leave for a signal, if there was one; raises `InterruptedRunError`."""
+        if number:
+            self.write_status("interrupted", epoch=0, step=0)
+            self.log(f"stopped by signal {number} before the first step")
+            raise InterruptedRunError(number, self.path, self.resume_command)
+
     def log(self, message: str) -> None:
         """Append a line to train.log, if the disk has room for it: no run ends over a line."""
         if self.writes:

@@ -1,0 +1,113 @@
+"""A captioner's decoder learns to write from sentences alone, before it sees an image."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.data.captions.captions import tidy
+from vitrail.data.loader import EpochLoader
+from vitrail.data.text.dataset import PairDataset
+from vitrail.data.text.tokens import Tokens
+from vitrail.errors import DataError, DivergedError
+from vitrail.files import LARGE, path_of, read_text
+from vitrail.models.text_model import TextModel
+from vitrail.runtime.observer import Observer
+from vitrail.runtime.signals import Signals
+from vitrail.tasks.sentences import Sentences
+from vitrail.tasks.settings import CaptionSettings
+from vitrail.training.checkpoint import checkpoints
+from vitrail.training.learner import Learner
+from vitrail.training.run_folder import RunFolder
+from vitrail.training.schedule import warmup_steps
+from vitrail.training.settings import RunSettings
+
+BATCH = 2048
+"""Tokens of a batch, with what fills it up."""
+
+
+def read_sentences(file: str | Path) -> list[str]:
+    """The sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
+    place = path_of(file)
+    try:
+        found = [sentence for line in read_text(place, LARGE, encoding="utf-8-sig").splitlines() if (sentence := tidy(line))]
+    except OSError as error:
+        what = f"no sentences at {str(file)!r}: {error.strerror}"
+        raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None
+    except UnicodeDecodeError:
+        raise DataError("the sentences are not in UTF-8", where=place, hint="save the file in UTF-8") from None
+    if not found:
+        raise DataError("there are no sentences", where=place, hint="write one in each line")
+    return found
+
+
+def begin_with_sentences(
+    model: Any, settings: RunSettings, source: Any, run: RunFolder, *, observer: Observer, signals: Signals
+) -> None:
+    """Where a run of captioning has a text, and no checkpoint yet: learn to write from it."""
+    task = settings.task
+    if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
+        return
+    sentences = read_sentences(task.text)
+    loss = learn_sentences(
+        model, source.tokenizer, sentences, settings, epochs=task.text_epochs, observer=observer,
+        on_step=lambda: run.leave_for(signals.received),
+    )  # fmt: skip
+    line = f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token"
+    run.log(line)
+    observer.note(line)
+
+
+def learn_sentences(
+    model: TextModel,
+    tokens: Tokens,
+    sentences: Sequence[str],
+    settings: RunSettings,
+    *,
+    epochs: int,
+    observer: Observer,
+    on_step: Callable[[], None] = lambda: None,
+) -> float:
+    """Train the decoder of a captioner on sentences, with the optimizer and the schedule of a run; gives the last epoch's loss.
+
+    Args:
+        model: a captioner; its encoder stays as it is.
+        tokens: of its captions.
+        sentences: to learn from.
+        settings: of the run.
+        epochs: passes over the sentences.
+        observer: hears of the progress.
+        on_step: called before every step; what it raises ends it.
+
+    Raises:
+        DivergedError: a loss or a gradient that is not finite.
+    """
+    own = settings.changed(
+        training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False),
+        optimizer=settings.optimizer.changed(layers={}),
+    )
+    rows = tokens.encode_targets(sentences)
+    none = [[tokens.end]] * len(rows)  # nothing is read
+    dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start)
+    loader = EpochLoader(dataset, BATCH, shuffle=True)
+    total = epochs * len(loader)
+    task = Sentences(model, tokens.pad, label_smoothing=settings.training.label_smoothing)
+    learner = Learner(own, task, total=total, warmup=warmup_steps(settings.schedule, epoch=len(loader), total=total))
+    torch.manual_seed(settings.training.seed)
+    observer.begin("learning sentences", epochs * len(rows))
+    done, mean = 0, 0.0
+    task.train()
+    for epoch in range(epochs):
+        losses = units = 0.0
+        for number, batch in enumerate(loader.epoch(epoch)):
+            on_step()
+            batch = {name: tensor.to(learner.device) for name, tensor in batch.items()}
+            size, count = loader.size(number), loader.units(number)
+            step = learner.step(batch, done=done, size=size, own=size, units=count)
+            if step.failure:
+                raise DivergedError(f"sentences could not be learned: {step.failure}", where="task.text", hint="lower --lr")
+            losses, units, done = losses + step.loss, units + step.units, done + 1
+            observer.advance(size)
+        mean = losses / units
+    return mean
