@@ -131,3 +131,27 @@ def test_what_does_not_go_with_captions_is_refused(vitrail, data, tmp_path, opti
     words = ["--task", "caption", "--data", str(data), "--tune", "all", *own, *options, "--out", str(tmp_path / "run")]
     told = failed(vitrail, 2, "train", *words)
     assert message in told.err and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [["predict"], ["export", "--to", "onnx"], ["bench"]])
+def test_commands_that_want_labels_point_to_the_right_one(vitrail, model, data, command):
+    images = [str(data.parent / "00.png")] if command[0] == "predict" else []
+    told = failed(vitrail, 4, command[0], str(model), *images, *command[1:])
+    assert "a captioner gives no labels" in told.err and "vitrail caption" in told.err
+
+
+def test_a_captioner_is_summed_up_and_copied(vitrail, model, data, tmp_path):
+    assert json.loads(ok(vitrail, "summary", str(model), "--json").out)["parameters"] > 0
+    ok(vitrail, "convert", str(model), str(tmp_path / "copy"))
+    image = str(data.parent / "00.png")
+    assert ok(vitrail, "caption", str(tmp_path / "copy"), image).out == ok(vitrail, "caption", str(model), image).out
+    assert "a folder, with its tokens" in failed(vitrail, 2, "convert", str(model), str(tmp_path / "x.safetensors")).err
+
+
+def test_captions_that_tell_left_from_right_are_not_to_be_mirrored(vitrail, data, tmp_path):
+    def told(*more):
+        small = ["--model.dim", "16", "--model.heads", "2", "--task.vocabulary", "290", "--image-size", "32", "--fast-dev-run"]
+        words = ["--task", "caption", "--data", str(data), "--model", "Captioner-Ti/16", *small, *more]
+        return ok(vitrail, "train", *words, "--out", str(tmp_path / f"run{len(more)}")).err
+
+    assert "tell left from right, as in " in told() and "tell left" not in told("--no-flip")

@@ -18,7 +18,7 @@ import vitrail
 from marian_folder import random_marian, write_folder
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.convert import convert_translator
+from vitrail.weights.convert import convert_writer
 from vitrail.weights.folder import save_model
 from vitrail.weights.hub import fetch, is_hub_id, push
 from vitrail.weights.locate import is_of_texts, translates
@@ -357,7 +357,7 @@ def test_a_translator_that_went_through_the_hub_is_found_to_be_one_and_translate
     texts = ["one red cat", "dog"]
     expected = vitrail.translate(trained, texts, beams=1)
     assert vitrail.translate("ann/en-de", texts, beams=1) == expected
-    convert_translator(open_translator("ann/en-de"), tmp_path / "out")
+    convert_writer(open_translator("ann/en-de"), tmp_path / "out")
     assert vitrail.translate(tmp_path / "out", texts, beams=1) == expected
 
 

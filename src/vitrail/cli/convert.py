@@ -52,22 +52,23 @@ def convert(
     require_possible(model, in_python=True)  # before torch is imported
     from vitrail.checks import refuse_given
     from vitrail.files import path_of
+    from vitrail.weights.captioner import open_captioner
     from vitrail.weights.classes import read_classes, with_classes
-    from vitrail.weights.convert import convert, convert_translator, read_labels
-    from vitrail.weights.locate import is_of_texts
+    from vitrail.weights.convert import convert, convert_writer, read_labels
+    from vitrail.weights.locate import is_captioner, is_of_texts
     from vitrail.weights.reference import from_pretrained
     from vitrail.weights.translator import open_translator
 
     size = None if image_size is None else number(image_size)
     fields: dict[str, Any] = {} if heads is None else {"heads": heads}
-    if is_of_texts(model):
+    if is_of_texts(model) or is_captioner(model):
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
         given |= {"--classes": classes is not None, "--read-as": read_as is not None}
-        refuse_given("a translator has no images, and says itself what it is", given)
-        translator = open_translator(model, trust_pickle=trust_pickle)
-        convert_translator(translator, path_of(out), layout=layout)
+        refuse_given("a model that writes texts says itself what it is", given)
+        writes = open_captioner(model) if is_captioner(model) else open_translator(model, trust_pickle=trust_pickle)
+        convert_writer(writes, path_of(out), layout=layout)
         result(str(out))
-        note(f"{sum(p.numel() for p in translator.parameters()):,} parameters")
+        note(f"{sum(p.numel() for p in writes.parameters()):,} parameters")
         return
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
     if labels is not None:

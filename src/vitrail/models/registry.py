@@ -49,7 +49,7 @@ ROWS = (
     ),
     Architecture(
         "Captioner",
-        "ViT and Transformer that writes",
+        "Captioner, ViT and Transformer",
         "captioner",
         captioner.CaptionerConfig,
         captioner.CAPTIONERS,
@@ -57,7 +57,7 @@ ROWS = (
     ),
     Architecture(
         "RecurrentCaptioner",
-        "ViT and LSTM that writes",
+        "Captioner, ViT and LSTM",
         "recurrent_captioner",
         captioner.RecurrentCaptionerConfig,
         captioner.RECURRENT_CAPTIONERS,

@@ -19,6 +19,7 @@ from vitrail.models.registry import build
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
+from vitrail.tasks.caption_scores import words
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.training import images
 from vitrail.training.data_of_model import own_run
@@ -32,6 +33,9 @@ from vitrail.weights.reference import open_model
 from vitrail.weights.transfer import transfer
 
 Start = TrainedModel | TrainedCaptioner
+SIDES = {"left", "right"}
+SIDED = 0.1
+"""Share of the images from which on it is told that captions tell left from right."""
 
 
 def open_start(reference: str) -> Start:
@@ -135,9 +139,16 @@ def advice(settings: RunSettings, source: CaptionData) -> str | None:
 
 
 def warnings(settings: RunSettings, source: CaptionData) -> list[str]:
-    """That nothing is left to validate on."""
-    what = "warning: there are no images to validate on but those that are learned from: scores will be too good"
-    return [] if source.splits["val"] else [what]
+    """That mirror images would make captions wrong, or that nothing is left to validate on."""
+    found = []
+    train = source.splits["train"]
+    sided = [item.name for item in train if any(SIDES & set(words(caption)) for caption in item.target)]
+    if settings.augmentation.horizontal_flip and len(sided) > SIDED * len(train):
+        what = f"warning: captions of {len(sided):,} of {len(train):,} images tell left from right, as in {sided[0]}"
+        found.append(f"{what}, and images are mirrored in training; train with --no-flip")
+    if not source.splits["val"]:
+        found.append("warning: there are no images to validate on but those that are learned from: scores will be too good")
+    return found
 
 
 def files(source: CaptionData) -> dict[str, bytes]:

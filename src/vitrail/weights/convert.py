@@ -8,6 +8,7 @@ import numpy as np
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.files import read_lines, write_json
+from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
@@ -68,14 +69,14 @@ def _require_new(path: Path) -> None:
         raise ConfigError(f"{str(path)!r} exists", where="OUT", hint="give another name; nothing is overwritten")
 
 
-def convert_translator(trained: TrainedTranslator, out: Path, *, layout: str | None = None) -> None:
-    """Write a translator as a folder; see `TrainedTranslator.save_pretrained`.
+def convert_writer(trained: TrainedTranslator | TrainedCaptioner, out: Path, *, layout: str | None = None) -> None:
+    """Write a translator or a captioner as a folder; see `TrainedTranslator.save_pretrained`.
 
     Raises:
         ConfigError: the layout cannot hold the model, or ``out`` exists or is to be a file.
     """
     if out.suffix.lower() in (".safetensors", ".npz"):
-        raise ConfigError("a translator is a folder, with its tokens", where="OUT", hint=f"give {out.stem}")
+        raise ConfigError("a model that writes texts is a folder, with its tokens", where="OUT", hint=f"give {out.stem}")
     _require_new(out)
     trained.save_pretrained(out, layout=layout)
 

@@ -33,7 +33,7 @@ MODEL_FILES = (
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
 _FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
-_ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})-\w+/[0-9]+", re.IGNORECASE)
+_ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})(?:-\w+)+/[0-9]+", re.IGNORECASE)
 _SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
 

@@ -8,9 +8,10 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import ROWS, model_config
 from vitrail.runtime.terminal import escaped
+from vitrail.weights.captioner import open_captioner
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_name, is_of_texts, locate
+from vitrail.weights.locate import is_captioner, is_name, is_of_texts, locate
 from vitrail.weights.pretrained import Changes, build
 from vitrail.weights.translator import open_translator
 
@@ -80,4 +81,6 @@ def config_of(reference: str | Path) -> ModelConfig:
     """
     if is_name(reference):
         return model_config(str(reference))
+    if is_captioner(reference):
+        return open_captioner(reference).config
     return open_translator(reference).config if is_of_texts(reference) else open_model(reference).config

@@ -7,6 +7,7 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.models.configs.base import ImageConfig
+from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
@@ -34,8 +35,10 @@ def own_source(checkpoint: Checkpoint) -> Source:
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
     if not issubclass(row.config, ImageConfig):
-        what = f"a {row.about} is no model of images"
-        raise ModelFileError(what, where=where, hint="give it to vitrail translate, evaluate or summary")
+        sees = issubclass(row.config, TextConfig) and row.config.reads == "images"
+        what = "a captioner gives no labels and no vectors" if sees else f"a {row.about} is no model of images"
+        hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate or summary"
+        raise ModelFileError(what, where=where, hint=hint)
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
