@@ -71,6 +71,12 @@ def test_a_folder_shows_where_the_model_looked_for_each_word(vitrail, model, dat
     )
 
 
+def test_captions_stay_with_their_images_whatever_the_batches(vitrail, model, data):
+    images = [str(data.parent / f"{number:02}.png") for number in range(7)]
+    told = [ok(vitrail, "caption", str(model), *images, "--batch-size", str(size)).out for size in (1, 2, 7)]
+    assert told[0] == told[1] == told[2] and len(told[0].splitlines()) == 7
+
+
 def test_an_image_that_cannot_be_read_is_left_out(vitrail, model, data, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     told = failed(vitrail, 3, "caption", str(model), str(tmp_path / "broken.png"), str(data.parent / "00.png"))
@@ -82,7 +88,7 @@ def test_a_model_that_looks_nowhere_cannot_say_where(vitrail, data, tmp_path):
     told = failed(
         vitrail, 2, "caption", str(tmp_path / "model"), str(data.parent / "00.png"), "--attention", str(tmp_path / "out")
     )
-    assert "nobody can say where it looked" in told.err and not (tmp_path / "out").exists()
+    assert "nobody can say where it looked" in told.err and not (tmp_path / "out").exists() and told.out == ""
 
 
 @pytest.mark.parametrize("options", [["--beam", "0"], ["--beam", "65"], ["--no-repeat", "-1"], ["--batch-size", "0"]])

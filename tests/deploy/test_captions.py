@@ -12,7 +12,8 @@ from vitrail.data.preparation import Preparation
 from vitrail.deploy import captions
 from vitrail.deploy.captions import Writer, caption
 from vitrail.errors import ConfigError, DataError, ModelFileError
-from vitrail.models.search import beam_search, greedy
+from vitrail.models.search import Written, beam_search, greedy
+from vitrail.tasks.caption_words import captions_of
 from vitrail.weights.captioner import load_captioner, open_captioner
 
 NAMES = ("Captioner-Ti/16", "Captioner-LSTM-Ti/16")
@@ -126,7 +127,6 @@ def test_another_preparation_or_vocabulary_is_refused(trained, tmp_path):
     with pytest.raises(ModelFileError, match="other images"):
         load_captioner(tmp_path / "model")
     other = small_captioner()
-    other.tokenizer.encode_targets = None
     other.model.config = other.model.config.changed(start=2)
     other.save_pretrained(tmp_path / "marks")
     with pytest.raises(ModelFileError, match="the vocabulary and its marks"):
@@ -150,3 +150,10 @@ def test_a_picture_that_cannot_be_read_is_named(trained, tmp_path):
 def test_beams_that_are_none_or_too_many_are_refused(trained, beams):
     with pytest.raises(ConfigError):
         Writer(trained, beams=beams)
+
+
+def test_a_caption_of_no_words_is_one(trained):
+    encoded = trained.model.encode(torch.randn(2, 3, 24, 24))
+    empty = Written([], -1.0, -1.0, finished=True)
+    found = captions_of(trained.model, trained.tokenizer, encoded, [empty, empty], attention=True)
+    assert [one.to_json("x") for one in found] == [{"image": "x", "caption": "", "score": -1.0, "words": []}] * 2

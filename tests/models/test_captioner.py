@@ -97,6 +97,8 @@ def test_images_are_told_of_beside_the_encoder_or_in_it():
         ({"encoder": {"num_classes": 3}}, "leave out num_classes"),
         ({"encoder": {"pool": "class"}}, "leave out pool"),
         ({"encoder": {"patch_dropout": 0.5}}, "leave out patch_dropout"),
+        ({"encoder": {"final_norm": "pooled"}}, "no pooled vector"),
+        ({"output_bias": True}, "leave out output_bias"),
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
         ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),

@@ -48,6 +48,7 @@ def test_a_word_that_is_repeated_gains_nothing_and_another_length_loses():
     [
         ("A man's dog isn't here .", ["a", "man", "'s", "dog", "is", "n't", "here"]),
         ("Two black-and-white dogs, running!", ["two", "black-and-white", "dogs", "running"]),
+        ("It doesn’t say 'stop now'", ["it", "does", "n't", "say", "stop", "now"]),
         ("", []),
         ("  ... ", []),
         ("Größe 3.5 №7", ["größe", "3.5", "7"]),

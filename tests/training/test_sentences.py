@@ -49,7 +49,7 @@ def test_the_decoder_learns_to_write_and_the_encoder_stays(data, name):
         torch.nn.init.normal_(parameter, std=0.1)
     before = {key: tensor.clone() for key, tensor in trained.model.state_dict().items()}
     losses = [
-        learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data), epochs=epochs, observer=Observer())
+        learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data), epochs=epochs, most=40, observer=Observer())
         for epochs in (1, 40)
     ]
     assert losses[1] < 0.7 * losses[0]
@@ -116,8 +116,6 @@ def test_text_that_is_none_is_refused_before_anything_begins(data, tmp_path):
 
 
 def test_a_rate_at_which_it_does_not_learn_ends_the_run(data):
-    trained = small_captioner()
+    trained, fast = small_captioner(), settings(data, **{"optimizer.lr": 1e20})
     with pytest.raises(DivergedError, match="sentences could not be learned"):
-        learn_sentences(
-            trained.model, trained.tokenizer, SENTENCES, settings(data, **{"optimizer.lr": 1e20}), epochs=9, observer=Observer()
-        )
+        learn_sentences(trained.model, trained.tokenizer, SENTENCES, fast, epochs=9, most=40, observer=Observer())

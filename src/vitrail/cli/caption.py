@@ -65,13 +65,17 @@ def caption(
 
     files = image_files(images)
     writer = Writer(model, beams=beam, no_repeat=no_repeat)
+    if folder is not None and not writer.attends:
+        hint = "leave --attention out"
+        raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
     found: list[tuple[Path, Caption]] = []
     unreadable: list[DataError] = []
     with counting("writing") as progress:
         progress.start(len(files))
         places = iter(files)
         for answers in captions_each(writer, files, batch_size=batch_size, attention=folder is not None):
-            for file, answer in zip(places, answers, strict=False):
+            for answer in answers:
+                file = next(places)
                 if isinstance(answer, DataError):
                     unreadable.append(answer)
                     continue
@@ -91,12 +95,9 @@ def _draw(folder: Path, writer: "Writer", found: "list[tuple[Path, Caption]]") -
     from vitrail.files import whole_folder
     from vitrail.study.looks import write_looks
 
-    told = []
-    for file, caption in found:
-        looks = [(word.text, word.look) for word in caption.words if word.look is not None]
-        if len(looks) < len(caption.words):
-            hint = "leave --attention out"
-            raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)
-        told.append((file, caption.text, looks))
+    told = [
+        (file, caption.text, [(word.text, word.look) for word in caption.words if word.look is not None])
+        for file, caption in found
+    ]
     with whole_folder(folder, replace=False) as draft:
         write_looks(draft, writer.preparation, told)

@@ -18,10 +18,11 @@ from vitrail.errors import DataError, ModelFileError
 from vitrail.runtime.device import pick_device
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.captioning import write
+from vitrail.tasks.settings import CaptionSettings
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
-BEAMS, MOST_BEAMS = 3, 64
-LONGEST = 64
+BEAMS, MOST_BEAMS = CaptionSettings().beams, 64
+LONGEST = CaptionSettings().max_length
 """Tokens of a caption."""
 
 
@@ -44,6 +45,11 @@ class Writer:
             self.trained.preparation, self.trained.tokenizer, beams, no_repeat,
         )  # fmt: skip
         self.fast = fast_copy(self.model)
+
+    @property
+    def attends(self) -> bool:
+        """Whether the model has attention, and can say where it looked."""
+        return getattr(self.trained.config, "attention", "") != "none"
 
     @torch.inference_mode()
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:

@@ -25,7 +25,7 @@ def floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Caption
 
     Returns:
         ``one_caption``: the training caption that is most like those of other training images, for every image.
-        ``nearest_image``: the first caption of the training image whose mean token, by the captioner's own encoder, is the most
+        ``nearest_image``: the first caption of the training image whose vector, by the captioner's own encoder, is the most
         similar.
     """
     known = some_items(known, KNOWN, 0)
@@ -51,7 +51,7 @@ def typical_caption(known: Sequence[Captioned]) -> str:
 
 
 def _vectors(task: Captioning, items: Sequence[Captioned]) -> Tensor:
-    """The mean token of each image, of length 1: (N, D)."""
+    """The vector of each image, of length 1: (N, D)."""
     model: Any = task.model
     device, encoder = next(task.parameters()).device, model.encoder
     loader = EpochLoader(task.dataset(items), 64, shuffle=False)

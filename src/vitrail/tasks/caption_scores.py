@@ -16,12 +16,12 @@ RECALL = 1.2
 """ROUGE-L: weight of recall against precision."""
 TINY, SMALL = 1e-15, 1e-9
 """What COCO's BLEU adds to counts so that none is divided by zero."""
-_WORD = re.compile(r"n't|\w+(?:[-.]\w+)*|'\w+")
+_WORD = re.compile(r"n't|\w+(?:[-.]\w+)*|(?<=\w)'\w+")
 
 
 def words(caption: str) -> list[str]:
     """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two."""
-    return _WORD.findall(caption.lower().replace("n't", " n't").replace("’", "'"))
+    return _WORD.findall(caption.lower().replace("’", "'").replace("n't", " n't"))
 
 
 def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:

@@ -32,7 +32,7 @@ class Caption:
 
     text: str
     score: float
-    """The logarithm of its probability, its end included."""
+    """The logarithm of its probability, its end included where the greatest length has not cut it."""
     words: tuple[Word, ...]
 
     def to_json(self, image: str) -> dict[str, Any]:
@@ -81,6 +81,6 @@ def _words(tokenizer: Tokens, tokens: Sequence[int], scores: list[float], looks:
     """The words that tokens make; one begins where the text has a space."""
     pieces = tokenizer.pieces(tokens)
     starts = [place for place, piece in enumerate(pieces) if place == 0 or piece.startswith(" ")]
-    for start, end in zip(starts, [*starts[1:], len(pieces)], strict=True):
+    for start, end in zip(starts, [*starts, len(pieces)][1:], strict=True):
         look = None if looks is None else looks[start:end].mean(axis=0)
         yield Word(tokenizer.decode(tokens[start:end]), math.exp(sum(scores[start:end])), look)

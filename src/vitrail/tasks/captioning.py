@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import refuse_given
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.captions.captions import CaptionData, Captioned
@@ -64,8 +63,6 @@ class Captioning(Task):
     @classmethod
     def create(cls, model: TextModel, preparation: Preparation, data: CaptionData, options: Options) -> Self:
         assert isinstance(options.task, CaptionSettings) and data.tokenizer is not None
-        given = {"--teacher": options.teacher is not None, "--balance": options.balance != "none"}
-        refuse_given("captioning has no classes and no teacher", given)
         return cls(model, preparation, data.tokenizer, options.task, label_smoothing=options.label_smoothing)
 
     def dataset(
@@ -157,6 +154,8 @@ def write(model: TextModel, images: Tensor, *, beams: int, **options: Any) -> li
 class CaptionMetrics(Metrics):
     """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote."""
 
+    references: Sequence[Sequence[str]] | None = None
+    """Of all images, by their numbers, what people wrote; None for what the tokens of a batch say, which may be cut."""
     floors: dict[str, dict[str, Any]] | None = None
     """Scores of what can be had without a captioner, where they are known; see `vitrail.tasks.caption_floors`."""
 
@@ -171,8 +170,11 @@ class CaptionMetrics(Metrics):
         sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
         self.sums += torch.stack([number.double().cpu() for number in sums])
         for number, tokens, rows in zip(batch["number"].tolist(), answers["written"].tolist(), labels.tolist(), strict=True):
-            references = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
-            self.captions.append((number, tokenizer.decode(tokens), references))
+            if self.references is None:
+                wanted = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
+            else:
+                wanted = list(self.references[number])
+            self.captions.append((number, tokenizer.decode(tokens), wanted))
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)

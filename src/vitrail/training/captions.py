@@ -48,7 +48,8 @@ def load(folder: Path) -> TrainedCaptioner:
 
 def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: Start | None = None) -> CaptionData:
     """The images of a run, with tokens: of the run itself, of the captioner to start from, or learned from training captions."""
-    assignment = run.assignment if run else None
+    assignment, text = run.assignment if run else None, _task(settings).text
+    more = [] if run or text is None else read_sentences(text)  # before anything begins
     source = open_captions(settings.data.source, split_seed=settings.data.split_seed, assignment=assignment)
     tokenizer: Tokens
     if run:
@@ -56,10 +57,8 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: S
     elif isinstance(start, TrainedCaptioner):
         tokenizer = start.tokenizer
     else:
-        task = _task(settings)
         captions = [caption for item in source.split("train") for caption in item.target]
-        more = [] if task.text is None else read_sentences(task.text)
-        tokenizer = Tokenizer.learned([*captions, *more], task.vocabulary)
+        tokenizer = Tokenizer.learned([*captions, *more], _task(settings).vocabulary)
     return replace(source, tokenizer=tokenizer)
 
 
@@ -75,10 +74,9 @@ def open_captions_for(
     run, own = own_run(reference, data)
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name images to evaluate on: captions.csv")
-    of_run = run is not None and own
-    source = open_source(run.settings, run=run) if run and of_run else open_captions(str(data))
+    source = open_source(run.settings, run=run) if run and own else open_captions(str(data))
     source.tell(note)
-    if run and of_run:
+    if run and own:
         source = used(source, run.bad_images, run.settings)
     task = _task(run.settings) if run else CaptionSettings()
     return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
@@ -107,6 +105,7 @@ def require_of_captions(settings: RunSettings) -> None:
         "--batch-size auto": settings.training.batch_size == "auto",
         "schedule.first_image_size": settings.schedule.first_image_size is not None,
         "training.probe": settings.training.probe,
+        "--parallel fsdp": settings.training.parallel == "fsdp",  # each process writes captions of its own length
     }
     refuse_given("it does not go with captions", refused)
     others = {

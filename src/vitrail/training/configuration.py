@@ -30,6 +30,7 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
     layer says otherwise.
     """
     merged: Values = {}
+    seen = {name: getattr(start, name) for name in ("image_size", "channels") if hasattr(start, name)}
     if start is not None:
         kept = getattr(start, "distillation_token", False)
         fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
@@ -43,7 +44,7 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
         if not isinstance(model, Mapping):
             raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
         if isinstance(name := model.get("name"), str) and name != "custom":
-            images = {k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}
+            images = {**seen, **{k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}}
             row, fields = named(name)
             merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields}}
         if (task := layer.get("task")) is not None:

@@ -201,7 +201,8 @@ def _trainer(
             for line in (probed.line, *([ends] if ends else [])):
                 run.log(line)
                 observer.note(line)
-    begin_with_sentences(model, settings, source, run, observer=observer, signals=others["signals"])
+    own = {name: others[name] for name in ("group", "signals")}
+    begin_with_sentences(model, settings, source, run, observer=observer, **own)
     return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
 
 

@@ -14,6 +14,7 @@ from vitrail.errors import DataError, DivergedError
 from vitrail.files import LARGE, path_of, read_text
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import Signals
 from vitrail.tasks.sentences import Sentences
 from vitrail.tasks.settings import CaptionSettings
@@ -43,16 +44,16 @@ def read_sentences(file: str | Path) -> list[str]:
 
 
 def begin_with_sentences(
-    model: Any, settings: RunSettings, source: Any, run: RunFolder, *, observer: Observer, signals: Signals
+    model: Any, settings: RunSettings, source: Any, run: RunFolder, *, observer: Observer, signals: Signals, group: Processes
 ) -> None:
-    """Where a run of captioning has a text, and no checkpoint yet: learn to write from it."""
+    """Where a run of captioning has a text, and no checkpoint yet: learn to write from it. Every process learns the same."""
     task = settings.task
     if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
         return
     sentences = read_sentences(task.text)
     loss = learn_sentences(
-        model, source.tokenizer, sentences, settings, epochs=task.text_epochs, observer=observer,
-        on_step=lambda: run.leave_for(signals.received),
+        model, source.tokenizer, sentences, settings, epochs=task.text_epochs, most=task.max_length, observer=observer,
+        on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received)),
     )  # fmt: skip
     line = f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token"
     run.log(line)
@@ -66,6 +67,7 @@ def learn_sentences(
     settings: RunSettings,
     *,
     epochs: int,
+    most: int,
     observer: Observer,
     on_step: Callable[[], None] = lambda: None,
 ) -> float:
@@ -77,6 +79,7 @@ def learn_sentences(
         sentences: to learn from.
         settings: of the run.
         epochs: passes over the sentences.
+        most: tokens of a sentence; of a longer one the rest is left out.
         observer: hears of the progress.
         on_step: called before every step; what it raises ends it.
 
@@ -87,7 +90,7 @@ def learn_sentences(
         training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False),
         optimizer=settings.optimizer.changed(layers={}),
     )
-    rows = tokens.encode_targets(sentences)
+    rows = [row[:most] for row in tokens.encode_targets(sentences)]
     none = [[tokens.end]] * len(rows)  # nothing is read
     dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start)
     loader = EpochLoader(dataset, BATCH, shuffle=True)

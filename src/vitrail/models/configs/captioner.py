@@ -46,6 +46,8 @@ class OfImages(ModelConfig):
         for name, wanted in plain.items():
             if getattr(encoder, name) != wanted and not (name == "pool" and encoder.distillation_token):
                 raise ValueError(f"the encoder of a captioner gives all of its tokens: leave out {name}")
+        if encoder.final_norm == "pooled":
+            raise ValueError("the encoder of a captioner has no pooled vector for its norm: give final_norm tokens or none")
         return encoder
 
     @property
@@ -66,6 +68,13 @@ class OfImages(ModelConfig):
 
 class CaptionerConfig(OfImages, DecoderConfig):
     """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
+
+    @field_validator("output_bias")
+    @classmethod
+    def _without_a_bias(cls, bias: bool) -> bool:
+        if bias:
+            raise ValueError("the logits of a captioner have no bias: leave out output_bias")
+        return bias
 
     @property
     def summary(self) -> str:
