@@ -56,10 +56,8 @@ def evaluate_captions(
         on_start(len(items))
     part = (group.rank, group.count)
     loader = EpochLoader(task.dataset(items), batch_size, shuffle=False, workers=workers, part=part)
-    metrics = task.metrics(keep=True)
-    metrics.references = [item.target for item in items]
     with answering(task, device) as answer:
-        evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group)
+        metrics = evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
     known = source.splits.get("train", [])
     if known and split not in ("train", "all"):
         metrics.floors = floors(task, known, items)

@@ -73,10 +73,9 @@ class Captioning(Task):
         seed: int = 0,
         transform: Transform | None = None,
     ) -> CaptionDataset:
-        """Images as the model sees them, with their captions."""
-        return CaptionDataset(
-            items, self.preparation, self.tokenizer, augmentation, seed, most=self.settings.max_length, transform=transform
-        )
+        """Images as the model sees them, with their captions: what is learned from no longer than ``task.max_length``."""
+        most = {} if augmentation is None else {"most": self.settings.max_length}
+        return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, transform=transform, **most)
 
     def units(self, batch: Batch) -> int:
         return int((batch["labels"] != self.tokenizer.pad).sum())
@@ -154,8 +153,6 @@ def write(model: TextModel, images: Tensor, *, beams: int, **options: Any) -> li
 class CaptionMetrics(Metrics):
     """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote."""
 
-    references: Sequence[Sequence[str]] | None = None
-    """Of all images, by their numbers, what people wrote; None for what the tokens of a batch say, which may be cut."""
     floors: dict[str, dict[str, Any]] | None = None
     """Scores of what can be had without a captioner, where they are known; see `vitrail.tasks.caption_floors`."""
 
@@ -170,11 +167,8 @@ class CaptionMetrics(Metrics):
         sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
         self.sums += torch.stack([number.double().cpu() for number in sums])
         for number, tokens, rows in zip(batch["number"].tolist(), answers["written"].tolist(), labels.tolist(), strict=True):
-            if self.references is None:
-                wanted = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
-            else:
-                wanted = list(self.references[number])
-            self.captions.append((number, tokenizer.decode(tokens), wanted))
+            references = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
+            self.captions.append((number, tokenizer.decode(tokens), references))
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)
