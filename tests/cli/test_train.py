@@ -10,6 +10,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 import yaml
 
+from captioned import write_captions
 from vitrail import api
 from vitrail.cli.train import dotted_settings
 from vitrail.training import preparing
@@ -147,13 +148,20 @@ LANGUAGES = ("source", "target")
 def test_a_short_flag_is_the_setting_it_stands_for(settings_of, name):
     text, value = SHORT[name]
     assert at(settings_of(f"--{name.replace('_', '-')}", text), SHORT_NAMES[name]) == value
-    assert SHORT.keys() | {"data", "fast_dev_run", *LANGUAGES} == SHORT_NAMES.keys()
+    assert SHORT.keys() | {"data", "fast_dev_run", "text", *LANGUAGES} == SHORT_NAMES.keys()
 
 
 def test_languages_are_settings_of_translation(settings_of, tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv")
     settings = settings_of("--task", "translate", "--source", "en", "--target", "de", data=data)
     assert [at(settings, SHORT_NAMES[name]) for name in LANGUAGES] == ["en", "de"]
+
+
+def test_a_text_is_a_setting_of_captions(settings_of, tmp_path):
+    (tmp_path / "text.txt").write_text("a cat\n")
+    words = ["--task", "caption", "--model", "Captioner-Ti/16", "--text", str(tmp_path / "text.txt")]
+    settings = settings_of(*words, data=write_captions(tmp_path))
+    assert at(settings, SHORT_NAMES["text"]) == str(tmp_path / "text.txt")
 
 
 def test_a_flag_without_a_value_says_yes(settings_of):

@@ -18,6 +18,7 @@ def train(
     task: str | None = None,
     source: str | None = None,
     target: str | None = None,
+    text: str | None = None,
     recipe: str | None = None,
     model: str | None = None,
     start: Annotated[str | None, Parameter(name="--from")] = None,
@@ -55,16 +56,19 @@ def train(
         The run folder; it must not exist. Default: runs/NAME-DATE-TIME.
     task
         What to learn: classification, the default; mae, masked autoencoding of images without labels; pose, with people as
-        data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y; or
-        translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or a folder of such
-        splits.
+        data: keypoints.json in COCO's format, a folder of such splits, or a table with columns such as nose_x and nose_y;
+        caption, with captions as data: captions.csv with the columns image,caption, captions.json in COCO's format, or a folder
+        of such splits; or translate, with sentences as data: a table pairs.tsv, two files TEXT.en and TEXT.de, given as TEXT, or
+        a folder of such splits.
     source
         The language to translate from: a column of the table, or the suffix of a file.
     target
         The language to translate to.
+    text
+        Of captions, a file with a sentence in each line, from which the decoder learns to write before it sees an image.
     recipe
-        Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose or translate, finetune with
-        --from, the recipes of the digits or of CIFAR-10 for them, else scratch.
+        Settings to begin with; see vitrail recipes. Default: the task's own with --task mae, pose, caption or translate, finetune
+        with --from, the recipes of the digits or of CIFAR-10 for them, else scratch.
     model
         A name of vitrail models, such as ViT-S/16.
     start
@@ -111,8 +115,8 @@ def train(
         Two batches, one epoch: does everything work?
     """
     flags = {
-        "data": data, "task": task, "source": source, "target": target, "model": model, "start": start, "tune": tune,
-        "teacher": teacher, "epochs": epochs,
+        "data": data, "task": task, "source": source, "target": target, "text": text, "model": model, "start": start,
+        "tune": tune, "teacher": teacher, "epochs": epochs,
         "batch_size": None if batch_size is None else number(batch_size), "lr": lr, "seed": seed,
         "time_limit": time_limit, "patience": patience,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
