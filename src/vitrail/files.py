@@ -71,9 +71,9 @@ def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
     return read_bytes(file, most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_lines(file: Path) -> list[str]:
+def read_lines(file: Path, most: int = SMALL) -> list[str]:
     """What stands on the lines of a text, empty ones left out; it may begin with a byte-order mark. Raises as `read_text`."""
-    return [line.strip() for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
+    return [line.strip() for line in read_text(file, most, encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def write_text(file: Path, text: str) -> None:

@@ -61,11 +61,12 @@ def convert(
 
     size = None if image_size is None else number(image_size)
     fields: dict[str, Any] = {} if heads is None else {"heads": heads}
-    if is_of_texts(model) or is_captioner(model):
+    sees = is_captioner(model)
+    if sees or is_of_texts(model):
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
         given |= {"--classes": classes is not None, "--read-as": read_as is not None}
         refuse_given("a model that writes texts says itself what it is", given)
-        writes = open_captioner(model) if is_captioner(model) else open_translator(model, trust_pickle=trust_pickle)
+        writes = open_captioner(model) if sees else open_translator(model, trust_pickle=trust_pickle)
         convert_writer(writes, path_of(out), layout=layout)
         result(str(out))
         note(f"{sum(p.numel() for p in writes.parameters()):,} parameters")

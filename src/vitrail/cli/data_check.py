@@ -92,11 +92,9 @@ def check(
         _check_captions(data, json=json)
         return
     if model is None and out is None:
-        from vitrail.cli.progress import counting
         from vitrail.data.check import check_data
 
-        with counting("checking") as progress:
-            found, folder = check_data(data, on_start=progress.start, on_image=progress.advance), None
+        found, folder = _counted(check_data, data), None
     else:
         found, folder = _with_page(data, model, out)
     if json:
@@ -144,6 +142,14 @@ def _tell(found: "PairCheck | PeopleCheck | CaptionCheck", show: Callable[[Any],
         sys.exit(DataError.exit_code)
 
 
+def _counted(check: Callable[..., Any], data: str) -> Any:
+    """What a check finds, with a bar that counts its images."""
+    from vitrail.cli.progress import counting
+
+    with counting("checking") as progress:
+        return check(data, on_start=progress.start, on_image=progress.advance)
+
+
 def _check_sentences(data: str, languages: tuple[str, str], *, json: bool) -> None:
     from vitrail.data.text.check import check_pairs
 
@@ -162,12 +168,9 @@ def _print_sentences(found: "PairCheck") -> None:
 
 
 def _check_people(data: str, *, json: bool) -> None:
-    from vitrail.cli.progress import counting
     from vitrail.data.poses.check import check_people
 
-    with counting("checking") as progress:
-        found = check_people(data, on_start=progress.start, on_image=progress.advance)
-    _tell(found, _print_people, json=json)
+    _tell(_counted(check_people, data), _print_people, json=json)
 
 
 def _print_people(found: "PeopleCheck") -> None:
@@ -187,12 +190,9 @@ def _print_people(found: "PeopleCheck") -> None:
 
 
 def _check_captions(data: str, *, json: bool) -> None:
-    from vitrail.cli.progress import counting
     from vitrail.data.captions.check import check_captions
 
-    with counting("checking") as progress:
-        found = check_captions(data, on_start=progress.start, on_image=progress.advance)
-    _tell(found, _print_captions, json=json)
+    _tell(_counted(check_captions, data), _print_captions, json=json)
 
 
 def _print_captions(found: "CaptionCheck") -> None:

@@ -1,7 +1,7 @@
 """``vitrail data show``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -136,18 +136,19 @@ def _people(run: "RunSettings", split: str, count: int) -> "Figure":
 def _captioned(run: "RunSettings", split: str, count: int) -> "Figure":
     import textwrap
 
-    from vitrail.data.captions.dataset import CaptionDataset
+    from vitrail.data.captions.sources import open_captions
+    from vitrail.data.dataset import ImageDataset
     from vitrail.data.order import some_items
+    from vitrail.data.targets import Nothing
     from vitrail.study.samples import augmentation_sheet
     from vitrail.training import captions
 
     captions.require_of_captions(run)
-    opened = captions.open_source(run)
+    opened = open_captions(run.data.source, split_seed=run.data.split_seed)
     opened.tell(note)
-    assert opened.tokenizer is not None
-    picked = some_items(opened.split(split), count, run.training.seed)
+    picked: Any = some_items(opened.split(split), count, run.training.seed)
     preparation = captions.preparation_of(run, opened)
-    dataset = CaptionDataset(picked, preparation, opened.tokenizer, run.augmentation, run.training.seed)
+    dataset = ImageDataset(picked, preparation, run.augmentation, run.training.seed, targets=Nothing())
     return augmentation_sheet(dataset, range(len(picked)), [], about=lambda item: textwrap.fill(item.target[0], 24))
 
 

@@ -33,6 +33,15 @@ def answer_ahead(
         yield [image if isinstance(image, DataError) else next(answers) for image in images]
 
 
+def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
+    """The answers of all batches, one after another; raises the error that stands in place of one."""
+    for answers in batches:
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+            yield answer
+
+
 def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
     """What ``read`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
 

@@ -16,7 +16,7 @@ from vitrail.data.items import Contents, Issue, Item, count_classes
 from vitrail.data.mirrors import MirrorTest
 from vitrail.data.near_duplicates import MOST, miniature, near_duplicates, too_alike
 from vitrail.data.sources import read_data
-from vitrail.data.splits import split_to_divide
+from vitrail.data.splits import to_divide
 from vitrail.errors import DataError
 
 IMBALANCE = 10
@@ -131,7 +131,7 @@ def check_contents(
             on_image(1)
     issues = [*contents.issues, *contents.warnings, *unreadable, *_missing_classes(contents)]
     notices = [*contents.ignored, *_too_few_classes(contents), *_imbalance(contents), *mirrors.notices, *_profiles(profiles)]
-    divided = split_to_divide(contents)
+    divided = to_divide(contents.splits)
     for same in places_of.values():
         if len(same) > 1:
             harmful = _splits_differ(same) or _labels_differ(same) or same[0][0] == divided

@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,35 +20,78 @@ Assignment = Mapping[str, str]
 """Which split each image of a data set belongs to, by the image's name."""
 
 
-def split_to_divide(contents: Contents) -> str | None:
-    """The split that `with_splits` divides: "all" in data without splits, training where validation is missing."""
-    if not contents.has_splits:
-        return "all"
-    return "train" if contents.splits.get("train") and not contents.splits.get("val") else None
-
-
 def with_splits(contents: Contents, seed: int, assignment: Assignment | None) -> ImageData:
     """A data set with the three splits: its own, or drawn with ``seed``, or as ``assignment`` says.
 
     Without splits of its own it gives `SHARES` to test and validation; with a training split alone, or training and
     test, a part of the training images becomes validation.
     """
-    splits: dict[str, list[Item]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
-    has_splits = contents.has_splits and bool(splits["val"] or splits["test"])
-    assigned, notes = None, contents.told
-    if split := split_to_divide(contents):
-        items, splits["train"] = contents.splits[split], []
-        shares = SHARES if split == "all" else {"val": SHARES["val"]}
-        if assignment is None:
-            copies = same_files([item.image for item in items])
-            assignment = assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
-        assigned = dict(assignment)
+
+    def assign(items: list[Item], shares: Mapping[str, float]) -> Assignment:
+        copies = same_files([item.image for item in items])
+        return assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
+
+    made = divided(contents.splits, to_divide(contents.splits), assign, assignment)
+    notes = contents.told
+    if made.added:
+        notes = (*notes, f"images added since the splits were made, which are in none: {made.added:,}")
+    return ImageData(contents.source, contents.classes, made.splits, made.assignment, made.own, contents.multi_label, notes)
+
+
+class HasName(Protocol):
+    """An item of any data set."""
+
+    @property
+    def name(self) -> str:
+        """By which an assignment knows it."""
+
+
+T = TypeVar("T", bound=HasName)
+
+
+class Divided(NamedTuple, Generic[T]):
+    """The three splits of a data set."""
+
+    splits: dict[str, list[T]]
+    assignment: dict[str, str] | None
+    """Which split each item was assigned to, where the data set has no splits."""
+    own: bool
+    """Whether validation or test are the data set's own."""
+    added: int
+    """Items that an earlier assignment does not know; they are in no split."""
+
+
+def divided(
+    found: Mapping[str, list[T]],
+    split: str | None,
+    assign: Callable[[list[T], Mapping[str, float]], Assignment],
+    assignment: Assignment | None,
+) -> Divided[T]:
+    """The items of a data set, as they are found, in the three splits.
+
+    Args:
+        found: by the data set's own splits; under "all" where it has none.
+        split: which of them is divided, as `to_divide` says; None for none.
+        assign: gives shares of some items to other splits.
+        assignment: repeats an earlier one.
+    """
+    splits = {name: list(found.get(name, [])) for name in SPLITS}
+    own, assigned, added = bool(splits["val"] or splits["test"]), None, 0
+    if split:
+        items, splits["train"] = found[split], []
+        assigned = dict(assign(items, SHARES if split == "all" else {"val": SHARES["val"]}) if assignment is None else assignment)
         for item in items:
             if item.name in assigned:
                 splits[assigned[item.name]].append(item)
-        if added := sum(item.name not in assigned for item in items):
-            notes = (*notes, f"images added since the splits were made, which are in none: {added:,}")
-    return ImageData(contents.source, contents.classes, splits, assigned, has_splits, contents.multi_label, notes)
+        added = sum(item.name not in assigned for item in items)
+    return Divided(splits, assigned, own, added)
+
+
+def to_divide(found: Mapping[str, list[Any]]) -> str | None:
+    """The split that `divided` divides: "all" in data without splits, training where validation is missing."""
+    if "all" in found:
+        return "all"
+    return "train" if found.get("train") and not found.get("val") else None
 
 
 def assign_splits(

@@ -28,6 +28,16 @@ class Targets(Protocol):
 
 
 @dataclass(frozen=True)
+class Nothing:
+    """No arrays: nothing is learned of an item, or what is has no fixed shape and is added to whole batches."""
+
+    mixable = False
+
+    def __call__(self, item: Item, plan: Plan | None, random: np.random.Generator) -> Arrays:
+        return {}
+
+
+@dataclass(frozen=True)
 class ClassIndex:
     """The index of the class: ``labels``, int64 ()."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitrail.checks import require_at_most, require_positive
-from vitrail.data.ahead import answer_ahead
+from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.drafts import fast_copy
 from vitrail.deploy.pictures import Picture, pictures_of
@@ -91,13 +91,7 @@ def caption(
         DataError: an image that cannot be read.
     """
     writer = model if isinstance(model, Writer) else Writer(model, beams=beams, no_repeat=no_repeat)
-    results = []
-    for answers in captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention):
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-            results.append(answer)
-    return results
+    return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))
 
 
 def captions_each(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from vitrail.data.ahead import answer_ahead
+from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.engines import open_graph, quickest
@@ -102,13 +102,8 @@ def predict(
     """
     pictures = pictures_of(images)
     predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
-    results = []
-    for answers in predict_each(predictor, pictures, top=top or 1, batch_size=batch_size):
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-            results.append(answer.told if top is None else answer.best)
-    return results
+    answers = each_answer(predict_each(predictor, pictures, top=top or 1, batch_size=batch_size))
+    return [answer.told if top is None else answer.best for answer in answers]
 
 
 def predict_each(

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 
-from vitrail.data.ahead import read_ahead
+from vitrail.data.ahead import each_answer, read_ahead
 from vitrail.data.decode import Source
 from vitrail.data.poses.detections import Detection
 from vitrail.data.poses.people import Box
@@ -61,13 +61,7 @@ def predict_poses(
     pictures = pictures_of(images)
     framed = list(zip(pictures, _boxes(boxes, len(pictures)), strict=True))
     predictor = open_pose_predictor(model, precision, engine=engine, images=boxes_in(framed))
-    results = []
-    for answers in poses_each(predictor, framed, batch_size=batch_size, mirror=mirror):
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-            results.append(answer)
-    return results
+    return list(each_answer(poses_each(predictor, framed, batch_size=batch_size, mirror=mirror)))
 
 
 def poses_each(

@@ -8,15 +8,10 @@ from torch import Tensor, nn
 from vitrail.models import resizing
 from vitrail.models.base import Model
 from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
+from vitrail.models.text_model import TextModel
 from vitrail.models.transformer_decoder import Encoded, TransformerDecoder
 from vitrail.models.vit import ViT
 from vitrail.parts import Interpolation
-
-
-def of_images(inputs: dict[str, Tensor], encoder: ViT) -> dict[str, Tensor]:
-    """Inputs on "meta" whose sources are an encoder's images."""
-    (images,) = encoder.dummy_inputs(len(inputs["source"])).values()
-    return {**inputs, "source": images}
 
 
 class Encoder(ViT):
@@ -37,7 +32,25 @@ class Encoder(ViT):
         return super().may_differ(source, target, keep_head=keep_head) | {*FOR_A_HEAD, "class_token"} | norms
 
 
-class Captioner(TransformerDecoder):
+class WritesOfImages(TextModel):
+    """A model of texts whose sources are images, which its ``encoder`` sees."""
+
+    encoder: Encoder
+    decoder: nn.ModuleList
+
+    def layers(self) -> list[nn.Module]:
+        return [*self.encoder.layers(), *self.decoder]
+
+    def readout(self) -> dict[str, nn.Module]:
+        return {name: part for name, part in self.named_children() if name != "encoder"}
+
+    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
+        """Images, and captions of ``length`` tokens."""
+        (images,) = self.encoder.dummy_inputs(batch).values()
+        return {**super().dummy_inputs(batch, length), "source": images}
+
+
+class Captioner(WritesOfImages, TransformerDecoder):
     """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
 
     Each block of the decoder looks at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are
@@ -53,16 +66,6 @@ class Captioner(TransformerDecoder):
         self.add_embedding()
         self.add_decoder(c.encoder.dim)
         self.initialize(self.encoder)
-
-    def layers(self) -> list[nn.Module]:
-        return [*self.encoder.layers(), *self.decoder]
-
-    def readout(self) -> dict[str, nn.Module]:
-        return {name: part for name, part in self.named_children() if name != "encoder"}
-
-    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
-        """Images, and captions of ``length`` tokens."""
-        return of_images(super().dummy_inputs(batch, length), self.encoder)
 
     def encode(self, source: Tensor) -> Encoded:
         return Encoded(self.encoder.encode(source))  # (B, prefix + N, D of the ViT)

@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
-from vitrail.models.captioner import Encoder, of_images
+from vitrail.models.captioner import Encoder, WritesOfImages
 from vitrail.models.configs.captioner import RecurrentCaptionerConfig
 from vitrail.models.recurrent_decoder import Reading, RecurrentDecoder
 
 
-class RecurrentCaptioner(RecurrentDecoder):
+class RecurrentCaptioner(WritesOfImages, RecurrentDecoder):
     """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
 
     The state s₀ is made of the mean of the image's tokens h. Behind each word a state s looks at them: ``e = f_att(s, h)``,
@@ -25,16 +25,6 @@ class RecurrentCaptioner(RecurrentDecoder):
         self.add_embedding()
         self.add_decoder()
         self.initialize(self.encoder)
-
-    def layers(self) -> list[nn.Module]:
-        return [*self.encoder.layers(), *self.decoder]
-
-    def readout(self) -> dict[str, nn.Module]:
-        return {name: part for name, part in self.named_children() if name != "encoder"}
-
-    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
-        """Images, and captions of ``length`` tokens."""
-        return of_images(super().dummy_inputs(batch, length), self.encoder)
 
     def encode(self, source: Tensor) -> Reading:
         return self._read(self.encoder.encode(source))  # of tokens (B, prefix + N, D of the ViT)

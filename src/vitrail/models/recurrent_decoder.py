@@ -92,9 +92,6 @@ class RecurrentDecoder(TextModel):
         states = [torch.tanh(start).chunk(2, dim=-1) for start in last]
         return Reading([(h, c) for h, c in states], memory, self.key(memory), mask)
 
-    def encode(self, source: Tensor) -> Reading:
-        raise NotImplementedError
-
     def decode(self, target: Tensor, encoded: Reading) -> Tensor:
         states = self._states(target, encoded)
         several = target.shape[1:] if target.ndim > 2 else None  # K targets of each source

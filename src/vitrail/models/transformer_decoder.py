@@ -58,9 +58,6 @@ class TransformerDecoder(TextModel):
     def heads(self) -> dict[str, nn.Module]:
         return {} if self.output is None else {"output": self.output}
 
-    def encode(self, source: Tensor) -> Encoded:
-        raise NotImplementedError
-
     def embed(self, tokens: Tensor, table: nn.Module | None, offset: int = 0) -> Tensor:
         """``dropout(√D · E[t] + PE)``, sections 3.4 and 3.5: (B, N) to (B, N, D)."""
         scale = math.sqrt(self.config.dim) if self.config.scale_embedding else 1.0

@@ -24,7 +24,7 @@ def floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Caption
     """Scores of the captions that are written without a captioner, on some images, from others that are ``known``.
 
     Returns:
-        ``one_caption``: the training caption that is most like those of other training images, for every image.
+        ``one_caption``: the training caption that is most like other training images' captions, for every image.
         ``nearest_image``: the first caption of the training image whose vector, by the captioner's own encoder, is the most
         similar.
     """
@@ -40,7 +40,7 @@ def floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Caption
 
 
 def typical_caption(known: Sequence[Captioned]) -> str:
-    """Of some images' captions the one that is most like those of the others, by CIDEr-D."""
+    """Of some images' captions the one that is most like the captions of the other images, by CIDEr-D."""
     judges = [[words(caption) for caption in item.target] for item in some_items(known, JUDGES, 1)]
     rarity = Rarity.of(judges)
 

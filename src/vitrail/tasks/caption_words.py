@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.text.dataset import filled
+from vitrail.data.text.dataset import behind_start, filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.models.search import Written
 from vitrail.models.text_model import TextModel
@@ -59,7 +59,7 @@ def captions_of(
     c: Any = model.config
     rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
     labels = filled(rows, c.pad).to(next(model.parameters()).device)
-    target = torch.cat([torch.full_like(labels[:, :1], c.start), labels[:, :-1]], dim=1)
+    target = behind_start(labels, c.start, c.pad)
     known = model.logits(model.decode(target, encoded)).float().log_softmax(dim=-1)
     scores = known.gather(-1, labels[..., None])[..., 0].tolist()
     weights = model.alignment_of(encoded, target) if attention else None

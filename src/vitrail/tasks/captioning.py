@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -20,19 +20,19 @@ from vitrail.data.transform import Transform
 from vitrail.models.inference import evaluation_mode
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
-from vitrail.parts import token_loss
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.caption_scores import caption_scores, words
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.settings import CaptionSettings
-from vitrail.tasks.task import Answers, Metrics, Options, Task
+from vitrail.tasks.task import Answers, Metrics, Options
+from vitrail.tasks.token_task import TokenTask
 from vitrail.weights.captioner import TrainedCaptioner
 
 SAME = 0.2
 """Share of the images from which on it is told that they have the same caption."""
 
 
-class Captioning(Task):
+class Captioning(TokenTask):
     """Cross-entropy with every token of each caption of an image, given those before it (teacher forcing).
 
     Args:
@@ -44,8 +44,6 @@ class Captioning(Task):
     """
 
     name = "caption"
-    unit: ClassVar[str] = "tokens"
-    model: TextModel
 
     def __init__(
         self,
@@ -56,9 +54,8 @@ class Captioning(Task):
         *,
         label_smoothing: float = 0.0,
     ):
-        super().__init__(model)
+        super().__init__(model, tokenizer.pad, label_smoothing=label_smoothing)
         self.preparation, self.tokenizer, self.settings = preparation, tokenizer, settings
-        self.label_smoothing = label_smoothing
 
     @classmethod
     def create(cls, model: TextModel, preparation: Preparation, data: CaptionData, options: Options) -> Self:
@@ -77,22 +74,8 @@ class Captioning(Task):
         most = {} if augmentation is None else {"most": self.settings.max_length}
         return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, transform=transform, **most)
 
-    def units(self, batch: Batch) -> int:
-        return int((batch["labels"] != self.tokenizer.pad).sum())
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        x, labels = self._decoded(batch, self.encode(batch))
-        return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
-
     def encode(self, batch: Batch) -> Any:
-        """What the decoder needs of the images of a batch."""
         return self.model.encode(self.preparation.normalize(batch["images"]))
-
-    def _decoded(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
-        """What logits are read from, (N, D), and labels (N,) of all tokens of the captions, one caption after another."""
-        labels = batch["labels"]
-        some = labels != self.tokenizer.pad
-        return self.model.decode(batch["target"], encoded)[some], labels[some]
 
     def answer(self, batch: Batch) -> Answers:
         """Of the captions of each image the sum of the losses of their tokens, and how many are the likeliest, (B,) each.
@@ -100,18 +83,9 @@ class Captioning(Task):
         And ``written``, int64 (B, longest + 1): the caption that the model writes, filled up with ``pad``.
         """
         encoded = self.encode(batch)
-        x, labels = self._decoded(batch, encoded)
-        logits = self.model.logits(x)
-        row = (batch["labels"] != self.tokenizer.pad).nonzero()[:, 0]
-        none = torch.zeros(len(batch["labels"]), device=labels.device)
-        loss = F.cross_entropy(logits.float(), labels, reduction="none")
-        right = (logits.argmax(dim=1) == labels).float()
-        written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.tokenizer.pad)
-        return {
-            "loss": none.index_add(0, row, loss),
-            "right": none.index_add(0, row, right),
-            "written": F.pad(written, (0, self.longest + 1 - written.shape[1]), value=self.tokenizer.pad),
-        }
+        written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.pad)
+        rest = (0, self.longest + 1 - written.shape[1])
+        return {**self.token_answers(batch, encoded), "written": F.pad(written, rest, value=self.pad)}
 
     @property
     def longest(self) -> int:
@@ -160,7 +134,7 @@ class CaptionMetrics(Metrics):
         self.tokenizer = task.tokenizer
         self.sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, tokens
         self.captions: list[tuple[int, str, list[str]]] = []
-        """Of every image its number, the caption that was written, and those of people."""
+        """Of every image its number, the caption that was written, and what people wrote."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
         tokenizer, labels = self.tokenizer, batch["labels"]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitrail.data.augment import Augmentation
@@ -15,17 +14,17 @@ from vitrail.data.text.tokens import Tokens
 from vitrail.errors import ConfigError
 from vitrail.models.search import beam_search
 from vitrail.models.text_model import TextModel
-from vitrail.parts import token_loss
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.settings import TranslationSettings
-from vitrail.tasks.task import Answers, Metrics, Options, Task
+from vitrail.tasks.task import Answers, Metrics, Options
+from vitrail.tasks.token_task import TokenTask
 from vitrail.weights.translator import TrainedTranslator, longest
 
 USUAL = 32
 """Tokens of a sentence, with what fills it up, where a number is needed before any is seen."""
 
 
-class Translation(Task):
+class Translation(TokenTask):
     """Cross-entropy with every token of the translation, given those before it (teacher forcing).
 
     Args:
@@ -36,13 +35,11 @@ class Translation(Task):
     """
 
     name = "translate"
-    unit: ClassVar[str] = "tokens"
     searches: ClassVar[bool] = True
-    model: TextModel
 
     def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
-        super().__init__(model)
-        self.tokenizer, self.settings, self.label_smoothing = tokenizer, settings, label_smoothing
+        super().__init__(model, tokenizer.pad, label_smoothing=label_smoothing)
+        self.tokenizer, self.settings = tokenizer, settings
 
     @classmethod
     def create(cls, model: TextModel, preparation: Tokens, data: PairData, options: Options) -> Self:
@@ -57,29 +54,12 @@ class Translation(Task):
     def items_in(self, batch_size: int) -> int:
         return max(1, batch_size // USUAL)
 
-    def units(self, batch: Batch) -> int:
-        return int((batch["labels"] != self.tokenizer.pad).sum())
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        x, labels = self._decoded(batch)
-        return {"loss": token_loss(x, *self.model.output_table(), labels, smoothing=self.label_smoothing)}
-
-    def _decoded(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What logits are read from, (N, D), and labels (N,) of all tokens of the translations, one sentence after another."""
-        labels = batch["labels"]
-        some = labels != self.tokenizer.pad
-        x = self.model.decode(batch["target"], self.model.encode(batch["source"]))  # (B, T, D)
-        return x[some], labels[some]
+    def encode(self, batch: Batch) -> Any:
+        return self.model.encode(batch["source"])
 
     def answer(self, batch: Batch) -> Answers:
         """Of each sentence the sum of the losses of its tokens, and how many of them are the likeliest: (B,) each."""
-        x, labels = self._decoded(batch)
-        logits = self.model.logits(x)
-        row = (batch["labels"] != self.tokenizer.pad).nonzero()[:, 0]
-        none = torch.zeros(len(batch["labels"]), device=labels.device)
-        loss = F.cross_entropy(logits.float(), labels, reduction="none")
-        right = (logits.argmax(dim=1) == labels).float()
-        return {"loss": none.index_add(0, row, loss), "right": none.index_add(0, row, right)}
+        return self.token_answers(batch, self.encode(batch))
 
     def metrics(self, *, keep: bool = False) -> "TranslationMetrics":
         return TranslationMetrics(self, keep=keep)

@@ -8,7 +8,6 @@ from typing import Any
 from vitrail.checks import refuse_given
 from vitrail.data.captions.captions import CaptionData
 from vitrail.data.captions.sources import open_captions
-from vitrail.data.order import some_share
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
@@ -22,7 +21,7 @@ from vitrail.runtime.processes import Processes
 from vitrail.tasks.caption_scores import words
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.training import images
-from vitrail.training.data_of_model import own_run
+from vitrail.training.data_of_model import own_run, used_items
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.sentences import read_sentences
 from vitrail.training.settings import RunSettings
@@ -125,12 +124,7 @@ def check(source: CaptionData, settings: RunSettings, observer: Observer, group:
 
 
 def used(source: CaptionData, bad: Container[str], settings: RunSettings) -> CaptionData:
-    """The data without some images, and with the share of the training images that the settings ask for."""
-    source = source.without(bad)
-    if settings.data.train_share < 1:
-        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-        source = replace(source, splits={**source.splits, "train": kept})
-    return source
+    return used_items(source, bad, settings)
 
 
 def advice(settings: RunSettings, source: CaptionData) -> str | None:

@@ -1,8 +1,14 @@
 """The data that a model is tried on: what is named, or what a run learned from, without what it leaves out."""
 
+from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from vitrail.data import sources
+from vitrail.data.captions.captions import CaptionData
+from vitrail.data.order import some_share
+from vitrail.data.poses.people import PeopleData
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
@@ -10,6 +16,9 @@ from vitrail.runtime.observer import Note
 from vitrail.tasks.registry import task_row
 from vitrail.training.run_files import BAD_IMAGES, is_run
 from vitrail.training.run_folder import RunFolder
+from vitrail.training.settings import RunSettings
+
+D = TypeVar("D", PeopleData, CaptionData)
 
 
 def open_for(
@@ -56,6 +65,15 @@ def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, b
     """The run that a MODEL is, if it is one, and whether it is tried on its own data: that is named, or none is."""
     run = _run_of(model)
     return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
+
+
+def used_items(source: D, bad: Container[str], settings: RunSettings) -> D:
+    """The data without some items, and with the share of its training split that the settings ask for."""
+    source = source.without(bad)
+    if settings.data.train_share < 1:
+        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
+        source = replace(source, splits={**source.splits, "train": kept})
+    return source
 
 
 def _run_of(model: object) -> RunFolder | None:

@@ -1,12 +1,10 @@
 """What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
 
 from collections.abc import Container
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
-from vitrail.data.order import some_share
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
 from vitrail.data.poses.skeleton import Skeleton
@@ -18,7 +16,7 @@ from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose_metrics import coco_eval
 from vitrail.tasks.settings import PoseSettings
-from vitrail.training.data_of_model import own_run
+from vitrail.training.data_of_model import own_run, used_items
 from vitrail.training.images import require_few_bad, unreadable
 from vitrail.training.run_files import BAD_IMAGES
 from vitrail.training.run_folder import RunFolder
@@ -135,12 +133,7 @@ def _unseen(source: PeopleData, preparation: BoxPreparation) -> dict[str, DataEr
 
 
 def used(source: PeopleData, bad: Container[str], settings: RunSettings) -> PeopleData:
-    """The data without some people, and with the share of the training split that the settings ask for."""
-    source = source.without(bad)
-    if settings.data.train_share < 1:
-        kept = some_share(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-        source = replace(source, splits={**source.splits, "train": kept})
-    return source
+    return used_items(source, bad, settings)
 
 
 def advice(settings: RunSettings, source: PeopleData) -> str | None:

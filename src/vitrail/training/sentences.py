@@ -11,7 +11,7 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError, DivergedError
-from vitrail.files import LARGE, path_of, read_text
+from vitrail.files import LARGE, path_of, read_lines
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
@@ -32,7 +32,7 @@ def read_sentences(file: str | Path) -> list[str]:
     """The sentences of a text file in UTF-8, one in each line; raises `DataError` where there are none."""
     place = path_of(file)
     try:
-        found = [sentence for line in read_text(place, LARGE, encoding="utf-8-sig").splitlines() if (sentence := tidy(line))]
+        found = [sentence for line in read_lines(place, LARGE) if (sentence := tidy(line))]
     except OSError as error:
         what = f"no sentences at {str(file)!r}: {error.strerror}"
         raise DataError(what, where="task.text", hint="give a text file with a sentence in each line") from None

@@ -1,14 +1,14 @@
 """What a data set of captions is: images, each with the sentences that people wrote about it."""
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vitrail.data.copies import same_files
 from vitrail.data.decode import Source
-from vitrail.data.items import SPLITS, Data, Issue
-from vitrail.data.splits import SHARES, Assignment, assign_splits
+from vitrail.data.items import Data, Issue
+from vitrail.data.splits import Assignment, assign_splits, divided, to_divide
 from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
@@ -88,26 +88,18 @@ def with_splits(contents: CaptionContents, seed: int, assignment: Assignment | N
     Raises:
         DataError: an image is in several of its own splits, or a copy of it is.
     """
-    splits: dict[str, list[Captioned]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
-    own = bool(splits["val"] or splits["test"])
-    if own:
-        _require_no_leak(contents.source, splits)
-    to_divide = "all" if "all" in contents.splits else "train" if splits["train"] and not splits["val"] else None
+
+    def assign(items: list[Captioned], shares: Mapping[str, float]) -> Assignment:
+        copies = same_files([item.image for item in items])
+        return assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies)
+
+    if any(contents.splits.get(split) for split in ("val", "test")):
+        _require_no_leak(contents.source, contents.splits)
+    made = divided(contents.splits, to_divide(contents.splits), assign, assignment)
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
-    assigned = None
-    if to_divide:
-        items, splits["train"] = contents.splits[to_divide], []
-        shares = SHARES if to_divide == "all" else {"val": SHARES["val"]}
-        if assignment is None:
-            copies = same_files([item.image for item in items])
-            assignment = assign_splits([item.name for item in items], [0] * len(items), shares, seed, copies)
-        assigned = dict(assignment)
-        for item in items:
-            if item.name in assigned:
-                splits[assigned[item.name]].append(item)
-        if added := sum(item.name not in assigned for item in items):
-            notes.append(f"images added since the splits were made, which are in none: {added:,}")
-    return CaptionData(contents.source, splits, assigned, own, tuple(notes))
+    if made.added:
+        notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
+    return CaptionData(contents.source, made.splits, made.assignment, made.own, tuple(notes))
 
 
 def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:

@@ -1,19 +1,16 @@
 """Images with captions to samples: the picture changed anew in every epoch, its captions as tokens."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch, Key
 from vitrail.data.captions.captions import Captioned
 from vitrail.data.dataset import ImageDataset
-from vitrail.data.plan import Plan
 from vitrail.data.preparation import Preparation
-from vitrail.data.targets import Arrays
-from vitrail.data.text.dataset import filled
+from vitrail.data.targets import Arrays, Nothing
+from vitrail.data.text.dataset import behind_start, filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.data.transform import Transform
 
@@ -46,7 +43,7 @@ class CaptionDataset(ImageDataset):
         most: int = 2**20,
         transform: Transform | None = None,
     ):
-        super().__init__(items, preparation, augmentation, seed, targets=_Nothing(), transform=transform)  # type: ignore[arg-type]
+        super().__init__(items, preparation, augmentation, seed, targets=Nothing(), transform=transform)  # type: ignore[arg-type]
         self.pad, self.start = tokens.pad, tokens.start
         encoded = iter(tokens.encode_targets([caption for item in items for caption in item.target]))
         self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
@@ -61,18 +58,8 @@ class CaptionDataset(ImageDataset):
         most = max(map(len, captions))
         rows = [row for several in captions for row in (*several, *[[]] * (most - len(several)))]
         labels = filled(rows, self.pad)  # (B·K, T)
-        target = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
-        target[labels == self.pad] = self.pad
+        target = behind_start(labels, self.start, self.pad)
         return {**batch, **{name: table.unflatten(0, (-1, most)) for name, table in (("target", target), ("labels", labels))}}
 
     def _sample(self, number: int, random: np.random.Generator) -> Arrays:
         return {**super()._sample(number, random), "number": np.array(number, np.int64)}
-
-
-class _Nothing:
-    """No arrays of an item: captions differ in length, and are put together batch by batch."""
-
-    mixable = False
-
-    def __call__(self, item: Any, plan: Plan | None, random: np.random.Generator) -> Arrays:
-        return {}

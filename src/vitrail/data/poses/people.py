@@ -1,17 +1,18 @@
 """What a data set of people is: pictures, a box for each person in them, and the places of joints."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vitrail.data.copies import same_files
 from vitrail.data.decode import Source
-from vitrail.data.items import SPLITS, Data, Issue
+from vitrail.data.items import Data, Issue
 from vitrail.data.order import shuffled
 from vitrail.data.poses.skeleton import Skeleton
-from vitrail.data.splits import SHARES, Assignment
+from vitrail.data.splits import Assignment, divided, to_divide
 
 Joint = tuple[float, float, int]
 """x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
@@ -118,26 +119,16 @@ class PeopleData(Data):
 
 def with_splits(contents: PeopleContents, seed: int, assignment: Assignment | None) -> PeopleData:
     """A data set with the three splits: its own, or drawn with ``seed`` picture by picture, or as ``assignment`` says."""
-    splits: dict[str, list[Person]] = {split: list(contents.splits.get(split, [])) for split in SPLITS}
-    own = bool(splits["val"] or splits["test"])
-    to_divide = "all" if "all" in contents.splits else "train" if splits["train"] and not splits["val"] else None
+    made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), assignment)
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
     if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
         notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")
-    assigned = None
-    if to_divide:
-        people, splits["train"] = contents.splits[to_divide], []
-        shares = SHARES if to_divide == "all" else {"val": SHARES["val"]}
-        assigned = dict(_assign(people, shares, seed) if assignment is None else assignment)
-        for person in people:
-            if person.name in assigned:
-                splits[assigned[person.name]].append(person)
-        if added := sum(person.name not in assigned for person in people):
-            notes.append(f"people added since the splits were made, who are in none: {added:,}")
-    return PeopleData(contents.source, contents.skeleton, splits, assigned, own, tuple(notes))
+    if made.added:
+        notes.append(f"people added since the splits were made, who are in none: {made.added:,}")
+    return PeopleData(contents.source, contents.skeleton, made.splits, made.assignment, made.own, tuple(notes))
 
 
-def _assign(people: list[Person], shares: dict[str, float], seed: int) -> dict[str, str]:
+def _assign(people: list[Person], shares: Mapping[str, float], seed: int) -> dict[str, str]:
     """The split of each person, by name: pictures at random until every split has its share, copies of a picture together."""
     pictures: dict[int, list[Person]] = {}
     for person in people:

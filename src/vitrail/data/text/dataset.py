@@ -100,14 +100,20 @@ class PairDataset(Dataset[Batch]):
         """The pairs ``own`` of a batch, side by side."""
         numbers = [number for _, number in wanted.keys[wanted.own]]
         source, labels = (filled([side[number] for number in numbers], self.pad) for side in (self.sources, self.targets))
-        target = torch.cat([torch.full_like(labels[:, :1], self.start), labels[:, :-1]], dim=1)
-        target[labels == self.pad] = self.pad
+        target = behind_start(labels, self.start, self.pad)
         return {"source": source, "target": target, "labels": labels, "number": torch.tensor(numbers)}
 
 
 def _even(length: Any) -> Any:
     """A length that a batch may have."""
     return -(-length // COLUMNS) * COLUMNS
+
+
+def behind_start(labels: torch.Tensor, start: int, pad: int) -> torch.Tensor:
+    """What stands before each of ``labels``, int64 (B, T), filled up with ``pad``: the start, then the labels but the last."""
+    target = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    target[labels == pad] = pad
+    return target
 
 
 def filled(rows: Sequence[Any], pad: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from vitrail.tasks.metrics import metrics_in
 CAPTIONS = "captions.csv"
 """In the run folder: every image that the run was evaluated on."""
 SHOWN, DRAWN = 24, 3
-"""Images that are shown with their captions, and those of which it is drawn where the model looked."""
+"""Images that are shown with their captions, and of how many it is drawn where the model looked."""
 FLOORS = (
     "The last two rows are what can be had without a captioner: one caption for every image, and the caption of the most similar "
     "training image."
