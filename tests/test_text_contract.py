@@ -20,12 +20,20 @@ ENCODER = {"image_size": 8, "patch_size": 4, "dim": 12, "depth": 1, "heads": 2, 
 TINY = {
     "Transformer": [
         {"dim": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, **more}
-        for more in ({}, {"norm": "pre", "tied": False, "output_bias": True, "activation": "swiglu"})
+        for more in ({}, {"norm": "pre", "tied": False, "output_bias": True, "activation": "swiglu"}, {"position": "learned"})
     ],
     "Recurrent": [{"dim": 16, "hidden_dim": 24, "depth": 2, "attention": kind} for kind in ("none", "additive", "dot")],
     "Captioner": [
         {"dim": 16, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, "norm": "pre", "encoder": ENCODER},
-        {"dim": 16, "decoder_depth": 1, "heads": 4, "mlp_dim": 24, "encoder": {**ENCODER, "class_token": False}},
+        {
+            "dim": 16,
+            "decoder_depth": 1,
+            "heads": 4,
+            "mlp_dim": 24,
+            "position": "learned",
+            "scale_embedding": False,
+            "encoder": {**ENCODER, "class_token": False},
+        },
     ],
     "RecurrentCaptioner": [
         {"dim": 16, "hidden_dim": 24, "depth": depth, "attention": kind, "encoder": ENCODER}

@@ -108,7 +108,7 @@ def test_a_folder_keeps_all_that_is_needed(trained, tmp_path):
     assert again.config == trained.config and again.preparation == trained.preparation
     expected = caption(trained, pictures(3))
     assert caption(again, pictures(3)) == expected == caption(str(tmp_path / "model"), pictures(3))
-    with pytest.raises(ConfigError, match="not written as timm"):
+    with pytest.raises(ConfigError, match="layout of such models 'timm'"):
         trained.save_pretrained(tmp_path / "other", layout="timm")
 
 

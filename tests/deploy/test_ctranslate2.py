@@ -75,7 +75,7 @@ def test_anybody_opens_it_with_ctranslate2_alone(exported, translator):
         {"norm": "pre", "activation": "gelu", "scale_embedding": False},
         {"activation": "gelu-tanh", "tied": False, "output_bias": True, "norm_eps": 1e-2},
         {"activation": "silu", "position": "sincos-halves", "max_tokens": 24},
-        {"norm": "pre", "decoder_depth": 3, "heads": 4},
+        {"norm": "pre", "decoder_depth": 3, "heads": 4, "position": "learned", "max_tokens": 48},
     ],
     ids=str,
 )

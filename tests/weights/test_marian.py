@@ -130,6 +130,7 @@ def test_what_marian_has_no_place_for_is_refused_by_name_and_else_written_as_our
         ("Transformer-tiny", {"norm": "pre"}, "encoder_norm"),
         ("Transformer-tiny", {"activation": "swiglu"}, "swiglu"),
         ("Transformer-tiny", {"norm_eps": 1e-3}, "norm_eps"),
+        ("Transformer-tiny", {"position": "learned"}, "position.embedding"),
         ("LSTM", {}, "LSTM"),
     ):
         sizes = {"depth": 1, "dim": 16, "vocabulary": len(translator.preparation)}

@@ -31,8 +31,8 @@ def convert(
         A folder, or a file that ends in .safetensors or .npz; it must not exist.
     layout
         What is written: timm, vit, deit, dinov2, siglip, clip, google, torchvision, vit-pytorch, … or vitrail; of a
-        translator marian or vitrail. Default for a folder: transformers' layout if it has a class for the model, else Vitrail's
-        own.
+        translator marian or vitrail, of a captioner vision-encoder-decoder or vitrail. Default for a folder: transformers'
+        layout if it has a class for the model, else Vitrail's own.
     read_as
         The layout of what is read, where it must not be guessed.
     image_size
@@ -66,7 +66,7 @@ def convert(
         given = {"--image-size": size is not None, "--heads": bool(fields), "--labels": labels is not None}
         given |= {"--classes": classes is not None, "--read-as": read_as is not None}
         refuse_given("a model that writes texts says itself what it is", given)
-        writes = open_captioner(model) if sees else open_translator(model, trust_pickle=trust_pickle)
+        writes = open_captioner(model, trust_pickle=trust_pickle) if sees else open_translator(model, trust_pickle=trust_pickle)
         convert_writer(writes, path_of(out), layout=layout)
         result(str(out))
         note(f"{sum(p.numel() for p in writes.parameters()):,} parameters")

@@ -32,7 +32,11 @@ class TransformerDecoder(TextModel):
         c = self.config
         self.embedding = nn.Embedding(c.vocabulary, c.dim)
         self.target_embedding = nn.Embedding(c.vocabulary, c.dim) if separate else None
-        self.position = parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
+        self.position = (
+            parts.LearnedSequencePosition(c.dim, c.max_tokens)
+            if c.position == "learned"
+            else parts.SequencePosition(c.dim, halves=c.position == "sincos-halves")
+        )
         self.dropout = parts.Dropout(c.dropout)
 
     def add_decoder(self, memory_dim: int) -> None:

@@ -50,7 +50,7 @@ from vitrail.parts.resnet import (
     resnet_stride,
 )
 from vitrail.parts.stage import GridEmbedding, PatchMerging, PositionedEmbedding, Stage
-from vitrail.parts.text_position import SequencePosition
+from vitrail.parts.text_position import LearnedSequencePosition, SequencePosition
 from vitrail.parts.token_loss import token_loss
 from vitrail.parts.tokens_to_token import SoftSplit, TokenLayer, TokensToToken
 from vitrail.parts.whitening import Whitening
@@ -91,6 +91,7 @@ __all__ = [
     "LayerScale",
     "LearnedPosition1d",
     "LearnedPosition2d",
+    "LearnedSequencePosition",
     "Matrix",
     "MeanPooling",
     "NestedBlock",

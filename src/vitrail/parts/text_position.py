@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vitrail.errors import ConfigError
 from vitrail.parts.positions import sincos_1d
 
 
@@ -28,6 +29,31 @@ class SequencePosition(nn.Module):
             length *= 2  # few tables, whatever the lengths
         table = sequence_table(self.dim, length, halves=self.halves, device=x.device)
         return x + table[offset : offset + x.shape[1]].to(x.dtype)
+
+
+class LearnedSequencePosition(nn.Module):
+    """Learned positions of the tokens of a text: ``x + E_pos``, as in GPT-2.
+
+    Args:
+        dim: width D.
+        length: tokens of the longest text.
+    """
+
+    def __init__(self, dim: int, length: int):
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(length, dim).normal_(std=0.02))
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        """(B, N, D) to (B, N, D); ``offset`` tokens came before the first.
+
+        Raises:
+            ConfigError: there are no positions for so many.
+        """
+        end = offset + x.shape[1]
+        if end > len(self.embedding):
+            what = f"a text of {end:,} tokens is too long: the model has positions for {len(self.embedding):,}"
+            raise ConfigError(what, where="model input", hint="write shorter texts: lower max_length")
+        return x + self.embedding[offset:end].to(x.dtype)
 
 
 @lru_cache(maxsize=16)

@@ -71,8 +71,8 @@ class Captioning(TokenTask):
         transform: Transform | None = None,
     ) -> CaptionDataset:
         """Images as the model sees them, with their captions: what is learned from no longer than ``task.max_length``."""
-        most = {} if augmentation is None else {"most": self.settings.max_length}
-        return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, transform=transform, **most)
+        most = self.model.config.max_tokens if augmentation is None else self.longest
+        return CaptionDataset(items, self.preparation, self.tokenizer, augmentation, seed, most=most, transform=transform)
 
     def encode(self, batch: Batch) -> Any:
         return self.model.encode(self.preparation.normalize(batch["images"]))

@@ -9,7 +9,7 @@ from vitrail.checks import refuse_given
 from vitrail.data.captions.captions import CaptionData
 from vitrail.data.captions.sources import open_captions
 from vitrail.data.preparation import Preparation
-from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
+from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ConfigError
 from vitrail.files import path_of
@@ -85,10 +85,13 @@ def complete(settings: RunSettings, source: CaptionData, start: Start | None) ->
     """The settings with the size of the vocabulary, and with paths that hold wherever one stands."""
     require_of_captions(settings)
     source.split("train")
-    task = _task(settings)
+    task, tokens = _task(settings), _tokenizer(source)
+    if tokens.pad == tokens.end:
+        what = "the captioner to start from ends a text with the token that fills rows up, so that no end could be learned"
+        raise ConfigError(what, where="--from", hint="start from a ViT, or from a captioner whose pad is a token of its own")
     return settings.changed(
         task=task if task.text is None else task.changed(text=str(path_of(task.text).resolve())),
-        model=settings.model.changed(vocabulary=len(_tokenizer(source)), pad=PAD, start=START, end=END),
+        model=settings.model.changed(vocabulary=len(tokens), pad=tokens.pad, start=tokens.start, end=tokens.end),
         data=settings.data.changed(source=source.source),
         preparation=preparation_of(settings, source),
         start=absolute(settings.start),

@@ -1,5 +1,6 @@
 """A trained captioner with its tokens and its preparation of images, and the folder that keeps them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokens import Tokens, open_tokens
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ModelFileError
 from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
@@ -17,12 +18,20 @@ from vitrail.models.text_model import TextModel
 from vitrail.settings import brief
 from vitrail.weights.card import model_card
 from vitrail.weights.checkpoint import Checkpoint
-from vitrail.weights.folder import FORMAT, fill, read_config
+from vitrail.weights.description import read_description
+from vitrail.weights.folder import FORMAT, fill, in_layout_of_writers, read_config
 from vitrail.weights.hub import push_saved
-from vitrail.weights.locate import locate
-from vitrail.weights.plain_files import CARD, CONFIG, PREPROCESSOR
+from vitrail.weights.layout import Layout
+from vitrail.weights.layouts import CAPTIONER_LAYOUTS, marian, vision_encoder_decoder
+from vitrail.weights.layouts.hugging_face import VIT
+from vitrail.weights.locate import CAPTIONER_TYPES, locate
+from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PREPROCESSOR
 from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import require_numbers, write_tensors
+from vitrail.weights.translate import recognise
+
+BEAMS = 3
+"""Captions that ``generate`` of transformers follows side by side unless it is told otherwise: as many as we do."""
 
 
 class TrainedCaptioner(nn.Module):
@@ -56,14 +65,20 @@ class TrainedCaptioner(nn.Module):
     def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
         """Write the model folder; it appears whole or not at all.
 
+        Args:
+            folder: to write.
+            layout: ``vitrail``, or one of `vitrail.weights.layouts.CAPTIONER_LAYOUTS`; None for transformers' where it can hold
+                the model, else our own.
+
         Raises:
-            ConfigError: a layout other than our own.
+            ConfigError: the layout cannot hold the model, or is none of captioners.
         """
-        if layout not in (None, FORMAT):
-            hint = f"leave it out, or give {FORMAT}"
-            raise ConfigError(f"captioners are not written as {layout}", where="--layout", hint=hint)
+        foreign = in_layout_of_writers(self.model, layout, CAPTIONER_LAYOUTS)
         with whole_folder(path_of(folder)) as draft:
-            self.fill(draft, self.card or self.plain_card())
+            if foreign is None:
+                self.fill(draft, self.card or self.plain_card())
+            else:
+                self._fill_foreign(draft, *foreign)
             write_sums(draft)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
@@ -77,47 +92,79 @@ class TrainedCaptioner(nn.Module):
     def fill(self, folder: Path, card: str) -> None:
         """Write the files of a model folder: ``config.json``, tokens, the preparation, ``model.safetensors`` and the card."""
         kind = architecture_of(self.config).name
-        write_json(folder / CONFIG, {"architectures": [kind], "model_type": FORMAT, **self.config.model_dump(mode="json")})
+        values = {"architectures": [kind], "model_type": FORMAT, **self.config.model_dump(mode="json")}
+        self._write(folder, values, self.tokenizer.files(), card, self.model.state_dict())
+
+    def _fill_foreign(self, folder: Path, layout: Layout, tensors: dict[str, Tensor]) -> None:
+        """Write the files of a folder of transformers'."""
+        assert layout.describe is not None
+        files = self.tokenizer.files_for_transformers(())
+        self._write(folder, layout.describe(self.config), files, self.card or self.plain_card(), tensors)
+        write_json(folder / GENERATION, marian.generation(self.config, BEAMS))
+
+    def _write(
+        self, folder: Path, values: dict[str, Any], tokens: dict[str, bytes], card: str, tensors: dict[str, Tensor]
+    ) -> None:
+        write_json(folder / CONFIG, values)
         write_json(folder / PREPROCESSOR, self.preparation.to_hugging_face())
-        for name, content in self.tokenizer.files().items():
+        for name, content in tokens.items():
             write_bytes(folder / name, content)
         write_text(folder / CARD, card)
-        write_tensors(folder / "model.safetensors", self.model.state_dict())
+        write_tensors(folder / "model.safetensors", tensors)
 
 
-def open_captioner(reference: str | Path) -> TrainedCaptioner:
-    """The captioner behind a MODEL: a run folder or a model folder.
+def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
+    """The captioner behind a MODEL: a run folder, a model folder, or a folder of transformers' VisionEncoderDecoder.
+
+    Args:
+        reference: the MODEL.
+        trust_pickle: also read weights in a pickle, by torch's restricted reader; only for files you trust.
 
     Raises:
         ModelFileError: missing, damaged, refused, or a model of another kind.
     """
-    path = locate(reference)
-    return load_captioner(path if path.is_dir() else path.parent)
+    path = locate(reference, trust_pickle)
+    return load_captioner(path if path.is_dir() else path.parent, trust_pickle=trust_pickle)
 
 
-def load_captioner(folder: Path) -> TrainedCaptioner:
+def load_captioner(folder: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
     """Read a model folder; raises `ModelFileError`."""
-    with Checkpoint.opened(folder) as checkpoint:
+    with Checkpoint.opened(folder, trust_pickle=trust_pickle) as checkpoint:
         require_numbers(checkpoint.tensors, checkpoint.file)
-        config = _config(checkpoint)
-        tokens, preparation = open_tokens(folder), _preparation(checkpoint, config)
-        expected = (len(tokens), tokens.pad, tokens.start, tokens.end)
-        if (config.vocabulary, config.pad, config.start, config.end) != expected:
+        foreign = checkpoint.config.get("model_type") in CAPTIONER_TYPES
+        config, tensors = (_foreign if foreign else _own)(checkpoint)
+        marks = (config.pad, config.start, config.end)
+        tokens, preparation = open_tokens(folder, marks), _preparation(checkpoint, config, foreign=foreign)
+        if (config.vocabulary, *marks) != (len(tokens), tokens.pad, tokens.start, tokens.end):
             what = "the vocabulary and its marks are others in config.json than among the tokens"
             raise ModelFileError(what, where=folder, hint="give a complete model folder")
         model: Any = empty_model(config)
-        fill(model, checkpoint.tensors, where=checkpoint.file)
+        fill(model, tensors, where=checkpoint.file)
         return TrainedCaptioner(model.eval(), tokens, preparation, checkpoint.card)
 
 
-def _config(checkpoint: Checkpoint) -> Any:
+def _own(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
+    """A folder of our own."""
     values, where = dict(checkpoint.config), checkpoint.file.parent / CONFIG
     kind = values.pop("architectures", None)
     row = architecture_in(kind)
     if values.pop("model_type", None) != FORMAT or row is None or not _sees(row.config):
         what = f"architectures is {brief(kind)}, which is no captioner"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to write captions, or its best")
-    return read_config(row.config, values, where)
+    return read_config(row.config, values, where), checkpoint.tensors
+
+
+def _foreign(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
+    """A folder of transformers'."""
+    values, where, tensors = checkpoint.config, checkpoint.file.parent / CONFIG, checkpoint.tensors
+    vision_encoder_decoder.settle(tensors, values, where=checkpoint.file)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+    def known(layout: Layout) -> Mapping[str, Any]:
+        return read_description(values, layout, where)
+
+    found = recognise(shapes, known, layouts=list(CAPTIONER_LAYOUTS.values()), where=checkpoint.file)
+    return found.config, found.translate(tensors)
 
 
 def _sees(kind: type[ModelConfig]) -> TypeGuard[type[TextConfig]]:
@@ -125,11 +172,12 @@ def _sees(kind: type[ModelConfig]) -> TypeGuard[type[TextConfig]]:
     return issubclass(kind, TextConfig) and kind.reads == "images"
 
 
-def _preparation(checkpoint: Checkpoint, config: Any) -> Preparation:
+def _preparation(checkpoint: Checkpoint, config: Any, *, foreign: bool) -> Preparation:
     where = checkpoint.file.parent / PREPROCESSOR
     if checkpoint.preprocessor is None:
         raise ModelFileError(f"{PREPROCESSOR} is missing", where=where.parent, hint="give a complete model folder")
-    preparation = Preparation.from_hugging_face(checkpoint.preprocessor, where=where)
+    of_type = {"model_type": VIT.model_types[0]} if foreign else {}
+    preparation = Preparation.from_hugging_face(checkpoint.preprocessor, where=where, **of_type)
     if (preparation.image_size, preparation.channels) != (config.image_size, config.channels):
         raise ModelFileError("the preparation makes other images than the model takes", where=where, hint="write it again")
     return preparation

@@ -5,16 +5,16 @@ folder reads JSON and tensors and nothing else; no file in it can run code.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError, ModelFileError, unknown
 from vitrail.files import is_text, path_of, whole_folder, write_json, write_text
-from vitrail.models.base import ImageModel
+from vitrail.models.base import ImageModel, Model
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
 from vitrail.runtime.notebook import table
@@ -142,6 +142,26 @@ def _in_layout(model: ImageModel, name: str | None) -> tuple[Layout | None, dict
         with suppress(ConfigError):
             return first_that_holds(model, [own for own in LAYOUTS.values() if own.classes[0 if model.config.num_classes else 1]])
     return None, model.state_dict()
+
+
+def in_layout_of_writers(
+    model: Model, name: str | None, layouts: Mapping[str, Layout]
+) -> tuple[Layout, dict[str, Tensor]] | None:
+    """One of the layouts of models that write texts, and the model's tensors in it; None for our own.
+
+    Without a name it is the first that can hold the model, else our own.
+
+    Raises:
+        ConfigError: the layout cannot hold the model, or is none of these.
+    """
+    known = [FORMAT, *layouts]
+    if name is not None and name not in known:
+        raise unknown("layout of such models", name, known, where="--layout")
+    if name == FORMAT:
+        return None
+    with suppress(ConfigError) if name is None else nullcontext():
+        return first_that_holds(model, list(layouts.values()))
+    return None
 
 
 def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]:

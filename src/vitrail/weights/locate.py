@@ -21,7 +21,9 @@ OWN_FOLDER = "runs"
 EXPORTED = "translator.json"
 """What we keep of a translator that was written for an engine."""
 TEXT_MODEL_TYPES = ("marian",)
-"""What ``config.json`` of transformers calls the models of texts that are read."""
+"""What ``config.json`` of transformers calls the models of texts that are read, ..."""
+CAPTIONER_TYPES = ("vision-encoder-decoder",)
+"""... and those that write about images."""
 
 
 def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
@@ -85,7 +87,8 @@ def is_of_texts(reference: object) -> TypeGuard[str | Path]:
 
 def is_captioner(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL writes texts about images; one of the hub is fetched. Raises as `is_of_texts`."""
-    return _reads(_described(reference)) == "images"
+    values = _described(reference)
+    return values.get("model_type") in CAPTIONER_TYPES or _reads(values) == "images"
 
 
 def _described(reference: object) -> dict[str, Any]:

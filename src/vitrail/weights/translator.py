@@ -1,7 +1,6 @@
 """A trained model of two languages with its tokens, and the folder that keeps them."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
-from vitrail.errors import ConfigError, ModelFileError, unknown
+from vitrail.errors import ModelFileError
 from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
@@ -21,7 +20,7 @@ from vitrail.settings import brief
 from vitrail.weights.card import model_card
 from vitrail.weights.checkpoint import Checkpoint, section
 from vitrail.weights.description import describe, read_description
-from vitrail.weights.folder import FORMAT, fill, read_config
+from vitrail.weights.folder import FORMAT, fill, in_layout_of_writers, read_config
 from vitrail.weights.hub import push_saved
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
@@ -29,7 +28,7 @@ from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
 from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
 from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import require_numbers, write_tensors
-from vitrail.weights.translate import first_that_holds, recognise
+from vitrail.weights.translate import recognise
 
 LANGUAGES = "languages"
 """In ``config.json``: which language is read, and which is written."""
@@ -97,13 +96,7 @@ class TrainedTranslator(nn.Module):
         Raises:
             ConfigError: the layout cannot hold the model, or is none of models of texts.
         """
-        known = [FORMAT, *TEXT_LAYOUTS]
-        if layout is not None and layout not in known:
-            raise unknown("layout of models of texts", layout, known, where="--layout")
-        foreign: tuple[Layout, dict[str, Tensor]] | None = None
-        if layout != FORMAT:
-            with suppress(ConfigError) if layout is None else nullcontext():
-                foreign = first_that_holds(self.model, list(TEXT_LAYOUTS.values()))
+        foreign = in_layout_of_writers(self.model, layout, TEXT_LAYOUTS)
         with whole_folder(path_of(folder)) as draft:
             if foreign is None:
                 self.fill(draft, self.card)

@@ -40,7 +40,7 @@ class CaptionDataset(ImageDataset):
         augmentation: Augmentation | None = None,
         seed: int = 0,
         *,
-        most: int = 2**20,
+        most: int,
         transform: Transform | None = None,
     ):
         super().__init__(items, preparation, augmentation, seed, targets=Nothing(), transform=transform)  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ class SentencePieces:
         """What a model folder keeps, by the names of files."""
         return self.contents
 
-    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
+    def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
         """The same for transformers, whose files they are."""
         return self.contents
 

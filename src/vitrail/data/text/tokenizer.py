@@ -40,7 +40,7 @@ class Tokenizer:
             ConfigError: ``vocabulary`` is smaller than the bytes and the marks of beginning, end and filling; the extra ``text``
                 is not installed.
         """
-        library = _library()
+        library = tokenizers_library()
         require_vocabulary(vocabulary)
         inner = _empty(library)
         bytes_alone = library.pre_tokenizers.ByteLevel.alphabet()
@@ -53,7 +53,7 @@ class Tokenizer:
     @classmethod
     def read(cls, text: str, *, where: object) -> Self:
         """From `to_json`; raises `ModelFileError`."""
-        library = _library()
+        library = tokenizers_library()
         inner = _opened(library, text, where)
         own = [inner.token_to_id(token) for token in SPECIAL] == [PAD, START, END]
         numbered = sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
@@ -81,7 +81,7 @@ class Tokenizer:
         return self.to_json()
 
     def __setstate__(self, state: str) -> None:
-        self.__init__(_library().Tokenizer.from_str(state))  # type: ignore[misc]
+        self.__init__(tokenizers_library().Tokenizer.from_str(state))  # type: ignore[misc]
 
     def to_json(self) -> str:
         """All of it, as `read` takes it."""
@@ -91,7 +91,7 @@ class Tokenizer:
         """What a folder keeps, by the name of the file."""
         return {FILE: self.to_json().encode()}
 
-    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
+    def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
         """The same for transformers' ``AutoTokenizer``, which ends a text with `END` and writes none with a first space."""
         values = json.loads(self.to_json())
         pieces = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": SPECIAL[END], "type_id": 0}}]
@@ -104,7 +104,7 @@ class Tokenizer:
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **dict(zip(("pad_token", "bos_token", "eos_token"), SPECIAL, strict=True)),
-            **dict(zip(("source_lang", "target_lang"), languages, strict=True)),
+            **dict(zip(("source_lang", "target_lang"), languages, strict=False)),
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
         }
@@ -170,7 +170,7 @@ def open_tokenizer(file: Path) -> Any:
     with named_failures(file):
         text = read_text(file, LARGEST)
         _require_no_growth(json.loads(text).get("normalizer"))
-    return _opened(_library(), text, file)
+    return _opened(tokenizers_library(), text, file)
 
 
 CLEANING = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents", "BertNormalizer"}
@@ -212,7 +212,8 @@ def _rules(inner: Any) -> list[Any]:
     return [model, told["pre_tokenizer"], told["added_tokens"]]
 
 
-def _library() -> Any:
+def tokenizers_library() -> Any:
+    """The library ``tokenizers``; raises `ConfigError` where it is not installed."""
     try:
         import tokenizers
     except ImportError:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from vitrail.data.text.byte_pairs import BytePairs, Marks, is_byte_pairs
 from vitrail.data.text.pieces import SOURCE, SentencePieces
 from vitrail.data.text.tokenizer import FILE, Tokenizer
 
@@ -43,12 +44,16 @@ class Tokens(Protocol):
     def files(self) -> dict[str, bytes]:
         """What a folder keeps, for `open_tokens`, by the names of files."""
 
-    def files_for_transformers(self, languages: tuple[str, str]) -> dict[str, bytes]:
-        """What a folder for transformers keeps, for `open_tokens` as well, with the names of both languages."""
+    def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
+        """What a folder for transformers keeps, for `open_tokens` as well, with the names of both languages, if there are any."""
 
 
-def open_tokens(folder: Path) -> Tokens:
-    """What a folder keeps of its tokens; raises `ModelFileError`."""
+def open_tokens(folder: Path, marks: Marks | None = None) -> Tokens:
+    """What a folder keeps of its tokens; the ``marks`` are said by its files unless they are known.
+
+    Raises:
+        ModelFileError: files are missing, damaged or refused.
+    """
     if (folder / SOURCE).is_file() and not (folder / FILE).is_file():
         return SentencePieces.from_folder(folder)
-    return Tokenizer.from_file(folder / FILE)
+    return BytePairs.from_folder(folder, marks) if is_byte_pairs(folder) else Tokenizer.from_file(folder / FILE)

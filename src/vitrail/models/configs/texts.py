@@ -56,8 +56,8 @@ class DecoderConfig(TextConfig):
     """Dropout on attention weights."""
     hidden_dropout: Probability = 0.0
     """Dropout behind the activation of the MLP."""
-    position: Literal["sincos", "sincos-halves"] = "sincos"
-    """Sines and cosines in turns as in the paper, or all sines before all cosines as in Marian."""
+    position: Literal["sincos", "sincos-halves", "learned"] = "sincos"
+    """Sines and cosines in turns as in the paper, all sines before all cosines as in Marian, or learned as in GPT-2."""
     scale_embedding: bool = True
     """Whether embeddings are multiplied by the root of D."""
     tied: bool = True

@@ -22,6 +22,7 @@ from vitrail.weights.layouts import (
     timm,
     tnt,
     torchvision,
+    vision_encoder_decoder,
     vit_pytorch,
     vitpose,
 )
@@ -99,7 +100,11 @@ LAYOUTS: dict[str, Layout] = {
 }
 """By name. Where several fit a checkpoint equally well, the first counts."""
 TEXT_LAYOUTS: dict[str, Layout] = {marian.MARIAN.name: marian.MARIAN}
-"""Those of models of texts."""
+"""Those of models of texts, ..."""
+CAPTIONER_LAYOUTS: dict[str, Layout] = {
+    vision_encoder_decoder.VISION_ENCODER_DECODER.name: vision_encoder_decoder.VISION_ENCODER_DECODER
+}
+"""... and of models that write about images."""
 
 
 def family(name: str) -> list[Layout]:

@@ -69,12 +69,14 @@ def variables(model: TextModel) -> dict[str, Tensor]:
         raise _impossible(f"a {type(model).__name__}")
     if c.activation not in CTRANSLATE2.activations:
         raise _impossible(f"the activation {c.activation}")
-    found = CTRANSLATE2.write(model.state_dict(), c)
+    state = model.state_dict()
+    learned = state.pop("position.embedding", None)
+    found = CTRANSLATE2.write(state, c)
     table, bias = model.output_table()
     banned = sorted({c.pad, c.start} - {c.end})
     never = table.new_zeros(c.vocabulary)
     never[banned] = NEVER
-    positions = sequence_table(c.dim, c.max_tokens, halves=c.position == "sincos-halves")
+    positions = sequence_table(c.dim, c.max_tokens, halves=c.position == "sincos-halves") if learned is None else learned
     read = found["encoder/embeddings_0/weight"]
     return {
         **found,

@@ -211,13 +211,13 @@ def _computed(table: Tensor) -> bool:
     return bool((table.float() - expected).abs().max() < CLOSE) if table.numel() else True
 
 
-def generation(config: TextConfig) -> dict[str, Any]:
-    """``generation_config.json``: how transformers writes as Vitrail does, but for the penalty of length."""
+def generation(config: TextConfig, beams: int = BEAMS) -> dict[str, Any]:
+    """``generation_config.json``: how transformers writes as Vitrail does, but for the penalty of length of a translation."""
     return {
         "decoder_start_token_id": config.start,
         "pad_token_id": config.pad,
         "eos_token_id": config.end,
         "bad_words_ids": [[token] for token in sorted({config.pad, config.start} - {config.end})],
-        "num_beams": BEAMS,
+        "num_beams": beams,
         "max_length": config.max_tokens,
     }
