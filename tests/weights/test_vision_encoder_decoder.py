@@ -98,7 +98,7 @@ def test_words_look_where_they_look_in_transformers(folder):
     with torch.no_grad():
         expected = theirs(pixel_values=pixels, decoder_input_ids=target, output_attentions=True).cross_attentions[-1]
         encoded = trained.model.encode(pixels)
-        found = trained.model.alignment_of(encoded, target)
+        found = trained.model.decode_with_attention(target, encoded)[1]
     torch.testing.assert_close(found, expected.mean(dim=1), rtol=1e-5, atol=1e-5)
 
 

@@ -15,7 +15,8 @@ from vitrail.data.decode import Source
 from vitrail.deploy.drafts import fast_copy
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.errors import DataError, ModelFileError
-from vitrail.runtime.device import pick_device
+from vitrail.models.inference import for_inference, sharing_copy
+from vitrail.runtime.device import Precision, pick_device
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.captioning import write
 from vitrail.tasks.settings import CaptionSettings
@@ -33,9 +34,12 @@ class Writer:
         model: a captioner, or the MODEL that it is behind.
         beams: captions that are followed side by side; 1 takes the likeliest token each time.
         no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
+        precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
     """
 
-    def __init__(self, model: str | Path | TrainedCaptioner, *, beams: int = BEAMS, no_repeat: int = 0):
+    def __init__(
+        self, model: str | Path | TrainedCaptioner, *, beams: int = BEAMS, no_repeat: int = 0, precision: Precision = "fp32"
+    ):
         require_positive(beams=beams)
         require_at_most("beams", beams, MOST_BEAMS)
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
@@ -45,6 +49,8 @@ class Writer:
             self.trained.preparation, self.trained.tokenizer, beams, no_repeat,
         )  # fmt: skip
         self.fast = fast_copy(self.model)
+        self.looking: Any = sharing_copy(self.model)
+        self.looking.encoder = for_inference(self.trained.model.get_submodule("encoder"), precision)
 
     @property
     def attends(self) -> bool:
@@ -55,7 +61,7 @@ class Writer:
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
         """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked."""
         images = self.preparation.normalize(pixels.to(self.device))
-        encoded, c = self.model.encode(images), self.trained.config
+        encoded, c = self.looking.encode(images), self.trained.config
         longest = min(LONGEST, c.max_tokens)
         options: dict[str, Any] = {"max_length": longest, "no_repeat": self.no_repeat, "encoded": encoded}
         written = write(self.fast, images, beams=self.beams, **options)
@@ -71,6 +77,7 @@ def caption(
     *,
     beams: int = BEAMS,
     no_repeat: int = 0,
+    precision: Precision = "fp32",
     attention: bool = False,
     batch_size: int = 16,
 ) -> list[Caption]:
@@ -82,7 +89,7 @@ def caption(
     Args:
         model: a run folder, a model folder or a loaded captioner.
         images: as in `vitrail.predict`.
-        beams, no_repeat: as in `Writer`.
+        beams, no_repeat, precision: as in `Writer`.
         attention: whether each word of a caption is to know where the model looked, a map over the image's patches.
         batch_size: images per batch.
 
@@ -90,7 +97,7 @@ def caption(
         ModelFileError: a model that writes no captions.
         DataError: an image that cannot be read.
     """
-    writer = model if isinstance(model, Writer) else Writer(model, beams=beams, no_repeat=no_repeat)
+    writer = model if isinstance(model, Writer) else Writer(model, beams=beams, no_repeat=no_repeat, precision=precision)
     return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))
 
 

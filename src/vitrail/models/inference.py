@@ -28,6 +28,12 @@ class Answering(nn.Module):
         answers: Tensor = self.model(images.to(self.dtype))
         return answers.float()
 
+    def encode(self, images: Tensor) -> Tensor:
+        """All tokens of the images: (B, N, D)."""
+        network: Any = self.model
+        tokens: Tensor = network.encode(images.to(self.dtype))
+        return tokens.float()
+
     def vectors(self, images: Tensor) -> Tensor:
         """What the model's heads read of the images: (B, D)."""
         network: Any = self.model

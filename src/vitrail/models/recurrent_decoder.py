@@ -129,11 +129,10 @@ class RecurrentDecoder(TextModel):
             x = state.states[number][0]
         return self.logits(self._combined(x, state))
 
-    def alignment_of(self, encoded: Reading, target: Tensor) -> Tensor | None:
-        if self.attention is None:
-            return None
-        weights: Tensor = self.attention.weights(self._states(target, encoded), encoded.keys, encoded.mask)
-        return weights
+    def decode_with_attention(self, target: Tensor, encoded: Reading) -> tuple[Tensor, Tensor | None]:
+        states = self._states(target, encoded)
+        weights = None if self.attention is None else self.attention.weights(states, encoded.keys, encoded.mask)
+        return self._combined(states, encoded), weights
 
 
 def _alignment(c: RecurrentConfig) -> parts.AdditiveAlignment | parts.DotAlignment | None:

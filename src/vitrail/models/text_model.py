@@ -76,10 +76,10 @@ class TextModel(Model):
 
         Rows sum to 1. Where there are several layers of attention, it is the mean of the last one's heads.
         """
-        return self.alignment_of(self.encode(source), target)
+        return self.decode_with_attention(target, self.encode(source))[1]
 
-    def alignment_of(self, encoded: Any, target: Tensor) -> Tensor | None:
-        """`alignment` with sources that `encode` has seen."""
+    def decode_with_attention(self, target: Tensor, encoded: Any) -> tuple[Tensor, Tensor | None]:
+        """What `decode` gives of targets (B, T), and the `alignment`."""
         raise NotImplementedError
 
     def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:

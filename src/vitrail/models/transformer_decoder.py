@@ -112,17 +112,17 @@ class TransformerDecoder(TextModel):
         fast.__dict__.update(blocks=lambda: blocks, logits=parts.product_of(matrix, *self.output_table()))
         return fast
 
-    def alignment_of(self, encoded: Encoded, target: Tensor) -> Tensor:
+    def decode_with_attention(self, target: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
         seen: list[Any] = []
         block: Any = self.decoder[-1]
         keep = block.cross.layer.register_forward_pre_hook(lambda _, x, options: seen.append((x, options)), with_kwargs=True)
         try:
-            self.decode(target, encoded)
+            decoded = self.decode(target, encoded)
         finally:
             keep.remove()
         ((x, options),) = seen
         weights: Tensor = block.cross.layer.weights(*x, **options)
-        return weights.mean(dim=1)
+        return decoded, weights.mean(dim=1)
 
 
 def block_of(c: DecoderConfig, *, memory_dim: int | None = None) -> parts.Block:

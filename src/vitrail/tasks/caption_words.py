@@ -60,9 +60,9 @@ def captions_of(
     rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
     labels = filled(rows, c.pad).to(next(model.parameters()).device)
     target = behind_start(labels, c.start, c.pad)
-    known = model.logits(model.decode(target, encoded)).float().log_softmax(dim=-1)
+    x, weights = model.decode_with_attention(target, encoded) if attention else (model.decode(target, encoded), None)
+    known = model.logits(x).float().log_softmax(dim=-1)
     scores = known.gather(-1, labels[..., None])[..., 0].tolist()
-    weights = model.alignment_of(encoded, target) if attention else None
     looks: Any = [None] * len(rows) if weights is None else _on_grid(weights, c)
     return [
         Caption(tokenizer.decode(one.tokens), one.score, tuple(_words(tokenizer, one.tokens, *each)))
