@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from server_running import tiny
 
+from small_captioner import small_captioner
 from vitrail import api
 from vitrail.deploy.server.limits import TEXTS
 
@@ -161,3 +162,14 @@ def test_ctrl_c_ends_it_without_a_word_and_is_told_apart_by_the_exit_code(vitrai
         monkeypatch.setattr(api, "serve", lambda *arguments, received=received, **options: received)
         answer = vitrail("serve", trained)
         assert (answer.code, answer.out, answer.err) == (code, "", "")
+
+
+def test_a_captioner_is_served_in_its_precision_and_behind_no_engine(vitrail, tmp_path, monkeypatch):
+    seen = []
+    small_captioner().save_pretrained(tmp_path / "captions")
+    monkeypatch.setattr("vitrail.deploy.server.app.application", lambda service, access, on_answer: seen.append(service))
+    monkeypatch.setattr("vitrail.deploy.server.running.run", lambda *arguments: 15)
+    assert vitrail("serve", tmp_path / "captions", "--port", 0, "--precision", "bf16", "--max-images", 3).code == 0
+    assert seen[0].writer.engine == "torch bf16" and seen[0].limits.items == 3 and seen[0].name == "captions"
+    answer = vitrail("serve", tmp_path / "captions", "--port", 0, "--engine", "onnxruntime")
+    assert answer.code == 2 and "--engine" in answer.err

@@ -36,7 +36,7 @@ def serve(
     max_mebibytes: Whole | None = None,
     access_log: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Answer over HTTP: labels of images, joints of people or translations of texts, where the model looked, and a page.
+    """Answer over HTTP: labels or captions of images, joints, or translations of texts, where the model looked, and a page.
 
     It stops on Ctrl-C or SIGTERM, when everything it has let in is answered. Whoever reaches it from elsewhere sends the token
     as Authorization: Bearer TOKEN; it is read from a file or from the environment, as all may see the words of a command.

@@ -51,6 +51,8 @@ class Writer:
         self.fast = fast_copy(self.model)
         self.looking: Any = sharing_copy(self.model)
         self.looking.encoder = for_inference(self.trained.model.get_submodule("encoder"), precision)
+        self.engine = f"torch {precision}"
+        """What computes, in what precision."""
 
     @property
     def attends(self) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from vitrail.checks import refuse_given, require_at_most, require_positive
 from vitrail.deploy.artefact import graph_of
+from vitrail.deploy.captions import Writer
 from vitrail.deploy.poses import AnyPredictor, PosePredictor
 from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.server.board import MOST_WORKERS, Board, Place
@@ -22,7 +23,7 @@ from vitrail.files import path_of, read_text
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_exported
+from vitrail.weights.locate import is_captioner, is_exported
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def serve(
 
     Args:
         model: a run folder, a model folder, a file of weights, a hub id or an exported model; it gives classes or
-            joints, or translates.
+            joints, translates, or writes about images.
         look_of: gives the function that computes attention maps.
         relevance_of: and the function that computes what speaks for the best label; without it only attention is shown.
         joints_of: of a model that finds joints, gives the function that computes where their queries look, in place of both.
@@ -84,6 +85,8 @@ def serve(
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
         refuse_given("a translator answers as it is, in Python or exported", given)
+    elif is_captioner(model):
+        refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch")})
     try:
         from vitrail.deploy.server import running
         from vitrail.deploy.server.access import Access
@@ -104,7 +107,13 @@ def serve(
 
         threads = 0 if workers == 1 else _threads_of_each(workers)
         looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
-        opened = _of_texts(model, limits) if texts else _of_images(model, limits, looks, precision, engine)
+        opened = (
+            _of_texts(model, limits)
+            if texts
+            else _of_captions(model, limits, precision)
+            if is_captioner(model)
+            else _of_images(model, limits, looks, precision, engine)
+        )
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 
@@ -179,6 +188,13 @@ def _of_texts(model: str | Path, limits: Limits) -> Opened:
         return lambda place: TextService(writer_of(model), name, limits, place)
     writer = writer_of(model)
     return lambda place: TextService(writer, name, limits, place)
+
+
+def _of_captions(model: str | Path, limits: Limits, precision: Precision | None) -> Opened:
+    from vitrail.deploy.server.captions import CaptionService
+
+    writer = Writer(model, precision=precision or "fp32")
+    return lambda place: CaptionService(writer, name_of(str(model)), limits, place)
 
 
 def _of_images(
