@@ -1,5 +1,6 @@
 """``vitrail caption``, ``evaluate`` and ``train --task caption`` as people call them."""
 
+import csv
 import json
 
 import pytest
@@ -53,8 +54,8 @@ def trained(data, tmp_path_factory):
 
 def test_a_line_for_each_image_and_a_document_of_all(vitrail, model, data):
     images = [str(data.parent / f"{number:02}.png") for number in (3, 1)]
-    lines = ok(vitrail, "caption", str(model), *images).out.splitlines()
-    found = json.loads(ok(vitrail, "caption", str(model), *images, "--json").out)
+    lines = ok(vitrail, "caption", str(model), *images, "--no-repeat", "0").out.splitlines()
+    found = json.loads(ok(vitrail, "caption", str(model), *images, "--json", "--no-repeat", "0").out)
     assert lines == [f"{one['image']}: {one['caption']}" for one in found]
     assert [one["image"] for one in found] == images
     for one in found:
@@ -113,7 +114,8 @@ def test_a_run_writes_a_report_and_is_evaluated_beside_both_floors(vitrail, trai
     assert found["floors"].keys() == {"one_caption", "nearest_image"}
     text = ok(vitrail, "evaluate", str(trained), "--csv", str(trained.parent / "table.csv"))
     assert "without a captioner, one caption for all" in text.out
-    assert len((trained.parent / "table.csv").read_text().splitlines()) == 8
+    with (trained.parent / "table.csv").open(newline="", encoding="utf-8-sig") as table:
+        assert len(list(csv.reader(table))) == 8  # a caption of noise may have a line break
 
 
 def test_the_encoder_stays_as_it_was(trained):

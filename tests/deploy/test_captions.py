@@ -35,10 +35,9 @@ def test_it_writes_what_the_search_finds_with_its_score(trained, beams):
     found = caption(trained, shown, beams=beams, batch_size=2)
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
     if beams == 1:
-        expected = greedy(trained.model, images, max_length=captions.LONGEST)
+        expected = greedy(trained.model, images, max_length=captions.LONGEST, no_repeat=captions.NO_REPEAT)
     else:
-        searched = beam_search(trained.model, images, beams=3, max_length=captions.LONGEST, length_penalty=1.0, length_offset=0)
-        expected = [best[0] for best in searched]
+        expected = searched(trained, shown)
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], rel=1e-4)
 
@@ -52,7 +51,8 @@ def test_the_words_of_a_caption_are_its_text_and_their_probabilities_multiply_to
 
 def searched(trained, shown):
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
-    found = beam_search(trained.model, images, beams=3, max_length=captions.LONGEST, length_penalty=1.0, length_offset=0)
+    how = {"max_length": captions.LONGEST, "no_repeat": captions.NO_REPEAT, "length_penalty": 1.0, "length_offset": 0}
+    found = beam_search(trained.model, images, beams=3, **how)
     for image, best in zip(images, found, strict=True):
         best[0].__dict__["image"] = image
     return [best[0] for best in found]

@@ -71,3 +71,10 @@ def test_a_table_that_is_none_of_ours_is_refused(content, tmp_path):
         read_table(file, "image")
     write_table(tmp_path / "good.csv", [["image", "label"], ["=1", "g\udcff"]])
     assert read_table(tmp_path / "good.csv", "image") == [["image", "label"], ["=1", r"g\udcff"]]
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", 'a"b', "a,b"])
+def test_a_cell_may_hold_what_csv_has_a_meaning_for(name, tmp_path):
+    write_table(tmp_path / "table.csv", [("image", "caption"), (name, "x")])
+    with (tmp_path / "table.csv").open(newline="", encoding="utf-8-sig") as table:
+        assert list(csv.reader(table)) == [["image", "caption"], [name, "x"]]

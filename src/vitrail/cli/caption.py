@@ -19,7 +19,7 @@ def caption(
     /,
     *,
     beam: Whole = 3,
-    no_repeat: int = 0,
+    no_repeat: int = 2,
     batch_size: Whole = 16,
     precision: Literal["fp32", "bf16"] = "fp32",
     attention: Path | None = None,

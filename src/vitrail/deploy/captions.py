@@ -23,6 +23,7 @@ from vitrail.tasks.settings import CaptionSettings
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
 BEAMS, MOST_BEAMS = CaptionSettings().beams, 64
+NO_REPEAT = CaptionSettings().no_repeat
 LONGEST = CaptionSettings().max_length
 """Tokens of a caption."""
 
@@ -38,7 +39,12 @@ class Writer:
     """
 
     def __init__(
-        self, model: str | Path | TrainedCaptioner, *, beams: int = BEAMS, no_repeat: int = 0, precision: Precision = "fp32"
+        self,
+        model: str | Path | TrainedCaptioner,
+        *,
+        beams: int = BEAMS,
+        no_repeat: int = NO_REPEAT,
+        precision: Precision = "fp32",
     ):
         require_positive(beams=beams)
         require_at_most("beams", beams, MOST_BEAMS)
@@ -78,7 +84,7 @@ def caption(
     images: Picture | Iterable[Picture],
     *,
     beams: int = BEAMS,
-    no_repeat: int = 0,
+    no_repeat: int = NO_REPEAT,
     precision: Precision = "fp32",
     attention: bool = False,
     batch_size: int = 16,

@@ -69,7 +69,9 @@ def write_table(file: Path, rows: Iterable[Sequence[str]]) -> None:
     (OWASP, "CSV Injection").
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_plain(cell) for cell in row] for row in rows)
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    returns = any("\r" in cell for row in cells for cell in row)  # which csv quotes only where lines end with them
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL).writerows(cells)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, text.getvalue().encode("utf-8-sig", "backslashreplace"))
 

@@ -62,7 +62,7 @@ class CaptionSettings(TaskSettings):
     """Tokens of a caption; of a longer one the rest is not learned from."""
     beams: Positive = 3
     """Captions that are followed side by side when the model is evaluated."""
-    no_repeat: Annotated[int, Field(ge=0, le=16)] = 0
+    no_repeat: Annotated[int, Field(ge=0, le=16)] = 2
     """So many tokens in a row are written once in a caption; 0 for no such rule."""
 
 
