@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from vitrail.data.text.tokenizer import FILE, SETTINGS, named_failures, open_tokenizer, tokenizers_library
+from vitrail.data.text.tokenizer import FILE, SETTINGS, ByteLevel, named_failures, open_tokenizer, tokenizers_library
 from vitrail.errors import ModelFileError
 from vitrail.files import read_text
 from vitrail.settings import brief
@@ -22,7 +22,7 @@ Marks = tuple[int, int, int]
 """The numbers of these three."""
 
 
-class BytePairs:
+class BytePairs(ByteLevel):
     """Byte-pair encoding of bytes (Radford et al. 2019), so that no text is unknown.
 
     Args:
@@ -31,9 +31,8 @@ class BytePairs:
     """
 
     def __init__(self, inner: Any, marks: Marks):
-        self.inner = inner
+        super().__init__(inner)
         self.pad, self.start, self.end = marks
-        inner.encode_special_tokens = True  # a text may hold the letters of a mark, and means no mark
 
     @classmethod
     def from_folder(cls, folder: Path, marks: Marks | None = None) -> Self:
@@ -62,24 +61,6 @@ class BytePairs:
     def files_for_transformers(self, languages: Sequence[str]) -> dict[str, bytes]:
         """The same: they are transformers' own."""
         return self.files()
-
-    def __len__(self) -> int:
-        return int(self.inner.get_vocab_size())
-
-    @property
-    def names(self) -> list[str]:
-        """Of all tokens, by their numbers."""
-        return [self.inner.id_to_token(number) for number in range(len(self))]
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, the end behind them."""
-        return [[*found.ids, self.end] for found in self.inner.encode_batch(list(texts), add_special_tokens=False)]
-
-    encode_targets = encode
-
-    def language_code(self, text: str) -> str:
-        """Nothing: such a model has one language."""
-        return ""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without marks."""

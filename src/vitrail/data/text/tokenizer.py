@@ -19,7 +19,39 @@ LARGEST, MOST = 2**27, 2**24
 """Bytes of a file, and tokens of a vocabulary."""
 
 
-class Tokenizer:
+class ByteLevel:
+    """What all byte-pair encodings of bytes have in common.
+
+    Args:
+        inner: of the library ``tokenizers``.
+    """
+
+    end: int
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+        inner.encode_special_tokens = True  # a text may hold the letters of a mark, and means no mark
+
+    def __len__(self) -> int:
+        return int(self.inner.get_vocab_size())
+
+    @property
+    def names(self) -> list[str]:
+        """Of all tokens, by their numbers."""
+        return [self.inner.id_to_token(number) for number in range(len(self))]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, the end behind them."""
+        return [[*found.ids, self.end] for found in self.inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    encode_targets = encode
+
+    def language_code(self, text: str) -> str:
+        """Nothing: such a model has one language."""
+        return ""
+
+
+class Tokenizer(ByteLevel):
     """Byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909) of bytes, so that no text is unknown.
 
     Args:
@@ -27,10 +59,6 @@ class Tokenizer:
     """
 
     pad, start, end = PAD, START, END
-
-    def __init__(self, inner: Any):
-        self.inner = inner
-        inner.encode_special_tokens = True  # a text may hold the letters of a mark, and means no mark
 
     @classmethod
     def learned(cls, texts: Iterable[str], vocabulary: int) -> Self:
@@ -110,24 +138,6 @@ class Tokenizer:
         }
         contents = {FILE: values, SETTINGS: settings}
         return {name: json.dumps(content, ensure_ascii=False, indent=1).encode() for name, content in contents.items()}
-
-    def __len__(self) -> int:
-        return int(self.inner.get_vocab_size())
-
-    @property
-    def names(self) -> list[str]:
-        """Of all tokens, by their numbers."""
-        return [self.inner.id_to_token(number) for number in range(len(self))]
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, `END` behind them."""
-        return [[*found.ids, END] for found in self.inner.encode_batch(list(texts), add_special_tokens=False)]
-
-    encode_targets = encode
-
-    def language_code(self, text: str) -> str:
-        """Nothing: such a model has one language."""
-        return ""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens; marks of beginning, end and filling are left out."""

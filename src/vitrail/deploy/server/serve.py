@@ -82,10 +82,11 @@ def serve(
     """
     require_positive(**{"--workers": workers})
     texts = is_translator(model)
+    captions = not texts and is_captioner(model)
     if texts:
         given = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
         refuse_given("a translator answers as it is, in Python or exported", given)
-    elif is_captioner(model):
+    elif captions:
         refuse_given("a captioner writes in Python", {"--engine": engine not in ("auto", "torch")})
     try:
         from vitrail.deploy.server import running
@@ -107,13 +108,12 @@ def serve(
 
         threads = 0 if workers == 1 else _threads_of_each(workers)
         looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
-        opened = (
-            _of_texts(model, limits)
-            if texts
-            else _of_captions(model, limits, precision)
-            if is_captioner(model)
-            else _of_images(model, limits, looks, precision, engine)
-        )
+        if texts:
+            opened = _of_texts(model, limits)
+        elif captions:
+            opened = _of_captions(model, limits, precision)
+        else:
+            opened = _of_images(model, limits, looks, precision, engine)
         if workers == 1:
             return answer(Place.alone(), bound, lambda: on_start(address))
 

@@ -76,7 +76,7 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
         ours.setdefault("output.weight", table)
         ours["embedding.weight"] = table * math.sqrt(config.dim)
     if (missing := config.dim - config.encoder.dim) < 0:
-        raise KeyError("tokens of the image that are wider than those of the text")
+        raise KeyError("image tokens that are wider than text tokens")
     if missing:
         matrices = [name for name in state if name.endswith("cross.layer.key_value.weight")]
         ours |= {name: _widened(state[name], missing) for name in matrices}
