@@ -1,5 +1,6 @@
 """What the tests of exported models share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from server_running import tiny
 import vitrail
 from deploy.small import small_model
 from vitrail import api
+from vitrail.deploy import export_model, predictor
+from vitrail.deploy.export import Verified, Written
 from vitrail.study.attention import look_of
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.translator import TrainedTranslator
@@ -47,6 +50,18 @@ def exported(saved, labelled, tmp_path_factory):
     """Its folder in int8, and what was measured."""
     folder = tmp_path_factory.mktemp("exported") / "int8"
     return api.export(saved, folder, to="openvino", precision="int8", calibrate=labelled, merge=(4,), fold=True, force=True)
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """What is exported is the model as it is, where only what becomes of its answers counts: tracing takes seconds."""
+
+    def written(trained, about, to, folder, images=None):
+        (folder / "model").touch()
+        named = replace(predictor.in_python(trained), name=f"{to} {about.precision}")
+        return Written(named, Verified((1,), 0.0, 1.0), floats=None)
+
+    monkeypatch.setattr(export_model, "export_graph", written)
 
 
 @pytest.fixture(scope="module")

@@ -1,31 +1,17 @@
 """Exported, quantised: from a trained model to a folder that answers like it."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 import vitrail
 from deploy.small import Noting, shade_folder, shades
 from vitrail import api
-from vitrail.deploy import export_model, merging, predictor
-from vitrail.deploy.export import Verified, Written
+from vitrail.deploy import export_model, merging
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import Samples
 from vitrail.errors import ConfigError, ModelFileError
-
-
-@pytest.fixture
-def in_python(monkeypatch):
-    """What is exported is the model as it is, where only what becomes of its answers counts: tracing takes seconds."""
-
-    def written(trained, about, to, folder, images=None):
-        (folder / "model").touch()
-        named = replace(predictor.in_python(trained), name=f"{to} {about.precision}")
-        return Written(named, Verified((1,), 0.0, 1.0), floats=None)
-
-    monkeypatch.setattr(export_model, "export_graph", written)
 
 
 def test_an_exported_model_is_taken_like_any_other(saved, exported, labelled, tmp_path):

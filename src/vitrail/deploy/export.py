@@ -40,6 +40,13 @@ HALF = {
     ("torch", "bf16"): torch.bfloat16,
 }
 """What graphs compute in that are traced in less than fp32; in the others the engine does it."""
+IMPOSSIBLE = {
+    ("onnx", "bf16"): (
+        "ONNX Runtime does not compute in bf16 on a processor", "take --to openvino, or --precision fp16 or int8"
+    ),
+    ("torch", "int8"): ("int8 is for the engines", "take --to openvino or --to onnx"),
+}  # fmt: skip
+"""What no engine computes, why, and what does."""
 
 
 class Network(nn.Module):
@@ -229,12 +236,9 @@ def require_possible(to: Target, precision: str) -> None:
     Raises:
         ConfigError: with what is possible.
     """
-    if (to, precision) == ("onnx", "bf16"):
-        hint = "take --to openvino, or --precision fp16 or int8"
-        raise ConfigError("ONNX Runtime does not compute in bf16 on a processor", where="--precision", hint=hint)
-    if (to, precision) == ("torch", "int8"):
-        hint = "take --to openvino or --to onnx"
-        raise ConfigError("int8 is for the engines", where="--precision", hint=hint)
+    if (to, precision) in IMPOSSIBLE:
+        what, hint = IMPOSSIBLE[to, precision]
+        raise ConfigError(what, where="--precision", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def export_model(
     image_size: int | str | tuple[int, int] | None = None,
     fold: bool = False,
     force: bool = False,
+    because: str | None = None,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
@@ -60,6 +61,7 @@ def export_model(
             model's own by default.
         fold: whether the graph takes pixels, uint8, and normalises them.
         force: keep int8 also where it loses more than one point, or is slower than bf16.
+        because: why this precision was chosen, for the figures.
         observer: gets the progress.
 
     Raises:
@@ -93,6 +95,7 @@ def export_model(
             if to == "torch":
                 fill_folder(draft, shown, card=shown.card or shown.plain_card())
             figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
+            figures |= {"because": because} if because else {}
             figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
             if samples:
                 graph = of_classes(written.predictor)

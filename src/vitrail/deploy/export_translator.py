@@ -11,13 +11,14 @@ import torch
 
 from vitrail.data.text.dataset import filled
 from vitrail.deploy.artefact import FIGURES, ExportPrecision
-from vitrail.deploy.ctranslate2 import MODEL, Description, ExportedTranslator, ctranslate2, write_model
+from vitrail.deploy.ctranslate2 import MODEL, TYPES, Description, ExportedTranslator, ctranslate2, write_model
 from vitrail.deploy.evaluate_translator import OpenPairs, evaluate_translator
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.problems import ExportError
+from vitrail.deploy.quickest import export_quickest
 from vitrail.deploy.samples import OpenFor
 from vitrail.deploy.translate import InPython
-from vitrail.errors import ConfigError, DataError
+from vitrail.errors import ConfigError, DataError, unknown
 from vitrail.files import whole_folder, write_json, write_text
 from vitrail.models.registry import architecture_of
 from vitrail.runtime.observer import Note, Observer
@@ -47,11 +48,17 @@ Exportable = str | Path | TrainedModel | TrainedTranslator
 def export_any(
     model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
 ) -> tuple[Path, dict[str, Any]]:
-    """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
+    """Write a model of images or of texts for an engine: `export_model` or `export_translator`.
+
+    A ``precision`` of auto is for images: `vitrail.deploy.quickest.export_quickest` chooses it.
+    """
     if is_exported(model):
         raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
     if isinstance(model, TrainedTranslator) or is_of_texts(model):
         return export_translator(model, out, pairs_for=pairs_for, **options)
+    if options.get("precision") == "auto":
+        del options["precision"]
+        return export_quickest(model, out, open_for=open_for, **options)
     return export_model(model, out, open_for=open_for, **options)
 
 
@@ -82,6 +89,8 @@ def export_translator(
         ExportError: it cannot be written, or does not answer as the model does.
         VitrailError: others with the exit code of the command.
     """
+    if precision not in TYPES:
+        raise unknown("precision of a translator", precision, list(TYPES), where="--precision")
     if to != "ctranslate2":
         raise ConfigError(f"a translator does not go to {to}", where="--to", hint="take --to ctranslate2")
     ctranslate2()

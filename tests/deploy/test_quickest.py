@@ -1,0 +1,61 @@
+"""The quickest graph that holds the accuracy."""
+
+import json
+import re
+
+import pytest
+
+from deploy.small import Noting
+from vitrail import api
+from vitrail.deploy import export_model, quickest
+from vitrail.errors import ConfigError
+
+LOST = {"points_lost": 3.0, "certainty_lost": 0.0, "images": 500, "labelled": True, "top1": {"before": 0.9, "after": 0.87}}
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A processor with bf16, whatever the machine has."""
+    monkeypatch.setattr(quickest, "quickest_precision", lambda device: "bf16")
+
+
+def rates(int8: float):
+    return lambda *args: {"images_per_second": {"openvino floats": 100.0, "openvino int8": int8}, "beside": "openvino floats"}
+
+
+@pytest.mark.usefixtures("processor", "in_python")
+@pytest.mark.parametrize(
+    ("lost", "int8", "taken", "because"),
+    [
+        (0.0, 120.0, "int8", "faster"),
+        (3.0, 120.0, "bf16", r"loses 3\.0 points"),
+        (0.0, 90.0, "bf16", "slower than openvino floats: 90 images per second, not 100"),
+    ],
+)
+def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
+    lost, int8, taken, because, saved, labelled, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST | {"points_lost": lost})
+    monkeypatch.setattr(export_model, "speeds_of", rates(int8))
+    told = Noting()
+    folder, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, observer=told)
+    assert figures["precision"] == taken and re.search(because, figures["because"])
+    assert json.loads((folder / "export.json").read_text())["because"] == figures["because"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (f"bf16 is taken: {figures['because']}" in told.notes) == (taken == "bf16")
+
+
+@pytest.mark.usefixtures("processor", "in_python")
+@pytest.mark.parametrize(("to", "floats"), [("openvino", "bf16"), ("onnx", "fp32"), ("torch", "bf16")])
+def test_floats_are_the_quickest_that_the_target_computes_in(to, floats, saved, labelled, tmp_path, monkeypatch):
+    assert quickest.quickest_floats(to) == floats
+    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST)
+    _, figures = api.export(saved, tmp_path / "out", to=to, precision="auto", calibrate=labelled)
+    assert figures["precision"] == floats
+
+
+@pytest.mark.usefixtures("in_python")
+def test_what_is_wrong_apart_from_int8_is_told(saved, tmp_path):
+    with pytest.raises(ConfigError, match="no data given"):
+        api.export(saved, tmp_path / "out", to="openvino", precision="auto")
+    assert list(tmp_path.iterdir()) == []
