@@ -36,7 +36,7 @@ from vitrail.deploy.merging import schedule
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor, in_python
 from vitrail.deploy.samples import BATCH
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import quickest_precision
 from vitrail.training.data_of_model import open_for
 
 CROPS = (7 / 8, 3 / 4)

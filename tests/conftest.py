@@ -37,6 +37,7 @@ from vitrail.weights.translator import TrainedTranslator
 from words import TINY_TRANSLATOR, write_pairs
 
 OPERATORS = declare_operators()
+os.environ["VITRAIL_CACHE"] = ""  # tests compute with what is likely, and measure no machine
 LONG = (
     "test_processes.py", "test_soak.py", "test_contract.py", "test_export.py", "test_resume.py", "test_study.py", "test_docs.py",
     "test_resnet.py", "test_translate.py", "test_quantise.py", "test_export_model.py", "test_task_contract.py", "test_network.py",

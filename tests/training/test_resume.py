@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 
 from vitrail import api
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
+from vitrail.parts import kernels
+from vitrail.parts.kernels import likely
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import HEARD, InterruptedRunError, remembered_signals
 from vitrail.training import state as states
@@ -81,6 +83,23 @@ def test_a_resumed_run_equals_an_unbroken_one_to_the_bit(make_trainer, step):
     assert outcome(resumed) == outcome(unbroken)
     resumed.finish()
     assert status(resumed)["state"] == "finished"
+
+
+def test_a_resumed_run_goes_on_with_the_kernels_of_its_checkpoint(make_trainer, monkeypatch):
+    """The machine may have been measured in between, and another kernel would round differently."""
+    fused = replace(likely(), explicit_learning=0)
+    monkeypatch.setattr(kernels, "_used", fused)
+    options = RICH | {"training.precision": "bf16"}
+    unbroken = make_trainer.finished("unbroken", **options)
+    broken = make_trainer("broken", **options)
+    with pytest.raises(InterruptedRunError):
+        broken.run(Stopping(broken, 4))
+    kernels.use(replace(likely(), explicit_learning=1024))
+    resumed = make_trainer.reopen(broken)
+    resumed.restore()
+    assert kernels.kernels() == fused
+    resumed.run()
+    assert outcome(resumed) == outcome(unbroken)
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,10 @@ def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path |
     # before torch is imported, which takes longer than most mistakes do to make
     Request.read(recipe, path_of(config) if config else None, nested(settings)).require_possible(out)
     from vitrail import api
+    from vitrail.cli.calibration import measure_once
     from vitrail.training.progress import TrainingProgress
 
+    measure_once()
     with TrainingProgress() as progress:
         run = api.train(out=out, recipe=recipe, config=config, observer=progress, **settings)
     print_result(run)

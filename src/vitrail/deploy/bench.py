@@ -21,7 +21,8 @@ from vitrail.deploy.predictor import in_python
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
 from vitrail.deploy.worth import surely_lost
 from vitrail.errors import ConfigError, VitrailError
-from vitrail.runtime.device import Precision, quickest_precision
+from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory, peak_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of

@@ -20,7 +20,7 @@ from vitrail.deploy.poses import AnyPredictor, PosePredictor
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.problems import first_line
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import quickest_precision
 
 PIECES = 4
 """Of a batch that are computed side by side, at most."""

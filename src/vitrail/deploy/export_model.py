@@ -16,7 +16,7 @@ from vitrail.deploy.samples import OpenFor, samples_of
 from vitrail.deploy.worth import loss_of, require_worth, speeds_of
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder

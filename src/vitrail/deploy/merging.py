@@ -10,7 +10,7 @@ from vitrail.deploy.samples import Samples
 from vitrail.deploy.worth import points_lost, surely_lost
 from vitrail.errors import ConfigError
 from vitrail.models.empty import empty_model
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel, fill
 

@@ -9,7 +9,7 @@ from vitrail.deploy.artefact import ExportPrecision, Target
 from vitrail.deploy.export import IMPOSSIBLE
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.problems import ExportError
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.weights.folder import TrainedModel
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from vitrail.models.calibration import use_measured
 from vitrail.parts.convolved import DepthwiseConv
-from vitrail.parts.prepacked import PrepackedLinear, can_prepack
+from vitrail.parts.kernels import kernels
+from vitrail.parts.prepacked import PrepackedLinear, prepacks
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import Precision
 
@@ -79,16 +81,25 @@ def _with_norms_folded(model: Model) -> Model:
     return model
 
 
+def quickest_precision(device: torch.device) -> Precision:
+    """bf16 where the device answers faster in it, else fp32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    use_measured()
+    return "bf16" if device.type == "cpu" and kernels().bf16 else "fp32"
+
+
 def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     """A copy of a model that only answers: weights in ``precision``, on a CPU laid out as they are multiplied fastest.
 
     In fp32 it answers as the model does, up to the order of sums; in bf16 with two to three digits, and about twice as fast where
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
     """
+    use_measured()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     fast = _with_norms_folded(standardized(model).eval())
     for name, module in list(fast.named_modules()):
-        if type(module) is nn.Linear and can_prepack(module.weight.device):
+        if type(module) is nn.Linear and prepacks(module.weight.device):
             fast.set_submodule(name, PrepackedLinear(module, dtype))
             continue
         for key, parameter in module.named_parameters(recurse=False):

@@ -1,32 +1,27 @@
 """Attention written out with its derivatives, for processors on which torch's fused kernel is the slower way."""
 
 import math
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitrail.parts.kernels import kernels
+
 
 def explicit_is_faster(query: Tensor, key: Tensor, bias: Tensor | None = None) -> bool:
     """Whether the fused kernel of a CPU takes longer, up to ten times; see docs/decisions.md.
 
-    It does for gradients in half precision unless A is large, for answers in it on processors without tiles or where A is small,
-    and for a bias that learns, for which it writes everything out.
+    In half precision the machine's `kernels` say up to how many tokens it does, with gradients and without. It does for a bias
+    that learns, for which it writes everything out.
     """
     if query.device.type != "cpu":
         return False
     learns = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (query, key, bias))
     if learns and bias is not None and bias.requires_grad:
         return True
-    half, length = query.dtype.itemsize == 2, max(query.shape[-2], key.shape[-2])
-    return half and length <= 1024 and (learns or length <= 40 or not _has_tiles())
-
-
-@cache
-def _has_tiles() -> bool:
-    """Whether the processor multiplies tiles of half precision."""
-    return bool(torch.cpu.get_capabilities().get("amx_tile", False))
+    most = kernels().explicit_learning if learns else kernels().explicit_answering
+    return query.dtype.itemsize == 2 and max(query.shape[-2], key.shape[-2]) <= most
 
 
 SHORT = 32

@@ -5,6 +5,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from vitrail.parts.kernels import kernels
+
 
 class PrepackedLinear(nn.Module):
     """``y = x Wᵀ + b`` with W in the layout that oneDNN multiplies fastest on this processor: (…, in) to (…, out).
@@ -21,6 +23,11 @@ class PrepackedLinear(nn.Module):
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, "none", [], ""))
 
 
-def can_prepack(device: torch.device) -> bool:
-    """Whether oneDNN is there, which multiplies with prepacked weights."""
-    return device.type == "cpu" and torch.backends.mkldnn.is_available()
+def has_onednn() -> bool:
+    """Whether torch has oneDNN, which multiplies with prepacked weights."""
+    return torch.backends.mkldnn.is_available()
+
+
+def prepacks(device: torch.device) -> bool:
+    """Whether weights on a device are to be prepacked: on a processor on which that is the quicker way."""
+    return device.type == "cpu" and has_onednn() and kernels().prepacked

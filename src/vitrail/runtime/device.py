@@ -17,11 +17,3 @@ def pick_device(name: str = "auto") -> torch.device:
             raise ConfigError(f"torch finds no {name} device", where="training.device", hint="leave it at auto")
         return torch.device(name)
     return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
-
-
-def quickest_precision(device: torch.device) -> Precision:
-    """bf16 where the device multiplies in it, else fp32."""
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return "bf16" if known.get("avx512_bf16") or known.get("amx_bf16") else "fp32"

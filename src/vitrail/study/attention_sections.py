@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.data.order import spread
 from vitrail.models.base import ImageModel
-from vitrail.models.inference import for_inference
-from vitrail.runtime.device import quickest_precision
+from vitrail.models.inference import for_inference, quickest_precision
 from vitrail.study import figures, occlusion, page, pictures
 from vitrail.study.attention import Patch, attention_map, head_maps, reading_map, relevance_map, rollout_map
 from vitrail.study.context import StudyContext

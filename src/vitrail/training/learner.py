@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from vitrail.data.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
+from vitrail.models.calibration import use_measured
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Task
@@ -53,6 +54,7 @@ class Learner:
     def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
         self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
         t = settings.training
+        use_measured()
         self.device = pick_device(t.device)
         self.task = task.to(self.device)
         choose_parts(self.model, settings)

@@ -14,6 +14,8 @@ import torch
 from vitrail.data.items import Data
 from vitrail.errors import DivergedError, ModelFileError
 from vitrail.files import room_for, whole_folder
+from vitrail.models.calibration import kernels_of
+from vitrail.parts.kernels import kernels, use
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import InterruptedRunError
@@ -99,6 +101,7 @@ class RunState:
             "spent": self.clock.spent,
             "share": self.share,
             "scaler": self.learner.scaler.state_dict(),
+            "kernels": asdict(kernels()),
             "data": self.fingerprint,
             "settings": self.settings.model_dump(mode="json"),
         }
@@ -212,6 +215,7 @@ class RunState:
             self.rows, self.best = state["rows"], state["best"]
             self.last_epochs.load(tensors, self.learner.task.state_dict())
             self._take_random_states(tensors["random"])
+            use(kernels_of(state.get("kernels")) or kernels())  # other ones would round differently
         except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
             raise ModelFileError(
                 f"the checkpoint is damaged, or of another model: {' '.join(str(error).split())[:200]}",

@@ -1,0 +1,49 @@
+"""What was once measured on this machine, kept for other processes."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitrail.files import path_of, read_text, write_json
+from vitrail.runtime.environment import processor_name
+
+CACHE = "VITRAIL_CACHE"
+"""The environment's name for the folder that they are kept in; empty for nowhere."""
+
+
+def cache_file() -> Path | None:
+    """Where measurements are kept: in ``$VITRAIL_CACHE``, else in the user's folder of such things; None for nowhere."""
+    folder = os.environ.get(CACHE, os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vitrail"))
+    return path_of(folder) / "measurements.json" if folder else None
+
+
+def machine() -> str:
+    """What a measurement holds for."""
+    return f"{processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def kept() -> Any:
+    """What was kept for this machine, as JSON holds it; None for nothing."""
+    return _all_machines().get(machine())
+
+
+def keep(values: Any) -> None:
+    """Keep what was measured; where nothing can be written it is measured again another time."""
+    file = cache_file()
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, {**_all_machines(), machine(): values})
+
+
+def _all_machines() -> dict[str, Any]:
+    """Measurements by machine; a damaged file holds none."""
+    file = cache_file()
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(read_text(file)) if file is not None else {}
+        return found if isinstance(found, dict) else {}
+    return {}
