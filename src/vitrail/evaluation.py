@@ -60,7 +60,8 @@ def evaluate(
         table: a CSV file to write, which must not exist, with a row for each image; see `vitrail.tasks.answer_table`,
             `vitrail.tasks.pose_table`, where there is a row for each person, and `vitrail.tasks.captioning.caption_rows`.
         boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
-        mirror: of such a model, whether the answers to mirror images are taken into the mean, as they are by default.
+        mirror: whether the mean of the answers to an image, or a box, and to its mirror image is taken, in twice the time; by
+            default only of a model that finds joints.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
@@ -83,14 +84,14 @@ def evaluate(
             require_free_file(table, where="--csv")
             refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
         opened = None if run else open_any_predictor(model, precision, engine=engine)
-        if opened is not None and any(of_people.values()):
+        if opened is not None and boxes is not None:
             of_joints(opened, model if isinstance(model, str | Path) else "model")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
     if isinstance(opened, PosePredictor):
         people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
         file = None if boxes is None else path_of(boxes)
         return evaluate_poses(opened, people_for, boxes=file, mirror=mirror, table=table, on_start=on_start, **options)
-    predictor = opened
+    predictor = opened.with_mirror_images() if opened is not None and mirror else opened
     with group.together():
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
         chosen = split or (source.evaluation_split if own_splits else "all")

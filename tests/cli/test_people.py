@@ -116,11 +116,24 @@ def test_options_of_labels_mean_nothing_to_a_model_that_finds_joints(vitrail, mo
     assert answer.code == 2 and "the model finds joints, and gives no labels" in answer.err and words[0] in answer.err
 
 
-@pytest.mark.parametrize("words", [("--mirror",), ("--boxes", "keypoints.json"), ("--pictures", "folder")])
+@pytest.mark.parametrize("words", [("--boxes", "keypoints.json"), ("--pictures", "folder")])
 def test_joints_are_not_asked_of_a_classifier(vitrail, run, keypoints, words, monkeypatch):
     monkeypatch.chdir(keypoints.parent)
     answer = vitrail("predict", run.folder, "1.png", *words)
     assert answer.code == 4 and "the model finds no joints" in answer.err
+
+
+def test_a_classifier_answers_for_an_image_and_its_mirror_image(vitrail, run, pictures):
+    image = next(pictures.rglob("*.png"))
+    found = [
+        parsed(vitrail(*words, "--json"))
+        for words in (("predict", run.folder, image), ("predict", run.folder, image, "--mirror"))
+    ]
+    assert found[0] != found[1] and found[0][0]["image"] == found[1][0]["image"]
+    assert (
+        parsed(vitrail("evaluate", run.folder, "--mirror", "--json"))["loss"]
+        != parsed(vitrail("evaluate", run.folder, "--json"))["loss"]
+    )
 
 
 def test_as_many_boxes_are_answered_together_as_are_asked_for(vitrail, model, keypoints, monkeypatch):

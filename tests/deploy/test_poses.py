@@ -238,7 +238,7 @@ def test_joints_are_not_asked_of_classes_nor_classes_of_joints(trained, graphs, 
         with pytest.raises(ModelFileError, match="the model finds no joints"):
             vitrail.predict_poses(model, files[0])
         with pytest.raises(ModelFileError, match="the model finds no joints"):
-            vitrail.evaluate(model, mirror=True)
+            vitrail.evaluate(model, boxes=files[0])
     for model in (trained, graphs["openvino"][0]):
         with pytest.raises(ModelFileError, match="heatmaps, not classes"):
             vitrail.predict(model, files[0])

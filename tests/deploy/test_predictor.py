@@ -18,3 +18,13 @@ def test_pixels_are_normalised_and_probabilities_are_a_softmax_or_a_sigmoid_each
     torch.testing.assert_close(predictor.probabilities(pixels), logits.softmax(dim=1), atol=1e-4, rtol=1e-4)
     several = replace(predictor, multi_label=True).probabilities(pixels)
     torch.testing.assert_close(several, 1 / (1 + (-logits).exp()), atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_with_mirror_images_an_answer_is_the_mean_of_two_and_does_not_know_left_from_right():
+    trained = small_model()
+    predictor, pixels = in_python(trained), pixels_for(trained, 3)
+    found = predictor.with_mirror_images().logits(pixels)
+    torch.testing.assert_close(found, (predictor.logits(pixels) + predictor.logits(pixels.flip(-1))) / 2)
+    torch.testing.assert_close(found, predictor.with_mirror_images().logits(pixels.flip(-1)))
+    assert not torch.allclose(found, predictor.logits(pixels), atol=1e-4)

@@ -220,13 +220,25 @@ def test_patches_of_another_size_are_refused_where_they_are_not_flat(fields, bui
     assert refused(source, build(1, **{**fields, "patch_size": side}), f"patch_size ({2 * side}, {2 * side}) → ({side}, {side})")
 
 
+def test_filters_that_were_fitted_to_images_do_not_fit_other_channels(build):
+    fields = {
+        "embedding": "resnet",
+        "resnet_width": 4,
+        "resnet_depths": (1,),
+        "resnet_root": "whitened",
+        "resnet_block": "pooled",
+    }
+    assert refused(build(0, **fields), build(1, channels=3, **fields), "channels 1 → 3")
+
+
 def test_norms_of_patches_do_not_fit_other_channels(build):
     assert refused(build(0, embedding_norm="patches"), build(1, embedding_norm="patches", channels=3), "channels 1 → 3")
 
 
 OTHER = {
     "dim": 32, "depth": 3, "heads": 4, "head_dim": 4, "mlp_dim": 64, "embedding": "stem", "resnet_depths": (1,),
-    "resnet_width": 4, "resnet_root": "cifar", "position": "rotary", "embedding_norm": "tokens", "pool": "mean",
+    "resnet_width": 4, "resnet_root": "cifar", "resnet_block": "pooled",
+    "position": "rotary", "embedding_norm": "tokens", "pool": "mean",
     "class_token": True, "final_norm": "pooled", "head": "mlp", "mlp": "gelu-tanh", "block": "parallel", "qkv_bias": False,
     "qk_norm": True, "layer_scale": 0.1, "norm_eps": 1e-5, "rotary_base": 10.0, "rotary_coordinates": "unit", "rotary_grid": 3,
     "rotary_offset": 1.0, "pool_heads": 1, "pool_mlp_dim": 7, "norm": "post", "norm_kind": "rms", "attention_norm": True,

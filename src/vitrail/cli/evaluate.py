@@ -55,8 +55,8 @@ def evaluate(
         Of a model that finds joints: look for people in the boxes of this file, a detector's results in COCO's format, and not in
         their own. Scores are COCO's then: who is not found counts as missed.
     mirror
-        Of a model that finds joints: take the mean of the answers to a box and to its mirror image. Default: as in the run, which
-        does unless it is told otherwise.
+        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
+        model that finds joints as in the run, which does unless it is told otherwise.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """

@@ -38,7 +38,7 @@ class People:
         """
         from vitrail.deploy.poses import PosePredictor, of_joints
 
-        if self.boxes is not None or self.mirror or self.pictures is not None:
+        if self.boxes is not None or self.pictures is not None:
             of_joints(predictor, model)
         if isinstance(predictor, PosePredictor):
             refuse_given("the model finds joints, and gives no labels", of_labels)

@@ -67,7 +67,7 @@ def predict(
         Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
         annotations. Without it an image is one person.
     mirror
-        Of such a model: take the mean of the answers to a box and to its mirror image, for twice the time.
+        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time.
     pictures
         Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
     json
@@ -120,6 +120,7 @@ def predict(
         if isinstance(predictor, PosePredictor):
             asked.predict(predictor, files, group)
             return
+        predictor = predictor.with_mirror_images() if mirror else predictor
         with counting("predicting") as progress:
             progress.start(len(files))
             labelled = []

@@ -1,7 +1,7 @@
 """Whatever answers, in the one form that predictions, evaluations and the server know."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,6 +48,14 @@ class Predictor(Labelled):
     def run(self) -> Callable[[Tensor], Tensor]:
         """What it computes, by a name that all predictors have."""
         return self.logits
+
+    def with_mirror_images(self) -> "Predictor":
+        """The same, whose logits are the mean of its answers to an image and to its mirror image, in twice the time."""
+
+        def logits(pixels: Tensor) -> Tensor:
+            return (self.logits(pixels) + self.logits(pixels.flip(-1))) / 2
+
+        return replace(self, logits=logits)
 
     def probabilities(self, pixels: Tensor) -> Tensor:
         """Prepared pixels, uint8 (B, C, H, W), to probabilities (B, classes): a softmax, or for several labels sigmoids.

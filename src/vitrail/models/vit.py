@@ -218,7 +218,9 @@ def embedding_of(c: ViTConfig, *, padding: int = 0) -> nn.Module:
     if c.embedding == "pooled-stem":
         return parts.PooledStem(c.channels, c.dim, c.patch_size)
     if c.embedding == "resnet":
-        resnet = parts.ResNetFeatures(c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root)
+        resnet = parts.ResNetFeatures(
+            c.channels, c.resnet_depths, width=c.resnet_width, root=c.resnet_root, block=c.resnet_block, kind=c.resnet_kind
+        )
         return parts.HybridEmbedding(resnet, c.dim, c.patch_size)
     norm = "none" if c.embedding_norm == "tokens" else c.embedding_norm
     return parts.PatchEmbedding(
@@ -294,7 +296,5 @@ def _pool(c: ViTConfig) -> nn.Module:
 def _head(c: ViTConfig) -> nn.Module:
     if not c.num_classes:
         return nn.Identity()
-    kinds = {
-        "linear": parts.linear_head, "mlp": parts.mlp_head, "lecture": parts.lecture_head, "projection": parts.projection_head,
-    }  # fmt: skip
-    return kinds[c.head](c.pooled_dim, c.num_classes, dropout=c.head_dropout)
+    kinds = {"mlp": parts.mlp_head, "lecture": parts.lecture_head, "projection": parts.projection_head}
+    return kinds.get(c.head, parts.linear_head)(c.pooled_dim, c.num_classes, dropout=c.head_dropout)

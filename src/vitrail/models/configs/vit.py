@@ -34,8 +34,12 @@ class ViTConfig(ImageConfig):
     """Blocks in every stage of the ResNet; none leaves its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the ResNet's root."""
-    resnet_root: Literal["imagenet", "cifar"] = "imagenet"
-    """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2, or 3×3 of stride 1 for small images."""
+    resnet_root: Literal["imagenet", "cifar", "whitened"] = "imagenet"
+    """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or filters that are
+    fitted to the images before training, then 3×3 and a maximum of stride 2."""
+    resnet_block: Literal["bottleneck", "pooled"] = "bottleneck"
+    """Blocks of the ResNet: bottlenecks with standardised weights and GroupNorm, as in the paper's hybrids; or pairs of 3×3
+    convolutions with BatchNorm that halve by maxima, for training in little time."""
     position: Literal[
         "none",
         "learned-1d",
@@ -175,6 +179,11 @@ class ViTConfig(ImageConfig):
             f"{self.num_classes} classes" if self.num_classes else "no head",
         ]
         return ", ".join(part for part in parts if part)
+
+    @property
+    def resnet_kind(self) -> Literal["hybrid", "resnet"]:
+        """Convolutions and norms of the ResNet, as `vitrail.parts.resnet.Kind` has them."""
+        return "hybrid" if self.resnet_block == "bottleneck" else "resnet"
 
     @property
     def family(self) -> str:

@@ -72,7 +72,8 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
     if config.embedding == "resnet":
         stride = 4 * 2 ** max(0, len(config.resnet_depths) - 1)
         arguments["patch_size"] = [side // stride for side in config.patch_size]
-        usual = (config.resnet_width, config.resnet_root, name) == (64, "imagenet", "vit_base_patch16_224")
+        root = (config.resnet_width, config.resnet_root, config.resnet_block)
+        usual = root == (64, "imagenet", "bottleneck") and name == "vit_base_patch16_224"
         name = HYBRIDS.get(config.resnet_depths) if usual else None
     if config.distillation_token:
         if name != "vit_base_patch16_224" or config.registers or config.final_norm != "tokens" or config.embedding_norm != "none":
