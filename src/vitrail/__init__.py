@@ -1,12 +1,14 @@
 """Vitrail: Vision Transformers to build, train, fine-tune, see into and ship.
 
-Importing it costs nothing: what computes is imported when it is first used.
+Importing it costs nothing: what computes is imported when it is first used. Where torch is not there yet, its threads will
+wait for each other only briefly, since other programs may want the cores (docs/performance.md).
 """
 
 from typing import TYPE_CHECKING
 
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.lazy import lazily
+from vitrail.runtime.processor import wait_briefly
 
 if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, study_model, sweep, train
@@ -96,7 +98,7 @@ __all__ = [
     "zero_shot",
 ]
 
-
+wait_briefly()
 __getattr__ = lazily("vitrail", _HOMES)
 
 

@@ -243,6 +243,25 @@ def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
     assert "torch 2." in vitrail("doctor").out
 
 
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [
+        (0.52, "take 52% of the cores' time; this machine is busy"),
+        (0.02, "take 2% of the cores' time"),
+        (None, "the system does not say"),
+    ],
+)
+def test_doctor_tells_how_threads_wait_and_what_others_take(vitrail, monkeypatch, share, told):
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    monkeypatch.setattr("vitrail.runtime.processor.Others.share", lambda _: share)
+    values = parsed(vitrail("doctor", "--json"))
+    assert values["others"] == share
+    assert values["waiting"]["GOMP_SPINCOUNT"] == "7"
+    said = dict(line.split(maxsplit=1) for line in vitrail("doctor").out.splitlines())
+    assert said["others"] == told
+    assert "GOMP_SPINCOUNT 7" in said["waiting"]
+
+
 # all of them
 
 

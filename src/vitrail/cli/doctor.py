@@ -1,16 +1,22 @@
 """``vitrail doctor``."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import note, result, result_json
 
+WATCHED = 0.5
+"""Seconds for which the other programs are watched."""
+BUSY = 0.1
+"""The share of the cores' time from which on the others make a difference."""
+
 
 def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
-    """Check this machine and installation: versions, cores, GPUs, free disk, whether a model computes gradients, and which of
-    several ways to compute the same are the quickest here.
+    """Check this machine and installation: versions, cores, what keeps them busy, GPUs, free disk, whether a model trains, and
+    which of several ways to compute the same are the quickest here.
 
     That is measured in a few seconds and kept for all commands, in the folder $VITRAIL_CACHE (default: ~/.cache/vitrail; empty:
     nowhere).
@@ -21,6 +27,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
         One JSON document.
     """
     import shutil
+    import time
 
     import torch
 
@@ -29,9 +36,14 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     from vitrail.models.registry import USUAL, create_model
     from vitrail.parts.calibration import calibrate
     from vitrail.runtime.environment import environment
+    from vitrail.runtime.processor import Others
 
+    others = Others()
+    time.sleep(WATCHED)
+    share = others.share()
     values = environment()
     del values["command"]
+    values["others"] = None if share is None else round(share, 2)
     values["free_disk_gb"] = round(shutil.disk_usage(".").free / 1e9, 1)
     model = create_model(USUAL, depth=1, num_classes=2)
     model(torch.zeros(2, 3, 224, 224)).logsumexp(dim=1).sum().backward()
@@ -43,9 +55,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
         measured = [{**asdict(row), "quickest": row.quickest} for row in rows]
         result_json({**values, "kernels": asdict(found), "measured": measured})
     else:
-        for name, value in values.items():
-            shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-            result(f"{name:<14}{'none' if value == [] else shown}")
+        _tell({**values, "others": _told(share)})
         result("")
         for row in rows:
             times = ", ".join(f"{name} {took:.2f}" for name, took in row.milliseconds.items())
@@ -53,3 +63,16 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
         result(f"so it computes with: {', '.join(f'{name} {value}' for name, value in asdict(found).items())}")
     if not values["trains"]:
         raise VitrailError("a model does not train here", where="torch", hint="install the versions of constraints.txt")
+
+
+def _tell(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        result(f"{name:<14}{'none' if value in ([], {}) else shown}")
+
+
+def _told(share: float | None) -> str:
+    """What other programs take of the cores, in words."""
+    if share is None:
+        return "the system does not say"
+    return f"take {share:.0%} of the cores' time" + ("; this machine is busy" if share > BUSY else "")

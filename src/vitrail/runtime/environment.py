@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from vitrail.runtime.processor import waiting
+
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
@@ -29,6 +31,7 @@ def environment() -> dict[str, Any]:
         "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "waiting": waiting(),
         "gpus": gpus,
         "packages": {name: package_version(name) for name in PACKAGES},
     }
