@@ -82,11 +82,13 @@ def main(reference: Path | None, folder: Path | None, *, quick: bool) -> str:
             "Vitrail, words": partial(writer.captions, pixels),
             "Vitrail, words and looks": partial(writer.captions, pixels, attention=True),
         }
-    times = side_by_side.seconds(works, rounds=3 if quick else 9, at_least=0.5 if quick else 2.0)
-    base = times["transformers, tokens"]
-    rows = [[name, f"{BATCH / took:.1f}", f"{base / took:.2f}"] for name, took in times.items()]
+    measured = side_by_side.measure(works, rounds=6 if quick else 18, at_least=0.25 if quick else 1.0)
+    rows = [
+        [name, f"{BATCH / measured.seconds(name):.1f}", measured.ratio(name, "transformers, tokens")] for name in measured.rounds
+    ]
     sys.stderr.write(f"{same} of {BATCH} captions are the same\n")
-    return side_by_side.table([f"batch {BATCH}, beam {BEAMS}, fp32", "captions/s", "× transformers"], rows)
+    head = [f"batch {BATCH}, beam {BEAMS}, fp32", "captions/s", "× transformers"]
+    return side_by_side.table(head, rows) + "\n" + side_by_side.note(measured.others)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether a change made anything slower: a commit and the working tree side by side, in turns, in two processes of one thread.
+"""Whether a change made anything slower: a commit and the working tree in turns, in two processes of one thread on the same core.
 
     python benchmarks/commits.py COMMIT
 
@@ -97,7 +97,10 @@ def _write_pictures(folder: Path) -> None:
 def _worker(source: Path, pictures: Path) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(source / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", WORKER, str(pictures)]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(worker.pid, {min(os.sched_getaffinity(0))})  # for both the same, since they never work at once
+    return worker
 
 
 def _turn(worker: subprocess.Popen, what: str) -> float:

@@ -102,10 +102,11 @@ def contenders(model: str | Path, data: Path | str, folder: Path, given: dict[st
     return found
 
 
-def speeds(ways: dict[str, Predictor], pixels: Tensor, *, rounds: int) -> dict[str, list[str]]:
-    """Cells: images per second of each, and beside timm; timm gets its pixels normalised."""
-    times = side_by_side.seconds({name: partial(way.logits, pixels) for name, way in ways.items()}, rounds=rounds)
-    return {name: [f"{len(pixels) / took:.1f}", f"{times['timm fp32'] / took:.2f}"] for name, took in times.items()}
+def speeds(ways: dict[str, Predictor], pixels: Tensor, *, rounds: int) -> tuple[dict[str, list[str]], str]:
+    """Cells, images per second of each, and beside timm, which gets its pixels normalised; and what others took meanwhile."""
+    measured = side_by_side.measure({name: partial(way.logits, pixels) for name, way in ways.items()}, rounds=rounds)
+    cells = {name: [f"{len(pixels) / measured.seconds(name):.1f}", measured.ratio(name, "timm fp32")] for name in ways}
+    return cells, side_by_side.note(measured.others)
 
 
 def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int) -> dict[str, list[str]]:
@@ -139,11 +140,11 @@ def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
         accuracy = accuracies(ways, source, views_of_each)
         items = vitrail.open_data(source).split("test")
         images = ways["timm fp32"].dataset([replace(item, label=0) for item in items[:BATCH]])
-        speed = speeds(ways, torch.cat([images[0, i][0] for i in range(BATCH)]), rounds=rounds)
+        speed, others = speeds(ways, torch.cat([images[0, i][0] for i in range(BATCH)]), rounds=rounds)
     rows = [[name, *accuracy[name], *speed[name]] for name in ways]
     count = f"{len(items):,} test images" if views_of_each == 1 else f"{len(items):,} views of {len(items) // VIEWS} photographs"
     head = ["model", "top-1", "points beside timm, standard error", f"images/s, batches of {BATCH}", "× timm fp32"]
-    return side_by_side.table(head, rows) + f"\n{count}, which chose neither ranges nor merging.\n"
+    return side_by_side.table(head, rows) + f"\n{count}, which chose neither ranges nor merging. {others}"
 
 
 def main(*, quick: bool) -> str:
@@ -163,15 +164,16 @@ def main(*, quick: bool) -> str:
             folder / "model", str(photographs), folder, {way: {"to": "openvino", **words} for way, words in given.items()}
         )
         pixels = torch.randint(0, 256, (BATCH, 3, 224, 224), dtype=torch.uint8)
-        rows = [[way, *cells] for way, cells in speeds(ways, pixels, rounds=3 if quick else 5).items()]
-    return side_by_side.table(["ViT-Ti/16", f"images/s, batches of {BATCH}", "× timm fp32"], rows)
+        speed, others = speeds(ways, pixels, rounds=6 if quick else 14)
+    rows = [[way, *cells] for way, cells in speed.items()]
+    return side_by_side.table(["ViT-Ti/16", f"images/s, batches of {BATCH}", "× timm fp32"], rows) + "\n" + others
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a run, model folder or file of weights; without it the speed of an untrained ViT-Ti/16")
     parser.add_argument("--data", help="labelled images, as vitrail train takes them; with --model")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of every contender, of a second each")
+    parser.add_argument("--rounds", type=int, default=14, help="turns of every contender, of half a second each")
     parser.add_argument("--onnx", action="store_true", help="ONNX Runtime's int8 as well")
     parser.add_argument("--quick", action="store_true", help="without --model: fewer contenders and rounds")
     arguments = parser.parse_args()

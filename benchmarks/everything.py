@@ -1,4 +1,4 @@
-"""Everything beside everybody, into docs/benchmarks.md.
+"""Everything beside everybody, into a page of docs/benchmarks for this processor, which docs/benchmarks.md then links to.
 
     python benchmarks/everything.py [--quick]
 
@@ -8,6 +8,7 @@
 import argparse
 import importlib.metadata
 import platform
+import re
 import sys
 from pathlib import Path
 
@@ -24,13 +25,32 @@ from vitrail.files import write_text
 from vitrail.runtime.environment import processor_name
 
 PEERS = ("torch", "timm", "transformers", "torchvision", "vit-pytorch", "onnxruntime", "openvino")
-FILE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parent.parent / "docs"
+INDEX = """\
+# Benchmarks
+
+`make bench` measures Vitrail beside its peers, everything in one run, contenders in turns, and writes a page for the processor:
+
+"""
 
 
 def machine() -> str:
-    """What was measured on, and what."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)
-    return f"{processor_name()}, {torch.get_num_threads()} threads, Python {platform.python_version()}; {versions}."
+    """What was measured on."""
+    return f"{processor_name()}, {torch.get_num_threads()} threads"
+
+
+def page_of(machine: str) -> str:
+    """The name of a machine's page."""
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ".md"
+
+
+def write(machine: str, text: str, docs: Path = DOCS) -> None:
+    """Write a machine's page, and the index of all pages there are."""
+    folder = docs / "benchmarks"
+    folder.mkdir(exist_ok=True)
+    write_text(folder / page_of(machine), f"# {machine}\n\n{text}")
+    pages = {file.name: file.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ") for file in sorted(folder.glob("*.md"))}
+    write_text(docs / "benchmarks.md", INDEX + "".join(f"- [{title}](benchmarks/{name})\n" for name, title in pages.items()))
 
 
 def main() -> None:
@@ -47,9 +67,11 @@ def main() -> None:
         "Served": serving,
         "Start": start,
     }
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PEERS)
     parts = [
-        "# Benchmarks\n\n`make bench` writes this page: everything in one run, contenders in turns, medians.\n"
-        f"{'The quick version, `make bench QUICK=1`. ' if quick else ''}Measured on {machine()}\n\n"
+        f"`make bench{' QUICK=1' if quick else ''}` writes this page: everything in one run, contenders in turns, medians of the "
+        "rounds. A ratio is taken within each round; beside its median stands, in brackets, where the middle half of the rounds "
+        f"lies: where two of these overlap, no difference is shown.\n\nPython {platform.python_version()}; {versions}.\n\n"
         "The share of the product rate counts the operations of the whole model for everybody, "
         "also those that Vitrail leaves out of the last block.\n"
     ]
@@ -58,7 +80,7 @@ def main() -> None:
         table = module.main(quick=quick)
         print(f"{title}\n\n{table}", flush=True)
         parts.append(f"## {title}\n\n{table}")
-    write_text(FILE, "\n".join(parts))
+    write(machine(), "\n".join(parts))
 
 
 if __name__ == "__main__":

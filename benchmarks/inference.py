@@ -80,7 +80,7 @@ def main(*, quick: bool) -> str:
         images = torch.from_numpy(np.random.default_rng(0).standard_normal((batch, 3, 224, 224), dtype=np.float32))
         works = ours(images) | {name: work_of(model, images) for name, model in models.items()}
         works |= exported(models["timm fp32"], images)
-        rounds, at_least = 2 if quick else 5, 1.0 if batch == 1 else 2.0
+        rounds, at_least = (4, 0.5) if quick else (14, 0.5) if batch == 1 else (6, 1.0)
         title = f"ViT-B/16, batch {batch}"
         parts.append(side_by_side.rates(title, works, batch, shapes.BASE.operations, rounds=rounds, at_least=at_least))
     return "\n".join(parts)

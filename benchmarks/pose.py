@@ -73,8 +73,8 @@ def photograph(folder: Path) -> Path:
 
 def main(only: list[str], picture: Path | None, *, quick: bool) -> str:
     """Both tables, in Markdown."""
-    rounds, at_least = (2, 0.5) if quick else (5, 2.0)
-    boxes, peers = [], []
+    rounds, at_least = (4, 0.25) if quick else (12, 0.8)
+    boxes, peers, others = [], [], []
     for name in MODELS:
         if only and name not in only:
             continue
@@ -86,33 +86,37 @@ def main(only: list[str], picture: Path | None, *, quick: bool) -> str:
                 for way, predictor in ways.items()
                 for count in (1, 3)
             }
-            times = side_by_side.seconds(works, rounds=rounds, at_least=at_least)
+            measured = side_by_side.measure(works, rounds=rounds, at_least=at_least)
+            others.append(measured.others)
             for way in ways:
-                one, three = (1000 * times[f"{way} {count}"] for count in (1, 3))
-                boxes.append([name, way, f"{one:.1f}", f"{three:.1f}", f"{three / one:.2f}"])
+                one, three = (1000 * measured.seconds(f"{way} {count}") for count in (1, 3))
+                boxes.append([name, way, f"{one:.1f}", f"{three:.1f}", measured.ratio(f"{way} 1", f"{way} 3")])
                 sys.stderr.write(" ".join(boxes[-1]) + "\n")
             theirs = transformers_work(trained, folder)
             for batch in BATCHES:
                 pixels = torch.randint(0, 256, (batch, 3, *trained.config.image_size), dtype=torch.uint8)
                 given = {way: partial(predictor.heatmaps, pixels) for way, predictor in ways.items()}
                 far = max((work() - theirs(pixels)).abs().max().item() for work in given.values())
-                times = side_by_side.seconds({"transformers": partial(theirs, pixels), **given}, rounds=rounds, at_least=at_least)
+                given["transformers"] = partial(theirs, pixels)
+                measured = side_by_side.measure(given, rounds=rounds, at_least=at_least)
+                others.append(measured.others)
                 for way in ways:
-                    rates = [batch / times[each] for each in (way, "transformers")]
+                    rates = [batch / measured.seconds(each) for each in (way, "transformers")]
                     cells = [
                         name,
                         str(batch),
                         way,
                         f"{rates[0]:.1f}",
                         f"{rates[1]:.1f}",
-                        f"{rates[0] / rates[1]:.2f}",
+                        measured.ratio(way, "transformers"),
                         f"{far:.0e}",
                     ]
                     peers.append(cells)
                     sys.stderr.write(" ".join(cells) + "\n")
     head = ["model", "fp32", "one box, ms", "three boxes, ms", "times"]
     beside = ["model", "boxes at a time", "fp32", "boxes/s", "transformers, boxes/s", "times", "largest difference"]
-    return side_by_side.table(head, boxes) + "\n" + side_by_side.table(beside, peers)
+    tables = [side_by_side.table(head, boxes), side_by_side.table(beside, peers), side_by_side.note(*others)]
+    return "\n".join(tables)
 
 
 if __name__ == "__main__":

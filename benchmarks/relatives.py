@@ -159,19 +159,22 @@ def inference(case: Case, precision: Any) -> dict[str, side_by_side.Work]:
 
 def main(only: list[str], *, quick: bool) -> str:
     """The table, in Markdown."""
-    rounds, at_least = (2, 1.0) if quick else (5, 3.0)
-    rows = []
+    rounds, at_least = (4, 0.5) if quick else (15, 1.0)
+    rows, others = [], []
     for case in CASES:
         if only and not any(case.name.startswith(name) for name in only):
             continue
         for what, works in (("training", training), ("inference", inference)):
             for precision in PRECISIONS:
                 torch.manual_seed(0)
-                times = side_by_side.seconds(works(case, precision), rounds=rounds, at_least=at_least)
-                ours, theirs = (case.batch / times[name] for name in ("Vitrail", case.peer))
-                rows.append([case.title, what, precision, f"{ours:.1f}", f"{case.peer} {theirs:.1f}", f"{ours / theirs:.2f}"])
+                measured = side_by_side.measure(works(case, precision), rounds=rounds, at_least=at_least)
+                ours, theirs = (case.batch / measured.seconds(name) for name in ("Vitrail", case.peer))
+                ratio = measured.ratio("Vitrail", case.peer)
+                rows.append([case.title, what, precision, f"{ours:.1f}", f"{case.peer} {theirs:.1f}", ratio])
+                others.append(measured.others)
                 sys.stderr.write(" ".join(rows[-1]) + "\n")
-    return side_by_side.table(["model", "what", "precision", "images/s", "peer, images/s", "ratio"], rows)
+    head = ["model", "what", "precision", "images/s", "peer, images/s", "ratio"]
+    return side_by_side.table(head, rows) + "\n" + side_by_side.note(*others)
 
 
 if __name__ == "__main__":

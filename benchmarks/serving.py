@@ -21,6 +21,7 @@ from soak_server import FACTOR
 from soak_shared import ms, photographs, save_model
 
 from vitrail.deploy.predict import open_predictor
+from vitrail.runtime.processor import Others
 
 BATCH = 16
 
@@ -41,7 +42,7 @@ def alone(model: str, engine: str, batch: int, seconds: float) -> float:
 def served(model: str, engine: str, *, quick: bool) -> str:
     """The table of one model, in Markdown."""
     seconds, requests = 6.0 if quick else 20.0, [request(content, close=False) for content in photographs()]
-    own = alone(model, engine, BATCH, seconds)
+    others, own = Others(), alone(model, engine, BATCH, seconds)
     with Process("-m", "vitrail", "serve", model, "--port", "0", "--engine", engine) as server:
         one = saturating(server.url, requests, 1, seconds / 2)
         saturating(server.url, requests, 2 * BATCH, seconds / 3)
@@ -59,7 +60,7 @@ def served(model: str, engine: str, *, quick: bool) -> str:
             f"{answered}, 99 % of refusals in {ms(over.share(429, 0.99))}",
         ],
     ]
-    return side_by_side.table([Path(model).name, "found"], rows)
+    return side_by_side.table([Path(model).name, "found"], rows) + "\n" + side_by_side.note(others.share())
 
 
 def main(*, quick: bool) -> str:

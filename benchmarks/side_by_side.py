@@ -1,46 +1,95 @@
-"""What the benchmarks share: contenders that take turns, medians, and the machine's own rate of matrix products."""
+"""What the benchmarks share: contenders that take turns, how far their ratios spread, and the machine's own rate of products."""
 
 import contextlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import declare_operators
+from vitrail.deploy.measure import SETTLE
 from vitrail.runtime.memory import kept_memory
+from vitrail.runtime.processor import Others
 
 OPERATORS = declare_operators()  # timm and vit-pytorch import torchvision
 
+BUSY = 0.05
+"""The share of the cores' time from which on others spoil a measurement."""
 Work = Callable[[], object]
 
 
-def seconds(contenders: dict[str, Work], *, rounds: int = 5, at_least: float = 1.0) -> dict[str, float]:
-    """The median time of each contender's work. They take turns, so that a machine that slows down does so for all.
+@dataclass(frozen=True)
+class Measured:
+    """What contenders took, round by round.
 
-    Vitrail's turns, of at least so many seconds, are in memory that stays, as its runs and predictions are.
+    Attributes:
+        rounds: the median seconds of each contender's turns, in the order of the rounds.
+        others: the share of the cores' time that other programs took meanwhile; None where the system does not say.
     """
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+
+    rounds: dict[str, list[float]]
+    others: float | None
+
+    def seconds(self, name: str) -> float:
+        """The median of a contender's rounds."""
+        return statistics.median(self.rounds[name])
+
+    def ratio(self, name: str, reference: str) -> str:
+        """How many times as fast as another: the median of the rounds' own ratios, and between what the middle half of them lies.
+
+        Two turns of a round lie seconds apart. A machine that gets slower from round to round changes both, not their ratio.
+        """
+        ratios = [theirs / ours for ours, theirs in zip(self.rounds[name], self.rounds[reference], strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        return f"{middle:.2f} ({low:.2f}–{high:.2f})"
+
+
+def measure(contenders: dict[str, Work], *, rounds: int = 14, at_least: float = 0.5) -> Measured:
+    """Let the contenders take turns of at least so many seconds each, in the opposite order every second round.
+
+    Vitrail's turns are in memory that stays, as its runs and predictions are.
+    """
+    found: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():
         work()
+    others, order = Others(), list(contenders)
     for _ in range(rounds):
-        for name, work in contenders.items():
-            end = time.perf_counter() + at_least
+        for name in order:
+            time.sleep(SETTLE)
             with kept_memory() if "Vitrail" in name else contextlib.nullcontext():
-                while time.perf_counter() < end:
-                    start = time.perf_counter()
-                    work()
-                    times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(found) for name, found in times.items()}
+                found[name].append(statistics.median(turn(contenders[name], at_least)))
+        order.reverse()
+    return Measured(found, others.share())
+
+
+def turn(work: Work, at_least: float) -> list[float]:
+    """The seconds of one call, and of more of them until so much time has gone by."""
+    times: list[float] = []
+    while sum(times) < at_least:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def note(*shares: float | None) -> str:
+    """A sentence on what other programs took during some measurements, which stands out where it was too much."""
+    known = [share for share in shares if share is not None]
+    if not known:
+        return "What other programs took meanwhile is not known.\n"
+    said = f"Meanwhile other programs took {max(known):.0%} of the cores' time"
+    return f"**{said}: measure again when it is quiet.**\n" if max(known) > BUSY else f"{said}.\n"
 
 
 def product_rate(dtype: torch.dtype, size: int = 2048) -> float:
     """Multiply-adds per second, counted as two operations each, of large square matrix products."""
     a, b = torch.randn(2, size, size).to(dtype)
-    return 2 * size**3 / seconds({"product": lambda: a @ b}, rounds=3, at_least=0.3)["product"]
+    return 2 * size**3 / measure({"product": lambda: a @ b}, rounds=5, at_least=0.2).seconds("product")
 
 
 def rates(name: str, contenders: dict[str, Work], images: int, operations: int, *, rounds: int, at_least: float) -> str:
@@ -51,15 +100,16 @@ def rates(name: str, contenders: dict[str, Work], images: int, operations: int, 
         contenders: their work on a batch.
         images: in a batch.
         operations: of matrix products per image.
-        rounds, at_least: see `seconds`.
+        rounds, at_least: see `measure`.
     """
-    times = seconds(contenders, rounds=rounds, at_least=at_least)
-    rate = product_rate(torch.bfloat16)
+    measured, rate = measure(contenders, rounds=rounds, at_least=at_least), product_rate(torch.bfloat16)
     rows = []
-    for contender, took in sorted(times.items(), key=lambda pair: pair[1]):
-        share = f"{operations * images / took / rate:.0%}" if "bf16" in contender else ""
-        rows.append([contender, f"{images / took:.2f}", f"{times['timm fp32'] / took:.2f}", share])
-    return table([name, "images/s", "× timm fp32", f"of the bf16 product rate, {rate / 1e9:.0f} GFLOP/s"], rows)
+    for contender in sorted(contenders, key=measured.seconds):
+        reached = images / measured.seconds(contender)
+        share = f"{operations * reached / rate:.0%}" if "bf16" in contender else ""
+        rows.append([contender, f"{reached:.2f}", measured.ratio(contender, "timm fp32"), share])
+    head = [name, "images/s", "× timm fp32", f"of the bf16 product rate, {rate / 1e9:.0f} GFLOP/s"]
+    return table(head, rows) + "\n" + note(measured.others)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -14,6 +14,7 @@ import time
 import side_by_side
 
 from vitrail.cli.app import app
+from vitrail.runtime.processor import Others
 
 MISTAKES = [
     "train --data nosuch", "train --data . --lr 0", "train --data nosuch --from ViT-B/16", "predict runs/nosuch photo.jpg",
@@ -33,7 +34,7 @@ def seconds(command: list[str], rounds: int) -> float:
 
 def main(*, quick: bool) -> str:
     """The table, in Markdown."""
-    rounds, python = 3 if quick else 5, sys.executable
+    rounds, python, others = 3 if quick else 5, sys.executable, Others()
     imported = seconds([python, "-c", "import vitrail"], rounds) - seconds([python, "-c", ""], rounds)
     times = {" ".join(["vitrail", *words]): seconds([python, "-m", "vitrail", *words, "--help"], rounds) for words in COMMANDS}
     slowest = max(times, key=lambda command: times[command])
@@ -46,7 +47,7 @@ def main(*, quick: bool) -> str:
         [f"`vitrail {words}`", f"{seconds([python, '-m', 'vitrail', *words.split()], rounds):.2f} s"]
         for words in ("models", *MISTAKES)
     ]
-    return side_by_side.table(["start", f"median of {rounds}"], rows)
+    return side_by_side.table(["start", f"median of {rounds}"], rows) + "\n" + side_by_side.note(others.share())
 
 
 if __name__ == "__main__":

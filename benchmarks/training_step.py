@@ -82,7 +82,7 @@ def contenders(s: Shape, batch: int, *, quick: bool) -> dict[str, side_by_side.W
 
 def main(*, quick: bool) -> str:
     """The table for every shape, in Markdown."""
-    rounds, at_least = (2, 2.0) if quick else (7, 4.0)
+    rounds, at_least = (6, 0.7) if quick else (25, 1.0)
     parts = []
     for name, (shape, batch) in SHAPES.items():
         torch.manual_seed(0)

@@ -66,3 +66,56 @@ def test_the_difference_is_paired_and_its_error_that_of_photographs(deployed, mo
     error = np.std(points, ddof=1) / math.sqrt(3)
     assert found["timm fp32"] == ["66.67 %", "+0.00 ± 0.00"]
     assert found["ours"] == ["83.33 %", f"{np.mean(points):+.2f} ± {error:.2f}"]
+
+
+# Noise and differences
+
+
+@pytest.fixture
+def side_by_side(deployed):
+    return importlib.import_module("side_by_side")
+
+
+def test_a_ratio_is_taken_within_each_round_and_told_with_its_spread(side_by_side):
+    slower_and_slower = [1.0, 2.0, 4.0, 8.0, 16.0]
+    times = {"reference": slower_and_slower, "twice as fast": [took / 2 for took in slower_and_slower]}
+    measured = side_by_side.Measured(times | {"uneven": [1.0, 1.0, 2.0, 2.0, 2.0]}, None)
+    assert measured.ratio("twice as fast", "reference") == "2.00 (2.00–2.00)"
+    assert measured.ratio("uneven", "reference") == "2.00 (2.00–4.00)"
+
+
+def test_contenders_take_turns_in_the_opposite_order_every_second_round(side_by_side):
+    calls = []
+    works = {name: lambda name=name: calls.append(name) for name in ("first", "second")}
+    measured = side_by_side.measure(works, rounds=3, at_least=1e-9)
+    assert calls == ["first", "second", *("first", "second"), *("second", "first"), *("first", "second")]
+    assert {len(times) for times in measured.rounds.values()} == {3}
+
+
+def test_a_busy_machine_is_marked(side_by_side):
+    assert side_by_side.note(0.02, None) == "Meanwhile other programs took 2% of the cores' time.\n"
+    assert side_by_side.note(0.02, 0.3).startswith("**Meanwhile other programs took 30%")
+    assert "not known" in side_by_side.note(None)
+
+
+def test_every_processor_has_a_page_which_the_index_links_to(side_by_side, tmp_path):
+    everything = importlib.import_module("everything")
+    for machine in ("AMD EPYC, 2 threads", "Intel(R) Xeon(R) @ 2.10GHz, 8 threads", "AMD EPYC, 2 threads"):
+        everything.write(machine, "figures\n", tmp_path)
+    pages = {page.name for page in (tmp_path / "benchmarks").iterdir()}
+    assert pages == {"amd-epyc-2-threads.md", "intel-r-xeon-r-2-10ghz-8-threads.md"}
+    index = (tmp_path / "benchmarks.md").read_text()
+    assert index.startswith("# Benchmarks\n")
+    assert index.endswith(
+        "- [AMD EPYC, 2 threads](benchmarks/amd-epyc-2-threads.md)\n"
+        "- [Intel(R) Xeon(R) @ 2.10GHz, 8 threads](benchmarks/intel-r-xeon-r-2-10ghz-8-threads.md)\n"
+    )
+
+
+def test_the_index_of_the_documents_is_as_it_would_be_written(side_by_side, tmp_path):
+    everything = importlib.import_module("everything")
+    for page in (everything.DOCS / "benchmarks").glob("*.md"):
+        title, text = page.read_text(encoding="utf-8").split("\n\n", 1)
+        assert page.name == everything.page_of(title.lstrip("# "))
+        everything.write(title.lstrip("# "), text, tmp_path)
+    assert (tmp_path / "benchmarks.md").read_text() == (everything.DOCS / "benchmarks.md").read_text()
