@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from random_weights import randomize
-from vitrail.parts import ConvFeedForward, ExpertFeedForward, FeedForward
+from vitrail.parts import ConvFeedForward, ExpertFeedForward, FeedForward, feed_forward
 
 
 def numbers(*shape: int) -> Tensor:
@@ -114,3 +114,69 @@ def test_the_other_experts_are_neither_computed_nor_trained():
     trained = {name for name, parameter in mlp.named_parameters() if parameter.requires_grad}
     assert trained == {"expand.weight", "contract.weight", "experts.1.weight"}
     assert all((parameter.grad is not None) == (name in trained) for name, parameter in mlp.named_parameters())
+
+
+@pytest.fixture
+def made(monkeypatch) -> list[int]:
+    """How many tokens' hidden layers are made at a time, of slices of four."""
+    found: list[int] = []
+
+    def activate(hidden, activation):
+        found.append(hidden[..., 0].numel())
+        return activated(hidden, activation)
+
+    activated = feed_forward.activate
+    monkeypatch.setattr(feed_forward, "SLICE", 4)
+    monkeypatch.setattr(feed_forward, "activate", activate)
+    return found
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 6), (5, 6), (2, 3, 6), (3, 5, 6), (2, 2, 3, 6), (1, 13, 6)])
+@pytest.mark.parametrize(
+    "mlp",
+    [
+        FeedForward(6, 10),
+        FeedForward(6, 10, activation="swiglu", norm="rms"),
+        FeedForward(6, 10, output_dim=4, dropout=0.5),
+        ExpertFeedForward(6, 10, experts=2, expert_dim=2),
+    ],
+    ids=["plain", "gated", "narrow", "expert"],
+)
+def test_where_nothing_is_learned_some_tokens_at_a_time_give_the_same(mlp, shape, made):
+    mlp, x = mlp.double().eval(), numbers(*shape)
+    expected = mlp(x)  # with gradients
+    assert made == [x[..., 0].numel()]
+    with torch.no_grad():
+        found = mlp(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert max(made[1:]) <= 4 and sum(made[1:]) == made[0]
+
+
+def test_what_is_trained_or_looked_into_is_made_of_all_tokens_at_once(made):
+    mlp, x, seen = FeedForward(6, 10, dropout=0.5), torch.randn(2, 9, 6), []
+    mlp(x)
+    with torch.no_grad():
+        mlp.train()(x)
+        handle = mlp.eval().contract.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
+        mlp(x)
+        handle.remove()
+    assert made == [18, 18, 18] and seen == [(2, 9, 10)]
+    with torch.no_grad():
+        ConvFeedForward(6, 10).eval()(torch.randn(2, 3, 3, 6))
+        assert made[3:] == [18]
+        mlp(x)
+    assert made[4:] == [4, 4, 4, 3, 3]
+
+
+def test_a_graph_is_made_of_all_tokens_at_once(made):
+    class Answering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = FeedForward(6, 10)
+
+        def forward(self, x):
+            return self.mlp(x)
+
+    with torch.no_grad():
+        torch.export.export(Answering().eval(), (torch.randn(2, 9, 6),), strict=False)
+    assert made == [18]
