@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import vitrail
+from recomputed import require_the_same
 from vitrail import api
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
@@ -139,6 +140,11 @@ def test_layers_are_called_in_their_order_and_parameters_are_registered_in_it(ki
     assert called == list(range(len(model.layers())))
     above = list(layers_above(model).values())
     assert above == sorted(above, reverse=True) and above[0] == len(called) + 1 and above[-1] == 0
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["fp32", "bf16"])
+def test_layers_that_are_computed_again_keep_less_and_learn_the_same_to_the_bit(kind, dtype):
+    require_the_same(tiny(kind), torch.randn(2, 3, 8, 8), dtype=dtype)
 
 
 def test_heads_read_the_vectors(kind):

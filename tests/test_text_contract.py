@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from recomputed import require_the_same
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.cost import cost, totals
 from vitrail.models.empty import empty_model
@@ -84,6 +85,11 @@ def test_layers_and_heads_are_parts_of_the_model_in_the_order_of_its_parameters(
     assert all(model.get_submodule(name) is head for name, head in model.heads().items())
     above = list(layers_above(model).values())
     assert above == sorted(above, reverse=True)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["fp32", "bf16"])
+def test_layers_that_are_computed_again_keep_less_and_learn_the_same_to_the_bit(model, dtype):
+    require_the_same(model, source_of(model), TARGET, dtype=dtype)
 
 
 def test_dummy_inputs_are_what_it_takes(model):

@@ -43,8 +43,9 @@ def test_what_cannot_fit_is_refused_with_numbers_and_what_helps(monkeypatch, tmp
     assert "a smaller model" in error.value.hint and not (tmp_path / "run").exists()
     with pytest.raises(ConfigError) as error:
         require_memory(settings(batch_size=4096))
-    assert "--batch-size auto" in error.value.hint
+    assert "--batch-size auto" in error.value.hint and "--training.recompute" in error.value.hint
     require_memory(settings(batch_size=16))
+    require_memory(settings(batch_size=4096, **{"training.recompute": True}))  # of which less is kept
     monkeypatch.setattr(fitting, "available_memory", lambda: None)
     require_memory(settings(batch_size=4096))
 

@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "average": {"training.ema": 0.9},
     "mean of two epochs": {"training.average": 2},
     "accumulated": {"training.accumulate": 3},
+    "computed again": {"training.recompute": True},
     "a last batch of one image": {"training.batch_size": 3},
     "mixed": {
         "training.epochs": 4,

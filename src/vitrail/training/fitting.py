@@ -31,7 +31,7 @@ def require_memory(settings: RunSettings, processes: int = 1) -> None:
     weights, images = least_memory(settings, processes)
     hint = "take a smaller model or image, or --tune head"
     if settings.training.batch_size != "auto" and weights <= free < weights + images:
-        hint = "add --batch-size auto, or take a smaller model or image"
+        hint = "add --training.recompute or --batch-size auto, or take a smaller model or image"
     if weights + images > free:
         raise ConfigError(
             f"training needs {(weights + images) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
@@ -52,7 +52,8 @@ def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, floa
         return weights, 0.0
     shared = processes if t.parallel == "fsdp" else 1
     kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)
-    if t.batch_size == "auto" or not task_row(settings.task.name).labelled:  # others may show the model a part of an image
+    labelled = task_row(settings.task.name).labelled  # others may show the model a part of an image
+    if t.batch_size == "auto" or t.recompute or not labelled:
         return weights + kept, 0.0
     given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
     seen = 1 - getattr(settings.model, "patch_dropout", 0.0)

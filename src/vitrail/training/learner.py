@@ -20,6 +20,7 @@ from vitrail.tasks.task import Task
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.optimizer import create_optimizers, freeze
+from vitrail.training.recompute import recompute_layers
 from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.tuning import choose_parts
@@ -60,6 +61,8 @@ class Learner:
         choose_parts(self.model, settings)
         freeze(self.model, settings.optimizer, task.beside())  # before DDP, which waits for the gradient of all that has one
         self.average = AveragedModel(task, multi_avg_fn=_moving_average(t.ema), use_buffers=True) if t.ema else None
+        if t.recompute:
+            recompute_layers(self.model)
         self.shared = self._shared()
         self.forward: Callable[..., Any] = torch.compile(self.shared) if t.compile else self.shared
         self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
