@@ -7,8 +7,8 @@ from pathlib import Path
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """What tells the libraries of OpenMP how long a thread that waits keeps its core before it sleeps."""
-BRIEFLY = "1000"
-"""Turns of GNU's OpenMP, which by itself takes 300,000: some milliseconds, in which another program could have had the core."""
+BRIEFLY = "10000"
+"""Turns of GNU's OpenMP, which by itself takes 300,000: some milliseconds in which another program could have had the core."""
 
 
 def wait_briefly() -> None:
