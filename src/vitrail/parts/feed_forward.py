@@ -135,19 +135,18 @@ def _may_be_sliced(mlp: FeedForward, x: Tensor) -> bool:
     """Whether nothing but time and memory depends on it: not what is trained, compiled, or looked into by a hook."""
     if mlp.training or torch.is_grad_enabled() or x.device.type != "cpu" or torch.compiler.is_compiling():
         return False
+    if x.shape[:-1].numel() <= SLICE:
+        return False
     inside = (part for child in mlp.children() for part in child.modules())
     return not any(part._forward_pre_hooks or part._forward_hooks for part in inside)
 
 
 def in_slices(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``layer(x)`` of tokens (…, D) that learn nothing of each other, some at a time.
+    """``layer(x)`` of more than `SLICE` tokens (…, D) that learn nothing of each other, some at a time.
 
     On a CPU that takes less memory and less time than writing the hidden layer of all tokens out (docs/performance.md).
     """
-    count = -(-math.prod(x.shape[:-1]) // SLICE)
-    if count < 2:
-        return layer(x)
-    slices = x.flatten(0, -2).tensor_split(count)
+    slices = x.flatten(0, -2).tensor_split(math.ceil(x.shape[:-1].numel() / SLICE))
     return torch.cat([layer(part) for part in slices]).unflatten(0, x.shape[:-1])
 
 
