@@ -1,13 +1,15 @@
 """Threads wait for each other only briefly, unless the user has said how they wait; what other programs take is seen."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
-from vitrail.runtime.processor import BRIEFLY, WAITING, Others
+from vitrail.runtime.processor import BRIEFLY, SCHED_SETATTR, SLICE, WAITING, Others
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells what a core does")
 GREEDY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
@@ -39,6 +41,42 @@ def test_the_openmp_of_torch_reads_it():
         [sys.executable, "-c", program], env=rest | {"OMP_DISPLAY_ENV": "verbose"}, capture_output=True, text=True, check=True
     ).stderr
     assert f"GOMP_SPINCOUNT = '{BRIEFLY}'" in shown
+
+
+TURNS = """
+import os, struct, ctypes, platform, threading
+from vitrail.runtime.processor import take_short_turns
+BEFORE
+take_short_turns()
+def told():
+    room = ctypes.create_string_buffer(56)
+    ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[platform.machine()], 0, room, 56, 0)
+    _, policy, _, nice, _, turn, *_ = struct.unpack("=IIQiIQQQII", room.raw)
+    print(policy, nice, turn, os.sched_getaffinity(0) == cores)
+cores = os.sched_getaffinity(0)
+told()
+thread = threading.Thread(target=told)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in SCHED_SETATTR or sys.platform != "linux", reason="only Linux has such turns")
+@pytest.mark.parametrize("nice", [0, 5])
+def test_turns_are_short_in_all_threads_and_nothing_else_changes(nice):
+    run = subprocess.run(
+        [sys.executable, "-c", TURNS.replace("BEFORE", f"os.nice({nice})")], capture_output=True, text=True, check=True
+    )
+    released = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
+    turn = SLICE if released >= (6, 12) else 0
+    assert run.stdout.splitlines() == 2 * [f"{os.SCHED_OTHER} {os.nice(0) + nice} {turn} True"]
+
+
+@pytest.mark.skipif(platform.machine() not in SCHED_SETATTR or sys.platform != "linux", reason="only Linux has such turns")
+def test_a_policy_that_was_chosen_stands():
+    program = TURNS.replace("BEFORE", "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {line.split()[0] for line in run.stdout.splitlines()} == {str(os.SCHED_BATCH)} and str(SLICE) not in run.stdout
 
 
 @pytest.fixture

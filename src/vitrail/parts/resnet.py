@@ -291,4 +291,6 @@ class HybridEmbedding(nn.Module):
         self.projection = nn.Conv2d(resnet.channels, dim, kernel, stride=kernel)
 
     def forward(self, images: Tensor) -> Tensor:
+        if self.resnet.kind == "resnet":  # how convolutions run fastest, but not GroupNorm in half precision
+            images = images.contiguous(memory_format=torch.channels_last)
         return self.projection(self.resnet(images)).flatten(2).transpose(1, 2)

@@ -1,7 +1,10 @@
 """The processor, which other programs use as well."""
 
 import contextlib
+import ctypes
 import os
+import platform
+import struct
 import sys
 from pathlib import Path
 
@@ -19,6 +22,27 @@ def wait_briefly() -> None:
     """
     if "torch" not in sys.modules and not waiting():
         os.environ["GOMP_SPINCOUNT"] = BRIEFLY
+
+
+SLICE = 100_000
+"""Nanoseconds for which a thread computes at a time beside others: the least that Linux grants."""
+SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+"""The number of the system call, by the machine."""
+
+
+def take_short_turns() -> None:
+    """Let this thread, and those that it starts, take turns of a tenth of a millisecond on a core that others want as well.
+
+    Its share of the core stays what it is, but a thread that was kept from it is back sooner, and those that wait for it wait
+    less (`sched_setattr(2)`: of Linux, from 6.12 on; elsewhere nothing happens). A policy that the user has chosen stands.
+    """
+    number = SCHED_SETATTR.get(platform.machine())
+    if sys.platform != "linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    size, policy, flags, priority, deadline, period = 48, os.SCHED_OTHER, 0, 0, 0, 0
+    attributes = struct.pack("=IIQiIQQQ", size, policy, flags, nice, priority, SLICE, deadline, period)
+    ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # where it is refused, all is as it was
 
 
 def waiting() -> dict[str, str]:
