@@ -1,10 +1,10 @@
-"""Every recipe for CIFAR-10 in the time that the recipe cifar10 trains, one after another: accuracy on the test images.
+"""Every recipe for CIFAR-10 in the time that the recipe cifar10-stem trains, one after another: accuracy on the test images.
 
     python benchmarks/cifar10.py FOLDER --out runs/cifar10
     python benchmarks/cifar10.py FOLDER --out runs/cifar10 --only cifar10-swin
 
 FOLDER holds train/CLASS/*.jpg and test/CLASS/*.jpg; a tenth of the training images chooses the model that is kept, the test
-images are answered once. The time that cifar10 trains is for the others a limit to all they do before the test, so that
+images are answered once. The time that cifar10-stem trains is for the others a limit to all they do before the test, so that
 their validation counts, too. Run again, it goes on with what is missing in the folder of --out.
 """
 
@@ -20,9 +20,9 @@ import vitrail
 from vitrail.runtime.environment import processor_name
 from vitrail.training.run_folder import RunFolder
 
-FIRST = "cifar10"
-OTHERS = ("swin", "pvt", "cvt", "t2t", "tnt", "mixer", "resnet", "vit", "taught")
-TEACHER = "resnet"
+FIRST = "cifar10-stem"
+OTHERS = ("cifar10", *(f"cifar10-{name}" for name in ("swin", "pvt", "cvt", "t2t", "tnt", "mixer", "resnet", "vit", "taught")))
+TEACHER = "cifar10-resnet"
 
 
 def measured(recipe: str, data: Path, out: Path, limit: float | None) -> dict[str, float]:
@@ -31,7 +31,7 @@ def measured(recipe: str, data: Path, out: Path, limit: float | None) -> dict[st
     if kept.exists():
         return json.loads(kept.read_text())
     settings = {} if limit is None else {"training.time_limit": limit}
-    teacher = out / f"{FIRST}-{TEACHER}" if recipe.endswith("taught") else None
+    teacher = out / TEACHER if recipe.endswith("taught") else None
     run = vitrail.train(data, recipe=recipe, out=out / recipe, teacher=teacher, **settings)
     assert run.split == "test"
     rows = RunFolder(run.folder).rows
@@ -55,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found = {FIRST: measured(FIRST, options.data, options.out, None)}
-    for recipe in options.only or [f"{FIRST}-{name}" for name in OTHERS]:
+    for recipe in options.only or OTHERS:
         found[recipe] = measured(recipe, options.data, options.out, found[FIRST]["seconds"])
         print(recipe, found[recipe], file=sys.stderr, flush=True)
     rows = [

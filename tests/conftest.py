@@ -24,6 +24,7 @@ from vitrail.data.sources import ImageData
 from vitrail.deploy import engines, measure, worth
 from vitrail.models import cost as costing
 from vitrail.models.vit import ViT
+from vitrail.parts import calibration
 from vitrail.result import write_report
 from vitrail.study import context, speed
 from vitrail.training import fitting
@@ -128,6 +129,7 @@ def _speeds_are_measured_for_a_moment() -> None:
     measure.SETTLE = 0.001
     worth.timed = engines.timed = timed
     speed._measured = lambda model, size, batch, seconds: of_a_size(model, size, batch, 0.01)
+    calibration.LEAST, calibration.TURNS, calibration.LENGTHS = 0.0, 1, (5, 9)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import fields
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from safetensors.torch import load_file
 from vitrail.data.sources import open_data
 from vitrail.models.cost import cost
 from vitrail.models.registry import NAMES, model_config
+from vitrail.parts import kernels
+from vitrail.parts.kernels import Kernels
 from vitrail.training import preparing
 from vitrail.training.recipes import recipe_names
 
@@ -234,13 +237,26 @@ def test_a_printed_recipe_is_a_configuration_file(vitrail, name, tmp_path, pictu
     assert settings == named
 
 
+@pytest.fixture
+def kept_kernels(monkeypatch):
+    """What the tests compute with, although the doctor measures."""
+    monkeypatch.setattr(kernels, "_used", kernels.kernels())
+
+
+@pytest.mark.usefixtures("kept_kernels")
 def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
     values = parsed(vitrail("doctor", "--json"))
     assert values["trains"] is True
     assert values["packages"]["torch"].startswith("2.")
     assert values["cores"] > 0
     assert "command" not in values
-    assert "torch 2." in vitrail("doctor").out
+    assert set(values["kernels"]) == {field.name for field in fields(Kernels)} and len(values["measured"]) == 6
+    told = vitrail("doctor").out
+    assert (
+        "torch 2." in told
+        and "attention, bf16, with gradients, 9 tokens" in told
+        and "so it computes with: explicit_learning" in told
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,13 +267,14 @@ def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
         (None, "the system does not say"),
     ],
 )
+@pytest.mark.usefixtures("kept_kernels")
 def test_doctor_tells_how_threads_wait_and_what_others_take(vitrail, monkeypatch, share, told):
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     monkeypatch.setattr("vitrail.runtime.processor.Others.share", lambda _: share)
     values = parsed(vitrail("doctor", "--json"))
     assert values["others"] == share
     assert values["waiting"]["GOMP_SPINCOUNT"] == "7"
-    said = dict(line.split(maxsplit=1) for line in vitrail("doctor").out.splitlines())
+    said = dict(line.split(maxsplit=1) for line in vitrail("doctor").out.split("\n\n")[0].splitlines())
     assert said["others"] == told
     assert "GOMP_SPINCOUNT 7" in said["waiting"]
 

@@ -1,6 +1,7 @@
 """Attention against loops, torch and transformers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from transformers.models.vit.modeling_vit import ViTAttention as TheirAttention
 
 from vitrail.errors import ConfigError
 from vitrail.parts import Attention, RotaryPosition2d, attend, attention_weights, causal_mask
+from vitrail.parts.kernels import likely
 
 few = settings(max_examples=25, deadline=None)
 small = st.integers(1, 5)
@@ -75,9 +77,9 @@ def test_windows_share_a_bias_or_have_their_own(shape):
     torch.testing.assert_close(attend(q, k, v), attention_weights(q, k) @ v)
 
 
-@pytest.mark.parametrize("tiles", [True, False])
-def test_answers_in_half_precision_are_the_same_with_and_without_tiles(tiles, monkeypatch):
-    monkeypatch.setattr("vitrail.parts.attention_kernel._has_tiles", lambda: tiles)
+@pytest.mark.parametrize("most", [40, 1024])
+def test_answers_in_half_precision_are_the_same_written_out_and_fused(most, monkeypatch):
+    monkeypatch.setattr("vitrail.parts.kernels._used", replace(likely(), explicit_answering=most))
     q, k, v = (numbers(2, 3, n, 8).bfloat16() for n in (40, 50, 50))
     bias = numbers(3, 40, 50).bfloat16()
     expected = attention_weights(q.double(), k.double(), bias=bias.double()) @ v.double()

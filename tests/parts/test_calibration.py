@@ -51,7 +51,6 @@ def test_linear_layers_go_by_what_was_quicker(prepacked, bf16):
 
 
 def test_a_machine_is_measured_in_every_way_that_there_is(monkeypatch):
-    monkeypatch.setattr(calibration, "LEAST", 0.0)
     monkeypatch.setattr(calibration, "LENGTHS", (5, 9))
     found, measurements = calibrate()
     assert [(row.tokens, set(row.milliseconds)) for row in measurements[:4]] == 2 * [
@@ -75,3 +74,17 @@ def test_attention_goes_by_the_machine_and_is_the_same_either_way(learns, known)
     torch.testing.assert_close(*found, rtol=0.02, atol=0.02)
     known(explicit_learning=10**6, explicit_answering=10**6)
     assert not explicit_is_faster(q.float(), k.float())
+
+
+@pytest.mark.parametrize(
+    ("can", "expected"),
+    [
+        ({"avx2": True}, Kernels(1024, 1024, prepacked=True, bf16=False)),
+        ({"avx512_bf16": True}, Kernels(1024, 1024, prepacked=True, bf16=True)),
+        ({"amx_tile": True, "amx_bf16": True}, Kernels(1024, 40, prepacked=True, bf16=True)),
+    ],
+    ids=["plain", "bf16", "tiles"],
+)
+def test_where_nothing_is_measured_the_instructions_of_the_processor_decide(can, expected, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
+    assert likely() == expected

@@ -76,7 +76,7 @@ def test_turns_are_short_in_all_threads_and_nothing_else_changes(nice):
 def test_a_policy_that_was_chosen_stands():
     program = TURNS.replace("BEFORE", "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert {line.split()[0] for line in run.stdout.splitlines()} == {str(os.SCHED_BATCH)} and str(SLICE) not in run.stdout
+    assert {line.split()[0] for line in run.stdout.splitlines()} == {str(os.SCHED_BATCH)}
 
 
 @pytest.fixture

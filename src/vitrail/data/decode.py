@@ -267,7 +267,9 @@ def _check_size(image: Image.Image, max_pixels: int) -> None:
 def _check_scans(image: JpegImageFile) -> None:
     assert image.fp is not None
     image.fp.seek(0)
-    scans = image.fp.read().count(b"\xff\xda")
+    content = image.fp.read()
+    pairs = (np.frombuffer(content, "<u2", (len(content) - start) // 2, start) for start in (0, 1))
+    scans = sum(np.count_nonzero(pair == 0xDAFF) for pair in pairs)  # `bytes.count` takes a twelfth of the decoding's time
     if scans > MAX_SCANS:
         raise DataError(f"a JPEG of {scans:,} scans is over the limit of {MAX_SCANS}", hint="save it again")
 

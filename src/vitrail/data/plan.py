@@ -280,8 +280,7 @@ class Plan:
 
 def to_pixels(image: Image.Image) -> np.ndarray:
     """A picture as uint8 (C, H, W)."""
-    array = np.array(image)
-    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+    return np.stack([np.asarray(channel) for channel in image.split()])
 
 
 def to_picture(pixels: np.ndarray) -> Image.Image:
