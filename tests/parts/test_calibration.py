@@ -62,6 +62,12 @@ def test_a_machine_is_measured_in_every_way_that_there_is(monkeypatch):
     assert found.explicit_learning in (0, 5, 9) and found.explicit_answering in (0, 5, 9)
 
 
+def test_where_onednn_is_missing_linear_layers_stay_plain(monkeypatch):
+    monkeypatch.setattr(calibration, "has_onednn", lambda: False)
+    found, measurements = calibrate()
+    assert not found.prepacked and [set(row.milliseconds) for row in measurements[-2:]] == 2 * [{"plain"}]
+
+
 @pytest.mark.parametrize("learns", [True, False])
 def test_attention_goes_by_the_machine_and_is_the_same_either_way(learns, known):
     random = torch.Generator().manual_seed(0)

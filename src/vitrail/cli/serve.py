@@ -97,9 +97,7 @@ def serve(
     texts = translates(model)
     limits = _limits(texts, {name: size for name, size in sizes.items() if size is not None}, queue)
     from vitrail import api
-    from vitrail.cli.calibration import measure_once
 
-    measure_once()
     received = api.serve(
         model,
         host=host,

@@ -1,4 +1,4 @@
-"""Pictures read while the ones before them are in use."""
+"""Pictures read batch by batch, for a GPU while the ones before them are in use."""
 
 import os
 from collections import deque
@@ -13,6 +13,7 @@ from torch import Tensor
 from vitrail.data.decode import Source
 from vitrail.data.preparation import Preparation
 from vitrail.errors import DataError
+from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 
 T = TypeVar("T")
@@ -45,8 +46,10 @@ def each_answer(batches: Iterable[Sequence[T | DataError]]) -> Iterator[T]:
 def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterator[list[T | DataError]]:
     """What ``read`` makes of pictures, batch by batch, with the error in place of one that cannot be read.
 
-    While a batch is in use, the pictures of the next one are read.
+    While a batch is in use by a GPU, the pictures of the next one are read. On a CPU the two take turns, each with all cores:
+    beside each other their threads wait for one another, and both are slower (docs/performance.md).
     """
+    most = 0 if pick_device().type == "cpu" else 1
 
     def tried(picture: S) -> T | DataError:
         try:
@@ -59,7 +62,7 @@ def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterat
         try:
             for batch in batches:
                 ahead.append([pool.submit(tried, picture) for picture in batch])
-                if len(ahead) > 1:
+                if len(ahead) > most:
                     yield [image.result() for image in ahead.popleft()]
             for last in ahead:
                 yield [image.result() for image in last]

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -42,17 +43,17 @@ def calibrate() -> tuple[Kernels, list[Timed]]:
     """Measure this machine: what to compute with, and the times that say so."""
     learning = [_attention("attention, bf16, with gradients", length, learns=True) for length in LENGTHS]
     answering = [_attention("attention, bf16", length, learns=False) for length in LENGTHS]
-    linear = {dtype: _linear(dtype) for dtype in (torch.float32, torch.bfloat16)} if has_onednn() else {}
-    return decided(learning, answering, *linear.values()), [*learning, *answering, *linear.values()]
+    fp32, bf16 = _linear(torch.float32), _linear(torch.bfloat16)
+    return decided(learning, answering, fp32, bf16), [*learning, *answering, fp32, bf16]
 
 
 def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, bf16: Timed) -> Kernels:
     """What measurements of attention at several lengths, and of linear layers in both precisions, say."""
-    took = {way: fp32.milliseconds[way] + bf16.milliseconds[way] for way in ("plain", "prepacked")}
+    plain, prepacked = (sum(row.milliseconds.get(way, math.inf) for row in (fp32, bf16)) for way in ("plain", "prepacked"))
     return Kernels(
         explicit_learning=longest_explicit(learning),
         explicit_answering=longest_explicit(answering),
-        prepacked=took["prepacked"] <= took["plain"],
+        prepacked=prepacked <= plain,
         bf16=min(bf16.milliseconds.values()) < min(fp32.milliseconds.values()),
     )
 
@@ -84,9 +85,9 @@ def _attention(what: str, length: int, *, learns: bool) -> Timed:
 @torch.inference_mode()
 def _linear(dtype: torch.dtype) -> Timed:
     layer, x = nn.Linear(DIM, 4 * DIM).to(dtype), torch.ones(ROWS, DIM, dtype=dtype)
-    packed = PrepackedLinear(layer, dtype)
+    ways: dict[str, nn.Module] = {"plain": layer} | ({"prepacked": PrepackedLinear(layer, dtype)} if has_onednn() else {})
     name = {torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
-    return Timed(f"linear layer, {name}", ROWS, _times({"plain": lambda: layer(x), "prepacked": lambda: packed(x)}))
+    return Timed(f"linear layer, {name}", ROWS, _times({way: partial(module, x) for way, module in ways.items()}))
 
 
 def _times(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
