@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError, VitrailError
 from vitrail.lazy import lazily
-from vitrail.runtime.processor import wait_briefly
+from vitrail.runtime.waiting import wait_briefly
 
 if TYPE_CHECKING:
     from vitrail.api import compare, evaluate, resume, study_model, sweep, train

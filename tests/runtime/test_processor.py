@@ -1,4 +1,4 @@
-"""Threads wait for each other only briefly, unless the user has said how they wait; what other programs take is seen."""
+"""A core that others want as well is taken in short turns; what other programs take of it is seen."""
 
 import os
 import platform
@@ -9,38 +9,13 @@ import time
 
 import pytest
 
-from vitrail.runtime.processor import BRIEFLY, SCHED_SETATTR, SLICE, WAITING, Others
+from vitrail.runtime.processor import SCHED_SETATTR, SLICE, Others
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells what a core does")
+SHORT_TURNS = pytest.mark.skipif(
+    platform.machine() not in SCHED_SETATTR or sys.platform != "linux", reason="only Linux has such turns"
+)
 GREEDY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
-
-
-def waiting_after(program: str, **environment: str) -> str:
-    """What a program that ends with a word about GOMP_SPINCOUNT says in an environment where nothing else says how to wait."""
-    rest = {name: value for name, value in os.environ.items() if name not in WAITING}
-    command = [sys.executable, "-c", f"{program}; import os; print(os.environ.get('GOMP_SPINCOUNT'))"]
-    return subprocess.run(command, env=rest | environment, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_threads_wait_briefly_where_torch_is_not_there_yet():
-    assert waiting_after("import vitrail") == BRIEFLY
-    assert waiting_after("import vitrail.__main__") == BRIEFLY
-
-
-def test_what_has_been_said_of_waiting_stands_and_nothing_is_said_too_late():
-    assert waiting_after("import vitrail", GOMP_SPINCOUNT="7") == "7"
-    assert waiting_after("import vitrail", OMP_WAIT_POLICY="active") == "None"
-    assert waiting_after("import sys; sys.modules['torch'] = None; import vitrail") == "None"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="torch's OpenMP is GNU's on Linux alone")
-def test_the_openmp_of_torch_reads_it():
-    program = "import vitrail, torch; torch.ones(10**6).add(1)"
-    rest = {name: value for name, value in os.environ.items() if name not in WAITING}
-    shown = subprocess.run(
-        [sys.executable, "-c", program], env=rest | {"OMP_DISPLAY_ENV": "verbose"}, capture_output=True, text=True, check=True
-    ).stderr
-    assert f"GOMP_SPINCOUNT = '{BRIEFLY}'" in shown
 
 
 TURNS = """
@@ -61,7 +36,7 @@ thread.join()
 """
 
 
-@pytest.mark.skipif(platform.machine() not in SCHED_SETATTR or sys.platform != "linux", reason="only Linux has such turns")
+@SHORT_TURNS
 @pytest.mark.parametrize("nice", [0, 5])
 def test_turns_are_short_in_all_threads_and_nothing_else_changes(nice):
     run = subprocess.run(
@@ -72,7 +47,7 @@ def test_turns_are_short_in_all_threads_and_nothing_else_changes(nice):
     assert run.stdout.splitlines() == 2 * [f"{os.SCHED_OTHER} {os.nice(0) + nice} {turn} True"]
 
 
-@pytest.mark.skipif(platform.machine() not in SCHED_SETATTR or sys.platform != "linux", reason="only Linux has such turns")
+@SHORT_TURNS
 def test_a_policy_that_was_chosen_stands():
     program = TURNS.replace("BEFORE", "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vitrail.runtime.processor import waiting
+from vitrail.runtime.waiting import waiting
 
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 

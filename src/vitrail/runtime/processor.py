@@ -3,26 +3,9 @@
 import contextlib
 import ctypes
 import os
-import platform
 import struct
 import sys
 from pathlib import Path
-
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""What tells the libraries of OpenMP how long a thread that waits keeps its core before it sleeps."""
-BRIEFLY = "10000"
-"""Turns of GNU's OpenMP, which by itself takes 300,000: some milliseconds in which another program could have had the core."""
-
-
-def wait_briefly() -> None:
-    """Let the threads that torch computes with soon sleep while they wait for each other, unless the user has said how they wait.
-
-    GNU's OpenMP, which torch comes with on Linux, reads it once, when torch is imported; later this does nothing. What is
-    computed does not depend on it. Why, and how many turns: docs/performance.md.
-    """
-    if "torch" not in sys.modules and not waiting():
-        os.environ["GOMP_SPINCOUNT"] = BRIEFLY
-
 
 SLICE = 100_000
 """Nanoseconds for which a thread computes at a time beside others: the least that Linux grants."""
@@ -36,18 +19,13 @@ def take_short_turns() -> None:
     Its share of the core stays what it is, but a thread that was kept from it is back sooner, and those that wait for it wait
     less (`sched_setattr(2)`: of Linux, from 6.12 on; elsewhere nothing happens). A policy that the user has chosen stands.
     """
-    number = SCHED_SETATTR.get(platform.machine())
-    if sys.platform != "linux" or number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    number = SCHED_SETATTR.get(os.uname().machine) if sys.platform == "linux" else None
+    if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     size, policy, flags, priority, deadline, period = 48, os.SCHED_OTHER, 0, 0, 0, 0
     attributes = struct.pack("=IIQiIQQQ", size, policy, flags, nice, priority, SLICE, deadline, period)
     ctypes.CDLL(None).syscall(number, 0, attributes, 0)  # where it is refused, all is as it was
-
-
-def waiting() -> dict[str, str]:
-    """What is set of how OpenMP's threads wait, by whomever."""
-    return {name: os.environ[name] for name in WAITING if name in os.environ}
 
 
 class Others:
