@@ -12,7 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from peers import declare_operators
-from vitrail.deploy.measure import SETTLE
+from vitrail.deploy.measure import SETTLE, turn
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processor import Others
 
@@ -65,16 +65,6 @@ def measure(contenders: dict[str, Work], *, rounds: int = 14, at_least: float = 
                 found[name].append(statistics.median(turn(contenders[name], at_least)))
         order.reverse()
     return Measured(found, others.share())
-
-
-def turn(work: Work, at_least: float) -> list[float]:
-    """The seconds of one call, and of more of them until so much time has gone by."""
-    times: list[float] = []
-    while sum(times) < at_least:
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return times
 
 
 def note(*shares: float | None) -> str:

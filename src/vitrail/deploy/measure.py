@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -47,15 +48,15 @@ def timed(works: Mapping[str, Callable[[Tensor], object]], pixels: Tensor, *, se
     while any(len(own) < 3 or sum(own) < seconds for own in times.values()):
         for name, work in works.items():
             time.sleep(SETTLE)
-            times[name] += _turn(work, pixels, min(TURN, seconds))
+            times[name] += turn(partial(work, pixels), min(TURN, seconds))
     return {name: Timing(len(pixels), tuple(own)) for name, own in times.items()}
 
 
-def _turn(work: Callable[[Tensor], object], pixels: Tensor, seconds: float) -> list[float]:
-    """One call, and more of them until so much time has gone by."""
+def turn(work: Callable[[], object], seconds: float) -> list[float]:
+    """The seconds of one call, and of more of them until so much time has gone by."""
     found: list[float] = []
     while sum(found) < seconds:
         start = time.perf_counter()
-        work(pixels)
+        work()
         found.append(time.perf_counter() - start)
     return found
