@@ -335,6 +335,25 @@ def test_what_weights_cannot_make_up_for_is_named(source, target, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(("name", "width"), [("ViT-Ti/16", 128), ("ViT-S/16", 256)])
+def test_a_narrow_backbone_gets_a_narrower_decoder(name, width):
+    config = pose_config(model_config(name), joints=14)
+    assert config.decoder_dim == width and pose_config(config).decoder_dim == width
+    decoder, dim = totals(config)[0] - totals(config.changed(decoder="simple", decoder_dim=256))[0], config.dim
+    simple = 9 * dim * 14 + 14
+    assert decoder == 16 * dim * width + 16 * width**2 + 4 * width + width * 14 + 14 - simple
+
+
+def test_a_decoder_of_another_width_is_learned_anew():
+    source, target = pose(**PAPER), pose(seed=1, **PAPER, decoder_dim=24)
+    transfer(source, target, keep_head=False)
+    assert torch.equal(target.blocks[1].mlp.layer.expand.weight, source.blocks[1].mlp.layer.expand.weight)
+    assert not target(images()).any()
+    with pytest.raises(ConfigError, match="decoder_dim 256 → 24"):
+        transfer(source, pose(**PAPER, decoder_dim=24), keep_head=True)
+    assert pose(decoder="simple", decoder_dim=24).state_dict().keys() == pose(decoder="simple").state_dict().keys()
+
+
 def test_a_head_of_classes_is_no_decoder():
     with pytest.raises(ConfigError, match=r"head\.linear\.weight \(3, 16\) → missing"):
         transfer(vit(), pose(), keep_head=True)

@@ -35,8 +35,11 @@ class ViTPose(ViT):
 
     def add_heads(self) -> None:
         c = self.config
-        kinds = {"classic": parts.ClassicHeatmapDecoder, "simple": parts.SimpleHeatmapDecoder}
-        self.decoder = kinds[c.decoder](c.dim, c.num_classes)
+        self.decoder: nn.Module = (
+            parts.ClassicHeatmapDecoder(c.dim, c.num_classes, width=c.decoder_dim)
+            if c.decoder == "classic"
+            else parts.SimpleHeatmapDecoder(c.dim, c.num_classes)
+        )
 
     def initialize(self) -> None:
         """As in other models; the decoder's convolutions have the deviation of 0.001 that its authors give them."""
@@ -85,7 +88,7 @@ class ViTPose(ViT):
         if source.position == "sincos-1d" and source.prefix != target.prefix:
             tokens = set()  # the patches would be counted from another number on
         norms = {"final_norm"} if (source.final_norm == "none") == (target.final_norm == "none") else set()
-        decoder = set() if keep_head and isinstance(source, ViTPoseConfig) else {"decoder"}
+        decoder = set() if keep_head and isinstance(source, ViTPoseConfig) else {"decoder", "decoder_dim"}
         return resizing.may_differ(source, target, keep_head=keep_head) | MAY_DIFFER | tokens | norms | decoder
 
 

@@ -120,6 +120,7 @@ def test_what_a_description_says_otherwise_is_refused(change, words, tmp_path):
         ("vitpose", {"registers": 2}, "no place for registers"),
         ("vitpose", {"patch_padding": 0}, "patch_padding is 0, there 2"),
         ("vitpose", {"mlp_dim": 48}, "no MLP of 48 in a width of 32"),
+        ("vitpose", {"decoder_dim": 24}, "256 channels in its decoder, not 24"),
         ("vitpose", {"final_norm": "none"}, "not without norm.weight"),
         ("vitpose", {**EXPERTS, "expert": 1}, "expert is 1, there 0"),
         ("vitpose", {"experts": 1, "expert_dim": 8}, "single expert"),
@@ -178,7 +179,7 @@ def test_a_file_that_the_authors_split_has_the_expert_in_the_mlp_and_all_experts
     torch.testing.assert_close(again(images()), model(images()))
 
 
-@pytest.mark.parametrize("fields", [{}, {"decoder": "simple", "shared_position": False}], ids=str)
+@pytest.mark.parametrize("fields", [{}, {"decoder_dim": 24}, {"decoder": "simple", "shared_position": False}], ids=str)
 def test_a_file_of_mmpose_is_written_and_read(fields, tmp_path):
     model = trained(**fields)
     vitrail.convert(model, tmp_path / "out.safetensors", layout="mmpose")

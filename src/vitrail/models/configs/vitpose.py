@@ -11,6 +11,10 @@ from vitrail.models.configs.vit_names import SIZES
 Decoder = Literal["classic", "simple"]
 ENLARGED = 4
 """Rows and columns of a heatmap for each row and column of patches."""
+DECODER_DIM = 256
+"""Channels of the published decoders, ..."""
+NARROW = 192
+"""... and half as many behind a backbone no wider than this: they learn more of few people in the same time."""
 WITHOUT_MEANING = (
     "pool_heads", "pool_mlp_dim", "distillation_token", "head", "head_dropout", "patch_dropout", "token_merging",
     "crop_remainder",
@@ -34,6 +38,8 @@ class ViTPoseConfig(ViTConfig):
     """Where the last norm stands: on all tokens, or nowhere."""
     decoder: Decoder = "classic"
     """Patches to heatmaps: two transposed convolutions and a 1×1 convolution, or bilinear upsampling and a 3×3 convolution."""
+    decoder_dim: Annotated[int, Field(ge=1, le=2**16)] = DECODER_DIM
+    """Channels between the convolutions of the classic decoder; the simple one has none."""
     patch_padding: Annotated[int, Field(ge=0, le=2**10)] = 0
     """Zeros around the image, in pixels, before it is cut into patches."""
     shared_position: bool = False
@@ -97,6 +103,7 @@ def pose_config(
     """The configuration of a model of heatmaps whose backbone is exactly this ViT, for images of another size.
 
     It keeps the class token, and the distillation token as a register. A norm on the pooled vector stands on all tokens.
+    A narrow backbone gets a narrow decoder.
 
     Args:
         start: of any ViT; of a ViTPose all that is not given stays as it is.
@@ -111,7 +118,8 @@ def pose_config(
     given = {name: value for name, value in told.items() if value is not None}
     if isinstance(start, ViTPoseConfig):
         return start.changed(**given)
-    fields = {"image_size": (256, 192), "num_classes": 17, "decoder": "classic", **given}
+    decoder_dim = DECODER_DIM // 2 if start.dim <= NARROW else DECODER_DIM
+    fields = {"image_size": (256, 192), "num_classes": 17, "decoder": "classic", "decoder_dim": decoder_dim, **given}
     kept = {name: value for name, value in start.model_dump().items() if name not in (*WITHOUT_MEANING, "pool")}
     return ViTPoseConfig.read(
         {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.vitpose import ViTPoseConfig
+from vitrail.models.configs.vitpose import DECODER_DIM, ViTPoseConfig
 from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET, Colours
 from vitrail.weights.description import describe, described
@@ -122,6 +122,9 @@ def _describe(config: ViTPoseConfig) -> dict[str, Any]:
     backbone = {name: values.pop(name) for name in (*BACKBONE.values(), "hidden_act")}
     if config.mlp_dim % config.dim:
         what = f"transformers' ViTPose has no MLP of {config.mlp_dim} in a width of {config.dim}"
+        raise ConfigError(what, where="--layout", hint="give another layout")
+    if config.decoder_dim != DECODER_DIM:
+        what = f"transformers' ViTPose has {DECODER_DIM} channels in its decoder, not {config.decoder_dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     own = {
         "model_type": "vitpose_backbone",
