@@ -31,6 +31,18 @@ def test_images_added_since_the_splits_were_made_are_in_none_and_told_of():
     assert again.notes == ("images added since the splits were made, which are in none: 2",)
 
 
+@pytest.mark.parametrize(
+    ("shares", "sizes"),
+    [({}, [7, 1, 2]), ({"test": 0.0}, [9, 1, 0]), ({"val": 0.3}, [5, 3, 2]), ({"test": 0.5, "val": 0.4}, [1, 4, 5])],
+)
+def test_data_without_splits_gives_the_shares_that_are_asked_for(shares, sizes):
+    items = [Item(f"{number}.png", Image.new("L", (1, 1), number), 0) for number in range(10)]
+    found = with_splits(Contents("photos", ["a"], {"all": items}), 0, shares=shares).splits
+    assert [len(found[split]) for split in ("train", "val", "test")] == sizes
+    found = with_splits(Contents("photos", ["a"], {"train": items}), 0, shares=shares).splits
+    assert [len(found[split]) for split in ("train", "val", "test")] == [10 - sizes[1], sizes[1], 0]
+
+
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
 
 

@@ -144,7 +144,7 @@ def _captioned(run: "RunSettings", split: str, count: int) -> "Figure":
     from vitrail.training import captions
 
     captions.require_of_captions(run)
-    opened = open_captions(run.data.source, split_seed=run.data.split_seed)
+    opened = open_captions(run.data.source, **run.data.splitting)
     opened.tell(note)
     picked: Any = some_items(opened.split(split), count, run.training.seed)
     preparation = captions.preparation_of(run, opened)

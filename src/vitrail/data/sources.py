@@ -3,7 +3,7 @@
 import glob
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from vitrail.data.hub import read_hub
 from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
-from vitrail.data.splits import Assignment, with_splits
+from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
 from vitrail.data.tree import folders_of, images_below
 from vitrail.errors import ConfigError, DataError
@@ -32,7 +32,13 @@ READERS: dict[str, Callable[[str], Contents]] = {
 """How data is read whose argument begins so."""
 
 
-def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment | None = None) -> ImageData:
+def open_data(
+    source: str | Path,
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+    assignment: Assignment | None = None,
+) -> ImageData:
     """Open labelled images with their splits.
 
     Args:
@@ -41,6 +47,7 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
             ``hf:NAME[@REVISION]`` or ``hf:PATH`` through the library ``datasets``; ``wds:shards-{000..009}.tar``.
         split_seed: data without splits is split by it into train, validation and test, the same share of every class;
             of data with a training split and no validation a part of the training images becomes validation.
+        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
 
     Raises:
@@ -56,8 +63,8 @@ def open_data(source: str | Path, *, split_seed: int = 0, assignment: Assignment
             hint=f"vitrail data check {shlex.quote(contents.source)} lists all there is to correct",
         )
     if contents.source == "digits":
-        return replace(with_splits(contents, 0, None), has_splits=True)  # one split for all time
-    return with_splits(contents, split_seed, assignment)
+        return replace(with_splits(contents, 0), has_splits=True)  # one split for all time
+    return with_splits(contents, split_seed, assignment, shares)
 
 
 def is_named(source: str | Path) -> bool:

@@ -12,7 +12,7 @@ from vitrail.data.items import SPLITS, Contents, ImageData, Item, Label
 from vitrail.data.order import shuffled
 
 SHARES = {"test": 0.2, "val": 0.1}
-"""What a data set without splits of its own gives to test and validation."""
+"""What a data set without splits of its own gives to test and validation, unless other ``shares`` are asked for."""
 RARE = 10
 """Fewer images than this with the same set of labels have no share of their own to give."""
 
@@ -20,10 +20,12 @@ Assignment = Mapping[str, str]
 """Which split each image of a data set belongs to, by the image's name."""
 
 
-def with_splits(contents: Contents, seed: int, assignment: Assignment | None) -> ImageData:
+def with_splits(
+    contents: Contents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
+) -> ImageData:
     """A data set with the three splits: its own, or drawn with ``seed``, or as ``assignment`` says.
 
-    Without splits of its own it gives `SHARES` to test and validation; with a training split alone, or training and
+    Without splits of its own it gives ``shares`` to test and validation; with a training split alone, or training and
     test, a part of the training images becomes validation.
     """
 
@@ -31,7 +33,7 @@ def with_splits(contents: Contents, seed: int, assignment: Assignment | None) ->
         copies = same_files([item.image for item in items])
         return assign_splits([i.name for i in items], [i.target for i in items], shares, seed, copies)
 
-    made = divided(contents.splits, to_divide(contents.splits), assign, assignment)
+    made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
     notes = contents.told
     if made.added:
         notes = (*notes, f"images added since the splits were made, which are in none: {made.added:,}")
@@ -65,6 +67,7 @@ def divided(
     found: Mapping[str, list[T]],
     split: str | None,
     assign: Callable[[list[T], Mapping[str, float]], Assignment],
+    shares: Mapping[str, float],
     assignment: Assignment | None,
 ) -> Divided[T]:
     """The items of a data set, as they are found, in the three splits.
@@ -73,13 +76,15 @@ def divided(
         found: by the data set's own splits; under "all" where it has none.
         split: which of them is divided, as `to_divide` says; None for none.
         assign: gives shares of some items to other splits.
+        shares: of test and validation; `SHARES` says those that are missing.
         assignment: repeats an earlier one.
     """
     splits = {name: list(found.get(name, [])) for name in SPLITS}
     own, assigned, added = bool(splits["val"] or splits["test"]), None, 0
     if split:
         items, splits["train"] = found[split], []
-        assigned = dict(assign(items, SHARES if split == "all" else {"val": SHARES["val"]}) if assignment is None else assignment)
+        wanted = {name: shares.get(name, share) for name, share in SHARES.items() if name == "val" or split == "all"}
+        assigned = dict(assign(items, wanted) if assignment is None else assignment)
         for item in items:
             if item.name in assigned:
                 splits[assigned[item.name]].append(item)

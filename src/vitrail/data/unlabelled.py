@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES, Source
@@ -9,7 +10,7 @@ from vitrail.data.folder import has_class_folders
 from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_data
-from vitrail.data.splits import Assignment, with_splits
+from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import TABLE, labels_in
 from vitrail.data.tree import files_below, images_below, is_image
 from vitrail.errors import DataError
@@ -31,7 +32,13 @@ def unlabelled(name: str, image: Source, multi_label: bool) -> Item:
     return Item(name, image, () if multi_label else 0)
 
 
-def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assignment | None = None) -> ImageData:
+def open_unlabelled(
+    source: str | Path,
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+    assignment: Assignment | None = None,
+) -> ImageData:
     """Open images to learn from without labels; see `vitrail.data.sources.open_data` for the arguments.
 
     Args:
@@ -42,10 +49,10 @@ def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assi
         DataError: no images.
     """
     if is_named(source):
-        return open_data(source, split_seed=split_seed, assignment=assignment)
+        return open_data(source, split_seed=split_seed, shares=shares, assignment=assignment)
     root = Path(os.path.abspath(path_of(source)))
     if not root.is_dir() or (root / TABLE).is_file():
-        return open_data(source, split_seed=split_seed, assignment=assignment)
+        return open_data(source, split_seed=split_seed, shares=shares, assignment=assignment)
     splits: dict[str, list[Item]] = defaultdict(list)
     hidden: list[Path] = []
     files = files_below(root, hidden)
@@ -59,4 +66,4 @@ def open_unlabelled(source: str | Path, *, split_seed: int = 0, assignment: Assi
         splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
     if not splits["train"]:
         raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=others), split_seed, assignment)
+    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=others), split_seed, assignment, shares)

@@ -49,7 +49,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: S
     """The images of a run, with tokens: of the run itself, of the captioner to start from, or learned from training captions."""
     assignment, text = run.assignment if run else None, _task(settings).text
     more = [] if run or text is None else read_sentences(text)  # before anything begins
-    source = open_captions(settings.data.source, split_seed=settings.data.split_seed, assignment=assignment)
+    source = open_captions(settings.data.source, **settings.data.splitting, assignment=assignment)
     tokenizer: Tokens
     if run:
         tokenizer = open_tokens(run.path)

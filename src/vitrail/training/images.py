@@ -58,7 +58,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     """The images of a run: with the labels that its task needs, or any."""
     open_images = open_data if task_row(settings.task.name).labelled else open_unlabelled
     assignment = run.assignment if run else None
-    source = open_images(settings.data.source, split_seed=settings.data.split_seed, assignment=assignment)
+    source = open_images(settings.data.source, **settings.data.splitting, assignment=assignment)
     if run:
         _require_classes(settings, source)
     return source

@@ -41,7 +41,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     require_languages(task)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
-    source = open_pairs(settings.data.source, languages, split_seed=settings.data.split_seed, assignment=assignment)
+    source = open_pairs(settings.data.source, languages, **settings.data.splitting, assignment=assignment)
     tokenizer: Tokens
     if run:
         tokenizer = open_tokens(run.path)

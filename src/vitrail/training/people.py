@@ -40,7 +40,7 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     """The people of a run."""
     task, data = _task(settings), settings.data
     assignment = run.assignment if run else None
-    return open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, split_seed=data.split_seed, assignment=assignment)
+    return open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
 
 
 def open_people_for(

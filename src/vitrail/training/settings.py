@@ -74,6 +74,10 @@ class DataSettings(Settings):
     """``digits``, a folder, ``labels.csv``, ``cifar10:PATH``, ``hf:NAME`` or ``wds:shards-{000..009}.tar``."""
     split_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Splits the images of a folder without splits into train, val and test."""
+    test_share: Annotated[float, Field(ge=0, le=0.5)] | None = None
+    """Share of data without splits that is kept for the test, which may be none; by default 0.2, of sentences 0.05."""
+    val_share: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    """Share of data without a validation split that becomes one; by default 0.1, of sentences 0.05."""
     train_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the training images, of every class alike, that are learned from; a smaller share is a part of a larger one."""
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
@@ -86,6 +90,12 @@ class DataSettings(Settings):
     out of it, as long as they are no more than 1 in 100, or three; of fewer than 30 images, a tenth."""
     balance: Literal["none", "sampling", "loss"] = "none"
     """Rare classes weigh as much as frequent ones: drawn as often, or with a larger loss."""
+
+    @property
+    def splitting(self) -> dict[str, Any]:
+        """How data without splits is split, as what opens it takes it."""
+        shares = {"test": self.test_share, "val": self.val_share}
+        return {"split_seed": self.split_seed, "shares": {name: share for name, share in shares.items() if share is not None}}
 
 
 class LayerSettings(Settings):

@@ -42,6 +42,8 @@ def test_a_table_has_a_line_for_each_caption_and_an_image_is_in_one_split_with_a
     assert first.target == ("A red circle on the left.", "there is a circle, and it is red")
     assert open_captions(table).splits == data.splits
     assert open_captions(table, split_seed=1).splits != data.splits
+    other = open_captions(table, shares={"test": 0.0, "val": 0.25})
+    assert {split: len(items) for split, items in other.splits.items()} == {"train": 24, "val": 8, "test": 0}
     assert open_captions(table, assignment=data.assignment).splits == data.splits
 
 

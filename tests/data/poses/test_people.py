@@ -27,6 +27,8 @@ def test_people_of_a_picture_are_in_one_split_and_every_split_has_its_share(file
     data = open_people(file, split_seed=seed)
     assert all(len(splits) == 1 for splits in splits_of_pictures(data).values())
     assert {split: len(people) for split, people in data.splits.items()} == {"train": 84, "val": 12, "test": 24}
+    other = open_people(file, split_seed=seed, shares={"test": 0.0, "val": 0.05})
+    assert {split: len(people) for split, people in other.splits.items()} == {"train": 114, "val": 6, "test": 0}
 
 
 def test_copies_of_a_picture_are_in_one_split(tmp_path):

@@ -91,6 +91,8 @@ def test_data_without_splits_gives_some_of_its_own_and_equal_sentences_stay_toge
     assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 180, "val": 10, "test": 10}
     sources = {split: {pair.source for pair in pairs} for split, pairs in data.splits.items()}
     assert not sources["train"] & sources["val"] and not sources["train"] & sources["test"]
+    other = open_pairs(file, LANGUAGES, split_seed=3, shares={"test": 0.0, "val": 0.2})
+    assert {split: len(pairs) for split, pairs in other.splits.items()} == {"train": 160, "val": 40, "test": 0}
     again = open_pairs(file, LANGUAGES, split_seed=4, assignment=data.assignment)
     assert again.splits == data.splits != open_pairs(file, LANGUAGES, split_seed=4).splits
 

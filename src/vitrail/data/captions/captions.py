@@ -8,7 +8,7 @@ from typing import Any
 from vitrail.data.copies import same_files
 from vitrail.data.decode import Source
 from vitrail.data.items import Data, Issue
-from vitrail.data.splits import Assignment, assign_splits, divided, to_divide
+from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, to_divide
 from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
@@ -82,7 +82,9 @@ def tidy(caption: str) -> str:
     return _BEFORE_MARKS.sub(r"\1", " ".join(clean(caption).split()))
 
 
-def with_splits(contents: CaptionContents, seed: int, assignment: Assignment | None) -> CaptionData:
+def with_splits(
+    contents: CaptionContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
+) -> CaptionData:
     """A data set with the three splits: its own, or drawn with ``seed`` image by image, or as ``assignment`` says.
 
     Raises:
@@ -95,7 +97,7 @@ def with_splits(contents: CaptionContents, seed: int, assignment: Assignment | N
 
     if any(contents.splits.get(split) for split in ("val", "test")):
         _require_no_leak(contents.source, contents.splits)
-    made = divided(contents.splits, to_divide(contents.splits), assign, assignment)
+    made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
     if made.added:
         notes.append(f"images added since the splits were made, which are in none: {made.added:,}")

@@ -1,14 +1,14 @@
 """Where captions come from: the ``--data`` argument of captioning to named splits."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
 from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
 from vitrail.data.items import SPLIT_OF_NAME, Issue
 from vitrail.data.rows import TABS, read_rows, row_of, split_in
-from vitrail.data.splits import Assignment
+from vitrail.data.splits import SHARES, Assignment
 from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.settings import brief
@@ -27,7 +27,13 @@ Line = tuple[str, str, str, str]
 """Where a caption stands, the name of its image, its split and the caption."""
 
 
-def open_captions(source: str | Path, *, split_seed: int = 0, assignment: Assignment | None = None) -> CaptionData:
+def open_captions(
+    source: str | Path,
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+    assignment: Assignment | None = None,
+) -> CaptionData:
     """Open images with captions, with their splits.
 
     Args:
@@ -35,6 +41,7 @@ def open_captions(source: str | Path, *, split_seed: int = 0, assignment: Assign
             format; or a folder with such a file, or with one for each split, which has ``train``, ``val`` or ``test`` in its
             name. Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
+        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
 
     Raises:
@@ -45,7 +52,7 @@ def open_captions(source: str | Path, *, split_seed: int = 0, assignment: Assign
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
         raise DataError(what, where=first.path, hint="correct it; vitrail data check --task caption lists all there is")
-    return with_splits(contents, split_seed, assignment)
+    return with_splits(contents, split_seed, assignment, shares)
 
 
 def read_captions(source: str | Path) -> CaptionContents:

@@ -12,7 +12,7 @@ from vitrail.data.decode import Source
 from vitrail.data.items import Data, Issue
 from vitrail.data.order import shuffled
 from vitrail.data.poses.skeleton import Skeleton
-from vitrail.data.splits import Assignment, divided, to_divide
+from vitrail.data.splits import SHARES, Assignment, divided, to_divide
 
 Joint = tuple[float, float, int]
 """x and y in pixels, where the centre of the first pixel is (0, 0), and COCO's visibility: 0 not marked, 1 hidden, 2 seen."""
@@ -117,9 +117,11 @@ class PeopleData(Data):
         return f"<PeopleData {self.source}: {len(self.skeleton.joints)} joints; {splits} people>"
 
 
-def with_splits(contents: PeopleContents, seed: int, assignment: Assignment | None) -> PeopleData:
+def with_splits(
+    contents: PeopleContents, seed: int, assignment: Assignment | None = None, shares: Mapping[str, float] = SHARES
+) -> PeopleData:
     """A data set with the three splits: its own, or drawn with ``seed`` picture by picture, or as ``assignment`` says."""
-    made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), assignment)
+    made = divided(contents.splits, to_divide(contents.splits), partial(_assign, seed=seed), shares, assignment)
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
     if empty := sum(warning.kind == EMPTY_BOX for warning in contents.warnings):
         notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from vitrail.data.poses.coco import Annotations, around, read_coco
 from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, with_splits
 from vitrail.data.poses.skeleton import Boxes, Skeleton
 from vitrail.data.poses.table import has_joints, read_table
-from vitrail.data.splits import Assignment
+from vitrail.data.splits import SHARES, Assignment
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -25,6 +26,7 @@ def open_people(
     skeleton: Skeleton | None = None,
     boxes: Boxes = "annotations",
     split_seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
 ) -> PeopleData:
     """Open people with their splits.
@@ -35,6 +37,7 @@ def open_people(
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
         boxes: where boxes come from.
         split_seed: data without splits is split by it, picture by picture.
+        shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
 
     Raises:
@@ -52,7 +55,7 @@ def open_people(
         box_of = _around_joints if boxes == "joints" else _around_picture
         splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
         contents = replace(contents, splits=splits)
-    return with_splits(contents, split_seed, assignment)
+    return with_splits(contents, split_seed, assignment, shares)
 
 
 def read_people(source: str | Path) -> PeopleContents:

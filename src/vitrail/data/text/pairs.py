@@ -2,7 +2,7 @@
 
 import csv
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,12 @@ class PairData(Data):
 
 
 def open_pairs(
-    data: str | Path, languages: tuple[str, str], *, split_seed: int = 0, assignment: dict[str, str] | None = None
+    data: str | Path,
+    languages: tuple[str, str],
+    *,
+    split_seed: int = 0,
+    shares: Mapping[str, float] = HELD_OUT,
+    assignment: dict[str, str] | None = None,
 ) -> PairData:
     """Open sentences with their translations.
 
@@ -75,21 +80,22 @@ def open_pairs(
             ``test``, each a table or two such files. In tables with tabs quotation marks are part of the sentence.
         languages: the columns, or the suffixes of the files: of what is read and of what is written.
         split_seed: data without validation sentences gives some of its own, drawn by it.
+        shares: of test and validation in such data, a twentieth each where they are not given; never more than 1,000 sentences.
         assignment: repeats an earlier split.
 
     Raises:
         DataError: nothing there, no such language, or lines that are no pair, by file and line.
     """
-    path = path_of(data)
+    path, wanted = path_of(data), {name: shares.get(name, share) for name, share in HELD_OUT.items()}
     if path.is_dir():
         splits = {split: list(_read(stem, languages)) for split, stem in _stems(path, languages).items()}
         found = PairData(str(path.resolve()), {split: splits.get(split, []) for split in SPLITS}, languages)
         if found.splits["val"]:
             return found
-        return _divided(replace(found, has_splits=bool(found.splits["test"])), ("val",), split_seed, assignment)
+        return _divided(replace(found, has_splits=bool(found.splits["test"])), {"val": wanted["val"]}, split_seed, assignment)
     pairs = list(_read(path, languages))
     found = PairData(str(path.absolute()), {"train": pairs, "val": [], "test": []}, languages, has_splits=False)
-    return _divided(found, ("test", "val"), split_seed, assignment)
+    return _divided(found, wanted, split_seed, assignment)
 
 
 def require_there(data: str | Path, languages: tuple[str, str]) -> None:
@@ -201,7 +207,7 @@ def _lines(file: Path) -> Iterator[str]:
         raise DataError("the line is not in UTF-8", where=f"{file}:{number}", hint="save the file in UTF-8") from None
 
 
-def _divided(data: PairData, wanted: Sequence[str], seed: int, assignment: dict[str, str] | None) -> PairData:
+def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
     """The data with some of its training sentences for other splits; equal sentences stay together."""
     pairs = data.splits["train"]
     if assignment is None:
@@ -211,8 +217,8 @@ def _divided(data: PairData, wanted: Sequence[str], seed: int, assignment: dict[
             groups.setdefault(pair.source, []).append(pair.name)
         alike = list(groups.values())
         drawn = [alike[place] for place in np.random.default_rng(seed).permutation(len(alike))]
-        for split in wanted:
-            count = min(int(HELD_OUT[split] * len(pairs)), MOST_HELD_OUT)
+        for split, share in shares.items():
+            count = min(int(share * len(pairs)), MOST_HELD_OUT)
             for group in drawn:
                 if len(group) <= count and assignment[group[0]] == "train":
                     assignment.update(dict.fromkeys(group, split))
