@@ -92,7 +92,10 @@ def test_a_model_that_looks_nowhere_cannot_say_where(vitrail, data, tmp_path):
     assert "nobody can say where it looked" in told.err and not (tmp_path / "out").exists() and told.out == ""
 
 
-@pytest.mark.parametrize("options", [["--beam", "0"], ["--beam", "65"], ["--no-repeat", "-1"], ["--batch-size", "0"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--beam", "0"], ["--beam", "65"], ["--no-repeat", "-1"], ["--samples", "-1"], ["--samples", "1025"], ["--batch-size", "0"]],
+)
 def test_numbers_that_mean_nothing_are_refused(vitrail, model, data, options):
     assert failed(vitrail, 2, "caption", str(model), str(data.parent / "00.png"), *options).out == ""
 

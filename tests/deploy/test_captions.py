@@ -1,6 +1,7 @@
 """Captions of pictures: what is written, how sure each word is, and where the model looked for it."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from vitrail.data.preparation import Preparation
 from vitrail.deploy import captions
 from vitrail.deploy.captions import Writer, caption
 from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.models.sampling import sample
 from vitrail.models.search import Written, beam_search, greedy
+from vitrail.tasks.caption_scores import Rarity
 from vitrail.tasks.caption_words import captions_of
 from vitrail.weights.captioner import load_captioner, open_captioner
 
@@ -144,6 +147,19 @@ def test_a_picture_that_cannot_be_read_is_named(trained, tmp_path):
     (tmp_path / "broken.jpg").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"broken\.jpg|no image|cannot"):
         caption(trained, tmp_path / "broken.jpg")
+
+
+def test_the_beam_most_like_what_is_drawn_is_taken(trained):
+    shown = pictures(6)
+    found = caption(trained, shown, beams=4, samples=8, batch_size=4)
+    images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
+    options = {"max_length": captions.LONGEST, "length_penalty": 1.0, "length_offset": 0, "no_repeat": captions.NO_REPEAT}
+    beams = beam_search(trained.model, images, beams=4, best=4, **options)
+    drawn = sample(trained.model, images, samples=8, max_length=captions.LONGEST, temperature=0.65)
+    alike = Rarity(2, Counter())
+    expected = [max(beam, key=lambda one: alike.cider_d(one.tokens, own)) for beam, own in zip(beams, drawn, strict=True)]
+    assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("beams", [0, 65])

@@ -2,11 +2,13 @@
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from vitrail.tasks.caption_scores import bleu, caption_scores, rouge_l, words
+from vitrail.tasks.caption_scores import Rarity, bleu, caption_scores, most_like_all, rouge_l, words
 
 CASES = json.loads((Path(__file__).parent / "coco_caption_scores.json").read_text())["cases"]
 """Random sentences with their scores by pycocoevalcap 1.2, which is COCO's evaluation."""
@@ -41,6 +43,23 @@ def test_a_word_that_is_repeated_gains_nothing_and_another_length_loses():
     once = caption_scores([["a", "red", "cat", "runs"], ["two"]], references)["cider_d"]
     twice = caption_scores([["a", "red", "cat", "runs", "cat", "cat"], ["two"]], references)["cider_d"]
     assert twice < once
+
+
+def test_the_caption_most_like_all_others_is_what_most_of_them_say():
+    others = [["a", "dog", "runs"], ["a", "dog", "runs", "fast"], ["two", "men", "sit"], ["a", "brown", "dog", "runs"]]
+    captions = [["two", "men", "sit"], ["a", "dog", "runs"], ["a", "dog"], []]
+    assert most_like_all(captions, others) == 1
+    assert most_like_all(captions[::-1], others) == 2
+    assert most_like_all([[1, 2], [3, 4]], [[3, 4, 5], [3, 4], [1, 2]]) == 1, "numbers of tokens are words, too"
+    assert most_like_all([[1], [2]], [[3]]) == 0, "the first of several that are as good"
+
+
+def test_the_caption_most_like_all_others_has_the_best_score_where_all_words_are_as_rare():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        captions, others = ([random.integers(0, 6, random.integers(0, 9)).tolist() for _ in range(n)] for n in (7, 9))
+        scores = [Rarity(5, Counter()).cider_d(caption, others) for caption in captions]
+        assert most_like_all(captions, others) == int(np.argmax(scores))
 
 
 @pytest.mark.parametrize(

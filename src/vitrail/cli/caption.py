@@ -19,6 +19,7 @@ def caption(
     /,
     *,
     beam: Whole = 3,
+    samples: int = 0,
     no_repeat: int = 2,
     batch_size: Whole = 16,
     precision: Literal["fp32", "bf16"] = "fp32",
@@ -37,6 +38,9 @@ def caption(
         Image files, folders and globs.
     beam
         Captions that are followed side by side; 1 takes the likeliest token each time, which is the fastest.
+    samples
+        Captions that are drawn from the model for each image: of the beams the one most like them is taken. 32 beside
+        --beam 10 make better captions, in about ten times the time; 0 takes the likeliest beam.
     no_repeat
         So many tokens in a row are written once in a caption; 0 for no such rule.
     batch_size
@@ -59,6 +63,8 @@ def caption(
     require_positive(**{"--beam": beam, "--batch-size": batch_size})
     if no_repeat < 0:
         raise ConfigError(f"{no_repeat} tokens in a row", where="--no-repeat", hint="give a whole number, 0 for no such rule")
+    if samples < 0:
+        raise ConfigError(f"{samples} samples", where="--samples", hint="give a whole number, 0 for none")
     folder = attention and path_of(attention)
     if folder is not None:
         require_free(folder, where="--attention")
@@ -67,7 +73,7 @@ def caption(
     from vitrail.deploy.captions import Writer, captions_each
 
     files = image_files(images)
-    writer = Writer(model, beams=beam, no_repeat=no_repeat, precision=precision)
+    writer = Writer(model, beams=beam, samples=samples, no_repeat=no_repeat, precision=precision)
     if folder is not None and not writer.attends:
         hint = "leave --attention out"
         raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)

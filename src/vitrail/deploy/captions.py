@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.checks import require_at_most, require_positive
+from vitrail.checks import require_at_most, require_not_negative, require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.drafts import fast_copy
@@ -23,6 +23,7 @@ from vitrail.tasks.settings import CaptionSettings
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
 BEAMS, MOST_BEAMS = CaptionSettings().beams, 64
+MOST_SAMPLES = 1024
 NO_REPEAT = CaptionSettings().no_repeat
 LONGEST = CaptionSettings().max_length
 """Tokens of a caption."""
@@ -34,6 +35,8 @@ class Writer:
     Args:
         model: a captioner, or the MODEL that it is behind.
         beams: captions that are followed side by side; 1 takes the likeliest token each time.
+        samples: captions that are drawn from the model, of which the beam most like them is taken, for better captions in a
+            multiple of the time; 0 takes the likeliest beam.
         no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
         precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
     """
@@ -43,17 +46,19 @@ class Writer:
         model: str | Path | TrainedCaptioner,
         *,
         beams: int = BEAMS,
+        samples: int = 0,
         no_repeat: int = NO_REPEAT,
         precision: Precision = "fp32",
     ):
         require_positive(beams=beams)
         require_at_most("beams", beams, MOST_BEAMS)
+        require_not_negative(samples=samples)
+        require_at_most("samples", samples, MOST_SAMPLES)
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         self.device = pick_device()
         self.model = self.trained.model.to(self.device).eval()
-        self.preparation, self.tokenizer, self.beams, self.no_repeat = (
-            self.trained.preparation, self.trained.tokenizer, beams, no_repeat,
-        )  # fmt: skip
+        self.preparation, self.tokenizer = self.trained.preparation, self.trained.tokenizer
+        self.beams, self.samples, self.no_repeat = beams, samples, no_repeat
         self.fast = fast_copy(self.model)
         self.looking: Any = sharing_copy(self.model)
         self.looking.encoder = for_inference(self.trained.model.get_submodule("encoder"), precision)
@@ -72,7 +77,7 @@ class Writer:
         encoded, c = self.looking.encode(images), self.trained.config
         longest = min(LONGEST, c.max_tokens)
         options: dict[str, Any] = {"max_length": longest, "no_repeat": self.no_repeat, "encoded": encoded}
-        written = write(self.fast, images, beams=self.beams, **options)
+        written = write(self.fast, images, beams=self.beams, samples=self.samples, **options)
         if not all(math.isfinite(one.score) for one in written):
             hint = "its weights are damaged, or too large"
             raise ModelFileError("the model gives no numbers", where="model", hint=hint)
@@ -84,6 +89,7 @@ def caption(
     images: Picture | Iterable[Picture],
     *,
     beams: int = BEAMS,
+    samples: int = 0,
     no_repeat: int = NO_REPEAT,
     precision: Precision = "fp32",
     attention: bool = False,
@@ -97,7 +103,7 @@ def caption(
     Args:
         model: a run folder, a model folder or a loaded captioner.
         images: as in `vitrail.predict`.
-        beams, no_repeat, precision: as in `Writer`.
+        beams, samples, no_repeat, precision: as in `Writer`.
         attention: whether each word of a caption is to know where the model looked, a map over the image's patches.
         batch_size: images per batch.
 
@@ -105,7 +111,8 @@ def caption(
         ModelFileError: a model that writes no captions.
         DataError: an image that cannot be read.
     """
-    writer = model if isinstance(model, Writer) else Writer(model, beams=beams, no_repeat=no_repeat, precision=precision)
+    options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "precision": precision}
+    writer = model if isinstance(model, Writer) else Writer(model, **options)
     return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))
 
 

@@ -53,8 +53,8 @@ def greedy(
     Raises:
         ConfigError: a length below one.
     """
-    limits, banned, end = _limits(max_length, source), _banned(model, banned), model.config.end
-    going, tokens = torch.arange(len(source)), _starts(model, source)  # (A,) and (A, 1), of the A texts that go on
+    limits, banned, end = lengths_allowed(max_length, source), banned_tokens(model, banned), model.config.end
+    going, tokens = torch.arange(len(source)), first_tokens(model, source)  # (A,) and (A, 1), of the A texts that go on
     texts: list[list[int]] = [[] for _ in source]
     scores, finished, length = torch.zeros(len(source)), torch.zeros(len(source), dtype=torch.bool), 0
     with evaluation_mode(model), torch.inference_mode():
@@ -70,7 +70,7 @@ def greedy(
             for number, token in zip(going.tolist(), best[:, 0].tolist(), strict=True):
                 texts[number].append(token)
             on = ~finished[going] & (limits[going] > length)
-            _go_on(state, on, source.device)
+            go_on(state, on, source.device)
             going, tokens = going[on], best[on].to(source.device)
     return [
         Written(text[:-1] if ended else text, score, score, ended)
@@ -115,9 +115,9 @@ def beam_search(
     """
     require_positive(beams=beams, best=best)
     require_at_most("best", best, beams)
-    limits, banned, end = _limits(max_length, source), _banned(model, banned), model.config.end
+    limits, banned, end = lengths_allowed(max_length, source), banned_tokens(model, banned), model.config.end
     found = [_Found(beams, limit, length_penalty, length_offset, early_stopping) for limit in limits.tolist()]
-    live, tokens = _Beginnings.empty(len(source)), _starts(model, source)
+    live, tokens = _Beginnings.empty(len(source)), first_tokens(model, source)
     with evaluation_mode(model), torch.inference_mode():
         state = model.begin(model.encode(source) if encoded is None else encoded)
         while len(live.numbers):
@@ -132,7 +132,7 @@ def beam_search(
             live, chosen = live.best(beams)
             state.follow(parents.gather(1, chosen).to(source.device))
             on = torch.tensor([found[number].go_on(live, row) for row, number in enumerate(live.numbers.tolist())])
-            _go_on(state, on, source.device)
+            go_on(state, on, source.device)
             live = live.of(on)
             tokens = live.texts[..., -1].to(source.device)
     return [each.texts[:best] for each in found]
@@ -223,7 +223,7 @@ class _Found:
         return self.early_stopping is True or self.normalized(best, longest) <= self.texts[-1].normalized
 
 
-def _limits(max_length: int | Tensor, source: Tensor) -> Tensor:
+def lengths_allowed(max_length: int | Tensor, source: Tensor) -> Tensor:
     """The greatest length of each text, (B,)."""
     limits = torch.as_tensor(max_length).cpu().expand(len(source))
     if len(limits):
@@ -231,17 +231,17 @@ def _limits(max_length: int | Tensor, source: Tensor) -> Tensor:
     return limits
 
 
-def _banned(model: TextModel, banned: Collection[int] | None) -> list[int]:
+def banned_tokens(model: TextModel, banned: Collection[int] | None) -> list[int]:
     """What must not be written; a text whose start is also its end must be able to end."""
     c = model.config
     return sorted({c.pad, c.start} - {c.end} if banned is None else banned)
 
 
-def _starts(model: TextModel, source: Tensor) -> Tensor:
+def first_tokens(model: TextModel, source: Tensor) -> Tensor:
     return torch.full((len(source), 1), model.config.start, device=source.device)  # the source may be of pixels
 
 
-def _go_on(state: Any, on: Tensor, device: torch.device) -> None:
+def go_on(state: Any, on: Tensor, device: torch.device) -> None:
     """Only with some of the sources, boolean (A,)."""
     if not on.all():
         state.select(on.nonzero()[:, 0].to(device))

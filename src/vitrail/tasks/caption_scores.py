@@ -5,9 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-Words = Sequence[str]
-NGrams = Counter[tuple[str, ...]]
+Words = Sequence[Any]
+"""Words, or the numbers of tokens."""
+NGrams = Counter[tuple[Any, ...]]
 LONGEST = 4
 """Words of the longest n-grams that are compared."""
 SPREAD = 6.0
@@ -53,7 +55,7 @@ def bleu(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> lis
         length += len(caption)
         wanted += min((abs(len(reference) - len(caption)), len(reference)) for reference in own)[1]  # the nearest length
         for n in range(LONGEST):
-            ngrams, most = _ngrams(caption, n + 1), Counter[tuple[str, ...]]()
+            ngrams, most = _ngrams(caption, n + 1), Counter[tuple[Any, ...]]()
             for reference in own:
                 most |= _ngrams(reference, n + 1)
             found[n] += ngrams.total()
@@ -92,31 +94,55 @@ class Rarity:
 
     def cider_d(self, caption: Words, references: Sequence[Words]) -> float:
         """Of one image, from 0 to 10: how much a caption is like its references, where rare words weigh more."""
-        own = [self._weights(caption, n + 1) for n in range(LONGEST)]
-        return 10 * _mean(self._likeness(caption, own, reference) for reference in references)
+        own = self.weighed(caption)
+        return 10 * _mean(own.likeness(self.weighed(reference)) for reference in references)
 
-    def _likeness(self, caption: Words, own: list[dict[tuple[str, ...], float]], reference: Words) -> float:
-        """The mean cosine of n-grams of both; repeating a word gains nothing, and another length loses."""
-        cosines = []
-        for n, weights in enumerate(own):
-            theirs = self._weights(reference, n + 1)
-            product = sum(min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in weights.items() if ngram in theirs)
-            norms = math.hypot(*weights.values()) * math.hypot(*theirs.values())
-            cosines.append(product / norms if norms else 0.0)
-        difference = max(0, len(caption) - 1) - max(0, len(reference) - 1)
-        return math.exp(-(difference**2) / (2 * SPREAD**2)) * _mean(cosines)
-
-    def _weights(self, caption: Words, n: int) -> dict[tuple[str, ...], float]:
+    def weighed(self, caption: Words) -> "Weighed":
         """How often each n-gram stands in a caption, times the logarithm of its rarity."""
         whole = math.log(self.images)
-        return {ngram: often * (whole - math.log(max(1, self.count[ngram]))) for ngram, often in _ngrams(caption, n).items()}
+        weights = [
+            {ngram: often * (whole - math.log(max(1, self.count[ngram]))) for ngram, often in _ngrams(caption, n + 1).items()}
+            for n in range(LONGEST)
+        ]
+        return Weighed(len(caption), weights, [math.hypot(*each.values()) for each in weights])
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The n-grams of a caption of so many words, with their weights."""
+
+    length: int
+    weights: list[dict[tuple[Any, ...], float]]
+    """Of one word, of two, and so on."""
+    norms: list[float]
+
+    def likeness(self, reference: "Weighed") -> float:
+        """The mean cosine of n-grams of both, from 0 to 1; repeating a word gains nothing, and another length loses."""
+        cosines = []
+        for own, theirs, *norms in zip(self.weights, reference.weights, self.norms, reference.norms, strict=True):
+            product = sum(min(weight, theirs[ngram]) * theirs[ngram] for ngram, weight in own.items() if ngram in theirs)
+            cosines.append(product / math.prod(norms) if all(norms) else 0.0)
+        difference = max(0, self.length - 1) - max(0, reference.length - 1)
+        return math.exp(-(difference**2) / (2 * SPREAD**2)) * _mean(cosines)
+
+
+def most_like_all(captions: Sequence[Words], others: Sequence[Words]) -> int:
+    """Which caption is the most like all others, in the mean: CIDEr-D where every n-gram weighs the same.
+
+    Where the others are drawn from a model, it is the caption that the model expects to score best (decoding by minimum Bayes
+    risk; Kumar & Byrne 2004, https://aclanthology.org/N04-1022), which need not be the likeliest.
+    """
+    alike = Rarity(images=2, count=NGrams())
+    known = [alike.weighed(other) for other in others]
+    means = [_mean(map(alike.weighed(caption).likeness, known)) for caption in captions]
+    return means.index(max(means))
 
 
 def _ngrams(caption: Words, n: int) -> NGrams:
     return Counter(tuple(caption[at : at + n]) for at in range(len(caption) - n + 1))
 
 
-def _all_ngrams(caption: Words) -> Iterable[tuple[str, ...]]:
+def _all_ngrams(caption: Words) -> Iterable[tuple[Any, ...]]:
     return (ngram for n in range(LONGEST) for ngram in _ngrams(caption, n + 1))
 
 

@@ -18,10 +18,11 @@ from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens
 from vitrail.data.transform import Transform
 from vitrail.models.inference import evaluation_mode
+from vitrail.models.sampling import sample
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.processes import Processes
-from vitrail.tasks.caption_scores import caption_scores, words
+from vitrail.tasks.caption_scores import caption_scores, most_like_all, words
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.tasks.task import Answers, Metrics, Options
@@ -30,6 +31,8 @@ from vitrail.weights.captioner import TrainedCaptioner
 
 SAME = 0.2
 """Share of the images from which on it is told that they have the same caption."""
+TEMPERATURE = 0.65
+"""Of the captions that are drawn; of those at 1 too many are unlike all others to say what they have in common."""
 
 
 class Captioning(TokenTask):
@@ -95,7 +98,7 @@ class Captioning(TokenTask):
     def write(self, images: Tensor, encoded: Any) -> list[Written]:
         """The caption of each image, which the model has ``encoded``."""
         options: dict[str, Any] = {"max_length": self.longest, "no_repeat": self.settings.no_repeat, "encoded": encoded}
-        return write(self.model, images, beams=self.settings.beams, **options)
+        return write(self.model, images, beams=self.settings.beams, samples=self.settings.samples, **options)
 
     @torch.inference_mode()
     def caption(self, image: Source) -> Caption:
@@ -114,14 +117,20 @@ class Captioning(TokenTask):
         return TrainedCaptioner(model, self.tokenizer, self.preparation)
 
 
-def write(model: TextModel, images: Tensor, *, beams: int, **options: Any) -> list[Written]:
-    """The caption of each image, with the ``options`` of `greedy`: the likeliest token each time, or the best of several beams.
+def write(model: TextModel, images: Tensor, *, beams: int, samples: int = 0, no_repeat: int = 0, **options: Any) -> list[Written]:
+    """The caption of each image: the likeliest token each time (``beams`` of 1), or the best of several beams.
 
-    Captions of different lengths are compared by the mean over their tokens, as ``generate`` of transformers does.
+    Without ``samples`` the best is the one with the largest mean over its tokens, as ``generate`` of transformers does; with them
+    it is the one most like so many captions that are drawn from the model. See `greedy` for the ``options``.
     """
     if beams == 1:
-        return greedy(model, images, **options)
-    return [best[0] for best in beam_search(model, images, beams=beams, length_penalty=1.0, length_offset=0, **options)]
+        return greedy(model, images, no_repeat=no_repeat, **options)
+    options_of_beams = {"length_penalty": 1.0, "length_offset": 0, "no_repeat": no_repeat, **options}
+    found = beam_search(model, images, beams=beams, best=beams if samples else 1, **options_of_beams)
+    if not samples:
+        return [captions[0] for captions in found]
+    drawn = sample(model, images, samples=samples, temperature=TEMPERATURE, **options)
+    return [beam[most_like_all([one.tokens for one in beam], others)] for beam, others in zip(found, drawn, strict=True)]
 
 
 class CaptionMetrics(Metrics):

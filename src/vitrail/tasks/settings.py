@@ -62,6 +62,9 @@ class CaptionSettings(TaskSettings):
     """Tokens of a caption; of a longer one the rest is not learned from."""
     beams: Positive = 3
     """Captions that are followed side by side when the model is evaluated."""
+    samples: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Captions that are drawn from the model for each image: of the beams the one most like them is taken (minimum Bayes risk).
+    0 takes the likeliest."""
     no_repeat: Annotated[int, Field(ge=0, le=16)] = 2
     """So many tokens in a row are written once in a caption; 0 for no such rule."""
 
