@@ -47,7 +47,14 @@ def trained(data, tmp_path_factory):
            "model.heads": 2, "model.mlp_dim": 32, "data.train_share": 0.1},
     )  # fmt: skip
     out = tmp_path_factory.mktemp("runs") / "run"
-    small = {"model.dim": 16, "model.heads": 2, "model.mlp_dim": 32, "model.decoder_depth": 1, "task.vocabulary": 290}
+    small = {
+        "data.test_share": 0.2,
+        "model.dim": 16,
+        "model.heads": 2,
+        "model.mlp_dim": 32,
+        "model.decoder_depth": 1,
+        "task.vocabulary": 290,
+    }
     api.train(str(data), task="caption", start=str(vit), out=out, epochs=2, tune="head", **small)
     return out
 

@@ -68,9 +68,11 @@ def test_the_data_decides_joints_and_the_skeleton_and_settings_keep_all_of_it(fi
 
 
 def test_people_are_split_picture_by_picture(file):
-    _, source = completed(file)
-    pictures = [{person.target.image for person in people} for people in source.splits.values()]
-    assert all(pictures) and sum(map(len, pictures)) == 12 == len(set.union(*pictures))
+    for share, counts in ((0.2, [8, 1, 3]), (0, [11, 1, 0])):
+        _, source = completed(file, **{"data.test_share": share})
+        pictures = [{person.target.image for person in source.splits[split]} for split in ("train", "val", "test")]
+        assert sum(map(len, pictures)) == 12 == len(set.union(*pictures))
+        assert [len(each) for each in pictures] == counts
 
 
 def test_a_run_starts_from_any_vit_in_its_colours(file, tmp_path):
