@@ -23,7 +23,10 @@ TINY = {
         {"dim": 16, "depth": 2, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, **more}
         for more in ({}, {"norm": "pre", "tied": False, "output_bias": True, "activation": "swiglu"}, {"position": "learned"})
     ],
-    "Recurrent": [{"dim": 16, "hidden_dim": 24, "depth": 2, "attention": kind} for kind in ("none", "additive", "dot")],
+    "Recurrent": [
+        {"dim": 16, "hidden_dim": 24, "depth": 2, **more}
+        for more in ({"attention": "none"}, {"attention": "additive", "alignment_dim": 7}, {"attention": "dot"})
+    ],
     "Captioner": [
         {"dim": 16, "decoder_depth": 2, "heads": 2, "mlp_dim": 24, "norm": "pre", "encoder": ENCODER},
         {

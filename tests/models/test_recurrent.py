@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from vitrail.errors import ConfigError
 from vitrail.models.configs.texts import RecurrentConfig
+from vitrail.models.cost import cost
 from vitrail.models.counted import TOTALS
 from vitrail.models.recurrent import Recurrent
 
@@ -95,6 +97,47 @@ def test_every_parameter_learns_and_dropout_stands_before_layers_and_logits(mode
     model.dropout.register_forward_pre_hook(lambda _, x: calls.append(tuple(x[0].shape)))
     model(SOURCE, TARGET)
     assert calls == [(3, 5, 6), (3, 5, 8), (3, 4, 6), (3, 4, 8), (3, 4, 6)]
+
+
+@pytest.mark.parametrize("width", [1, 5, 8, 20])
+@torch.no_grad()
+def test_the_network_of_additive_attention_may_have_a_width_of_its_own(width):
+    torch.manual_seed(0)
+    config = RecurrentConfig(vocabulary=11, dim=6, hidden_dim=8, attention="additive", alignment_dim=width)
+    model = Recurrent(config).eval()
+    assert model.key.weight.shape == (width, 8)
+    assert model.attention.query.weight.shape == (width, 8) and model.attention.score.weight.shape == (1, width)
+    reading = model.encode(SOURCE)
+    states = model.decoder[0](model.embed(TARGET), reading.states[0])
+    for row, length in enumerate((5, 3, 2)):
+        for place, s in enumerate(states[row]):
+            pairs = [torch.tanh(model.attention.query.weight @ s + model.key.weight @ h) for h in reading.memory[row, :length]]
+            expected = torch.stack([model.attention.score.weight[0] @ pair for pair in pairs]).softmax(dim=0)
+            close(model.alignment(SOURCE, TARGET)[row, place, :length], expected)
+
+
+def test_by_default_that_width_is_the_states_own():
+    fields = {"vocabulary": 11, "dim": 6, "hidden_dim": 8, "attention": "additive"}
+    models = []
+    for more in ({}, {"alignment_dim": 8}):
+        torch.manual_seed(0)
+        models.append(Recurrent(RecurrentConfig(**fields, **more)).eval())
+    assert torch.equal(models[0](SOURCE, TARGET), models[1](SOURCE, TARGET))
+
+
+@pytest.mark.parametrize("kind", ["none", "dot"])
+def test_a_width_of_a_network_that_there_is_not_is_refused(kind):
+    with pytest.raises(ConfigError, match=f"alignment_dim is for the attention 'additive', not for '{kind}'"):
+        RecurrentConfig.read({"attention": kind, "alignment_dim": 8})
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_a_narrow_network_costs_less(width):
+    wide, narrow = (cost(RecurrentConfig(attention="additive", alignment_dim=found)) for found in (None, width))
+    h, tokens, less = 512, 16, 512 - width
+    assert wide.parameters - narrow.parameters == less * (2 * h + 1)
+    assert wide.macs - narrow.macs == less * (2 * tokens * h + tokens * tokens)
+    assert f"additive attention {width} wide" in RecurrentConfig(attention="additive", alignment_dim=width).summary
 
 
 @pytest.mark.parametrize("kind", KINDS)

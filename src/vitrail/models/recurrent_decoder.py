@@ -22,7 +22,7 @@ class Reading:
     memory: Tensor
     """What the encoder made of each token of the source, (B, S, H)."""
     keys: Tensor
-    """What attention compares the decoder's states with, (B, S, H): the memory, or what `parts.AdditiveAlignment` wants."""
+    """What attention compares the decoder's states with, the memory, or what `parts.AdditiveAlignment` wants, (B, S, A)."""
     mask: Tensor | None = None
     """Which of the source's tokens are some, boolean (B, 1, S); None for all."""
 
@@ -57,7 +57,7 @@ class RecurrentDecoder(TextModel):
     def add_decoder(self) -> None:
         """Add the LSTMs, and what looks at a memory (B, S, H)."""
         c, width = self.config, self.config.hidden_dim
-        self.key = nn.Linear(width, width, bias=False) if c.attention == "additive" else nn.Identity()
+        self.key = nn.Linear(width, c.alignment_dim or width, bias=False) if c.attention == "additive" else nn.Identity()
         self.decoder = nn.ModuleList(parts.LSTMLayer(dim, width) for dim in c.inputs)
         self.attention = _alignment(c)
         self.combine = nn.Linear(2 * width if self.attention else width, c.dim)
@@ -138,4 +138,4 @@ class RecurrentDecoder(TextModel):
 def _alignment(c: RecurrentConfig) -> parts.AdditiveAlignment | parts.DotAlignment | None:
     if c.attention == "none":
         return None
-    return parts.AdditiveAlignment(c.hidden_dim) if c.attention == "additive" else parts.DotAlignment()
+    return parts.AdditiveAlignment(c.hidden_dim, c.alignment_dim) if c.attention == "additive" else parts.DotAlignment()

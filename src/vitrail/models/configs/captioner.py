@@ -89,7 +89,7 @@ class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
     @property
     def summary(self) -> str:
         """The architecture in one line."""
-        decoder = f"{self.depth} LSTM layers {self.hidden_dim} wide, {self.attention} attention, {self.vocabulary:,} tokens"
+        decoder = f"{self.depth} LSTM layers {self.hidden_dim} wide, {self.looks}, {self.vocabulary:,} tokens"
         return f"{self.encoder.summary}; {decoder}"
 
 

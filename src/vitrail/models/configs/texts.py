@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from vitrail.checks import require_divisible
+from vitrail.checks import refuse_given, require_divisible
 from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Width
 
 
@@ -98,6 +98,14 @@ class RecurrentConfig(TextConfig):
     attention: Literal["none", "additive", "dot"] = "dot"
     """What the decoder sees of the text that is read: its last state alone; or all of its states, weighed by a small network
     (Bahdanau et al. 2014, https://arxiv.org/abs/1409.0473) or by products (Luong et al. 2015, https://arxiv.org/abs/1508.04025)."""
+    alignment_dim: Width | None = None
+    """Hidden width of the small network of additive attention, n' in the paper; ``hidden_dim`` by default."""
+
+    @model_validator(mode="after")
+    def _alignment_has_a_network(self) -> "RecurrentConfig":
+        given = self.alignment_dim is not None and self.attention != "additive"
+        refuse_given(f"alignment_dim is for the attention 'additive', not for '{self.attention}'", {"alignment_dim": given})
+        return self
 
     @model_validator(mode="after")
     def _directions_fit(self) -> "RecurrentConfig":
@@ -110,6 +118,11 @@ class RecurrentConfig(TextConfig):
         return [self.dim, *[self.hidden_dim] * (self.depth - 1)]
 
     @property
+    def looks(self) -> str:
+        """The attention in words."""
+        return f"{self.attention} attention" + (f" {self.alignment_dim} wide" if self.alignment_dim else "")
+
+    @property
     def family(self) -> str:
         return f"LSTM, {self.attention} attention" if self.attention != "none" else "LSTM"
 
@@ -117,7 +130,7 @@ class RecurrentConfig(TextConfig):
     def summary(self) -> str:
         """The architecture in one line."""
         layers = f"{self.depth} + {self.depth} layers {self.hidden_dim} wide"
-        return f"{layers}, {self.attention} attention, embeddings {self.dim} wide, {self.vocabulary:,} tokens"
+        return f"{layers}, {self.looks}, embeddings {self.dim} wide, {self.vocabulary:,} tokens"
 
 
 TRANSFORMERS: dict[str, dict[str, Any]] = {
