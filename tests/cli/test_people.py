@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_reported_and_left_out(vitrail, model, keypoints)
     answer = vitrail("predict", model, *(keypoints.parent / f"{n}.png" for n in (1, 2, 3)), "--boxes", boxes, "--json")
     assert answer.code == 3 and [one["image_id"] for one in json.loads(answer.out)] == [1]
     assert "cannot read the image" in answer.err and "2.png" in answer.err
-    assert "box 1, (70, 1, 9, 9), is outside of the picture of 60×48 pixels" in answer.err and "3.png" in answer.err
+    assert "box 1, (70, 1, 9, 9), is outside of the picture" in answer.err and "3.png" in answer.err
 
 
 def test_an_empty_box_and_boxes_of_other_pictures_are_refused(vitrail, model, keypoints):

@@ -165,11 +165,16 @@ def test_pictures_that_cannot_be_read_and_boxes_outside_are_told_in_their_place(
     assert [len(answer) if isinstance(answer, list) else answer.where for answer in found] == [
         3, tmp_path / "broken.png", files[1], 3,
     ]  # fmt: skip
-    assert found[2].what == "box 4, (60, 0, 10, 10), is outside of the picture of 60×48 pixels"
+    assert found[2].what == "box 4, (60, 0, 10, 10), is outside of the picture"
+    assert "60 wide and 48 high" in found[2].hint
     with pytest.raises(DataError, match="is outside of the picture"):
         vitrail.predict_poses(SEEING, files[1], [(0, -9, 10, 9)])
     with pytest.raises(DataError, match="is empty"):
         vitrail.predict_poses(SEEING, files[1], [(0, 0, 10, 0)])
+    with pytest.raises(DataError, match="less than a pixel"):
+        vitrail.predict_poses(SEEING, files[1], [(0, 0, 10, 0.5)])
+    with pytest.raises(DataError, match="far beyond"):
+        vitrail.predict_poses(SEEING, files[1], [(0, 0, 10, 97)])
 
 
 def test_boxes_are_of_as_many_pictures_as_there_are(files):

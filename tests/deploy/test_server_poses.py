@@ -226,7 +226,7 @@ def test_boxes_that_are_none_are_refused_with_a_sentence(server, picture, boxes,
 
 
 def test_the_wrong_one_of_many_boxes_is_named(server, picture):
-    refused(ask(server, picture, [*BOXES, [100, 100, 5, 5]]), 422, "box 4, 100, 100, 5, 5, is outside")
+    refused(ask(server, picture, [*BOXES, [100, 100, 5, 5]]), 422, "box 4, (100, 100, 5, 5), is outside")
     problem = refused(ask(server, picture, [["a"] * 4] * 8), 422, "31 more mistakes")
     assert len(problem["errors"]) == 20
 

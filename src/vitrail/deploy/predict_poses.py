@@ -11,7 +11,7 @@ import torch
 
 from vitrail.data.ahead import each_answer, read_ahead
 from vitrail.data.decode import Source
-from vitrail.data.poses.detections import Detection
+from vitrail.data.poses.detections import Detection, require_inside
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.warp import Warp
@@ -56,7 +56,7 @@ def predict_poses(
     Raises:
         ModelFileError: a model that finds no joints.
         ConfigError: boxes of another number of pictures.
-        DataError: an image that cannot be read, a box that is empty or outside of its picture, or what is none.
+        DataError: an image that cannot be read, a box that is empty, outside of its picture or far beyond it, or what is none.
     """
     pictures = pictures_of(images)
     framed = list(zip(pictures, _boxes(boxes, len(pictures)), strict=True))
@@ -102,13 +102,7 @@ def _cut_out(preparation: BoxPreparation, picture: Framed) -> CutOut:
     source, given = picture
     image = preparation.decode(source)
     boxes = [Detection(Box.of_picture(image.size))] if given is None else given
-    for place, (box, _) in enumerate(boxes, 1):
-        left, top, width, height = box
-        if left >= image.width or top >= image.height or left + width <= 0 or top + height <= 0:
-            sides = ", ".join(f"{side:g}" for side in box)
-            what = f"box {place}, ({sides}), is outside of the picture of {image.width}×{image.height} pixels"
-            where = source if isinstance(source, Path) else "image"
-            raise DataError(what, where=where, hint="a box is left, top, width and height in pixels of the upright picture")
+    require_inside([box for box, _ in boxes], image.size, where=source if isinstance(source, Path) else "image")
     pixels = [preparation.cut_out(image, box) for box, _ in boxes]
     shape = (0, preparation.channels, *preparation.image_size)
     return CutOut(boxes, [preparation.warp(box) for box, _ in boxes], np.stack(pixels) if pixels else np.zeros(shape, np.uint8))

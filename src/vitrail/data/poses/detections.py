@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from vitrail.data.coco import read_json
+from vitrail.data.plan import Extent
 from vitrail.data.poses.people import Box
 from vitrail.errors import DataError
 from vitrail.settings import brief
 
+LEAST = 1.0
+"""Pixels that a box is wide and high at least."""
+BEYOND = 1.0
+"""How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
 PERSON = 1
 """COCO's number of the category."""
 SHAPE = 'give a list of {"image": "photo.jpg", or "image_id": 1, "bbox": [left, top, width, height], "score": 0.9}'
@@ -141,3 +146,28 @@ def _people(categories: list[Mapping[str, Any]]) -> list[Any]:
     """The numbers of the categories that are people: the only one, and any with joints or with the name person."""
     found = [one for one in categories if len(categories) == 1 or one.get("keypoints") or one.get("name") == "person"]
     return [one.get("id") for one in found]
+
+
+def require_inside(boxes: Sequence[Box], size: Extent, *, where: str | Path) -> None:
+    """Refuse boxes that are nowhere in a picture of some width and height, reach far beyond it, or have no size.
+
+    Raises:
+        DataError: with the number of the box, from 1.
+    """
+    for number, box in enumerate(boxes, 1):
+        if what := _wrong(box, size):
+            shown = ", ".join(f"{side:g}" for side in box)
+            hint = f"a box is left, top, width and height in pixels; the upright picture is {size[0]} wide and {size[1]} high"
+            raise DataError(f"box {number}, ({shown}), {what}", where=where, hint=hint)
+
+
+def _wrong(box: Box, size: Extent) -> str:
+    """What is wrong with a box; empty where nothing is."""
+    if min(box.width, box.height) < LEAST:
+        return "is less than a pixel wide or high"
+    starts, ends = (box.left, box.top), (box.left + box.width, box.top + box.height)
+    if any(start >= side or end <= 0 for start, end, side in zip(starts, ends, size, strict=True)):
+        return "is outside of the picture"
+    if any(start < -BEYOND * side or end > (1 + BEYOND) * side for start, end, side in zip(starts, ends, size, strict=True)):
+        return "reaches far beyond the picture"
+    return ""

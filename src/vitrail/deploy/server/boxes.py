@@ -1,22 +1,15 @@
 """The boxes of people in a request."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from vitrail.data.plan import Extent
 from vitrail.data.poses.people import Box
 from vitrail.deploy.server.problems import ProblemError, mistaken
-from vitrail.errors import DataError
 
 EXAMPLE = "[[12, 30, 110, 240]]"
 HINT = f"a box is left, top, width and height in pixels: boxes={EXAMPLE}"
-LEAST = 1.0
-"""Pixels that a box is wide and high at least."""
-BEYOND = 1.0
-"""How far a box may reach beyond the picture to each side, in widths and heights of the picture."""
 
 _LIST: TypeAdapter[list[list[float]]] = TypeAdapter(
     list[Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=4, max_length=4)]]
@@ -46,28 +39,3 @@ def boxes_of(text: str | None, most: int) -> list[Box] | None:
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise mistaken(found, within=("boxes",), hint=HINT) from None
-
-
-def require_inside(boxes: Sequence[Box], size: Extent) -> None:
-    """Refuse boxes that are nowhere in a picture of some width and height, reach far beyond it, or have no size.
-
-    Raises:
-        DataError: with the number of the box, from 1.
-    """
-    for number, box in enumerate(boxes, 1):
-        if what := _wrong(box, size):
-            shown = ", ".join(f"{side:g}" for side in box)
-            hint = f"{HINT}; the upright picture is {size[0]} wide and {size[1]} high"
-            raise DataError(f"box {number}, {shown}, {what}", where="boxes", hint=hint)
-
-
-def _wrong(box: Box, size: Extent) -> str:
-    """What is wrong with a box; empty where nothing is."""
-    if min(box.width, box.height) < LEAST:
-        return "is less than a pixel wide or high"
-    starts, ends = (box.left, box.top), (box.left + box.width, box.top + box.height)
-    if any(start >= side or end <= 0 for start, end, side in zip(starts, ends, size, strict=True)):
-        return "is outside of the picture"
-    if any(start < -BEYOND * side or end > (1 + BEYOND) * side for start, end, side in zip(starts, ends, size, strict=True)):
-        return "reaches far beyond the picture"
-    return ""

@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 
 from vitrail.data.decode import SERVED, check_head, decode
 from vitrail.data.plan import Extent
+from vitrail.data.poses.detections import require_inside
 from vitrail.data.poses.people import Box
 from vitrail.deploy.poses import FoundPerson, PosePredictor
 from vitrail.deploy.server import pose_schema
 from vitrail.deploy.server.board import Place
-from vitrail.deploy.server.boxes import EXAMPLE, boxes_of, require_inside
+from vitrail.deploy.server.boxes import EXAMPLE, boxes_of
 from vitrail.deploy.server.images import Look, encoded
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.picture_service import PictureService, Work
@@ -163,7 +164,7 @@ class PoseService(PictureService[np.ndarray, Joints]):
         preparation = self.predictor.preparation
         picture = decode(content, channels=preparation.channels)
         chosen = [Box.of_picture(picture.size)] if boxes is None else boxes
-        require_inside(chosen, picture.size)
+        require_inside(chosen, picture.size, where="boxes")
         return Cut(picture.size, chosen, [preparation.cut_out(picture, box) for box in chosen])
 
     def _found(self, box: Box, places: np.ndarray, scores: np.ndarray) -> FoundPerson:
