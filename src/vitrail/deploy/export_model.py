@@ -1,18 +1,20 @@
 """What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
-from vitrail.deploy.export import export_graph, require_possible
+from vitrail.deploy.export import IMPOSSIBLE, Written, export_graph, require_possible
 from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, weaker
 from vitrail.deploy.poses import of_classes
 from vitrail.deploy.predictor import in_python
-from vitrail.deploy.samples import OpenFor, samples_of
+from vitrail.deploy.problems import ExportError
+from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
 from vitrail.deploy.worth import loss_of, require_worth, speeds_of
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
@@ -31,14 +33,13 @@ def export_model(
     *,
     open_for: OpenFor,
     to: Target = "onnx",
-    precision: ExportPrecision = "fp32",
+    precision: ExportPrecision | Literal["auto"] = "fp32",
     calibrate: str | Path | None = None,
     merge: int | tuple[int, ...] | None = 0,
     max_drop: float = 0.5,
     image_size: int | str | tuple[int, int] | None = None,
     fold: bool = False,
     force: bool = False,
-    because: str | None = None,
     observer: Observer | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Write a model as a graph that an engine runs, with labels and preparation inside; gives its folder and what was measured.
@@ -50,7 +51,8 @@ def export_model(
         out: the folder to write, which must not exist; ``exports/NAME-DATE-TIME`` by default.
         open_for: finds the images that a model comes with.
         to: onnx; openvino; or torch, a ``.pt2`` beside the model folder.
-        precision: fp32, bf16, fp16 or int8.
+        precision: fp32, bf16, fp16 or int8; or auto, int8 where it is faster than floats on this machine and loses no more than a
+            point, else the quickest floats. The figures say under ``because`` why it is so.
         calibrate: images, as for `evaluate` or without labels; by default the images of the run. Training images calibrate int8,
             validation images decide what is chosen, and accuracy is reported on test images; see `samples_of`.
         merge: patches that every block merges into others like them, or a number for each block; None for as many as
@@ -61,55 +63,113 @@ def export_model(
             model's own by default.
         fold: whether the graph takes pixels, uint8, and normalises them.
         force: keep int8 also where it loses more than one point, or is slower than bf16.
-        because: why this precision was chosen, for the figures.
         observer: gets the progress.
 
     Raises:
         ExportError: the graph cannot be made, or does not answer as the model does.
         VitrailError: others with the exit code of the command.
     """
-    require_possible(to, precision)
+    if precision != "auto":
+        require_possible(to, precision)
     name = name_of(str(model)) if isinstance(model, str | Path) else "model"
     folder, observer = free_folder(out, "exports", name), observer or Observer()
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
-    if isinstance(trained, TrainedPose):
+    joints = isinstance(trained, TrainedPose)
+    if joints:
         _refuse_for_joints({
             "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
             "--image-size": any_size,
         })  # fmt: skip
-    samples = None
-    if calibrate is not None or precision == "int8" or merge is None:
+    precisions = _quickest(to, joints=joints) if precision == "auto" else {precision: ""}
+    python = samples = None
+    if calibrate is not None or "int8" in precisions or merge is None:
         python = in_python(trained)
         samples = samples_of(open_for, model, python, calibrate, observer)
     limit = MergingLimit(trained, samples.judging, max_drop, observer) if merge is None and samples else None
+    making = _Making(trained, name, to, any_size, fold, force, python, samples, limit, observer)
     schedules: list[int | tuple[int, ...]] = [*weaker(trained.config, limit.strongest())] if limit else [merge or 0]
-    for counts in schedules:
-        with suppress(TooMuchLostError), whole_folder(folder, replace=False) as draft:
-            shown = merging(trained, counts) if counts else trained
-            about = Description.of_model(trained, name, precision, any_size=any_size, pixels=fold)
-            observer.begin("exporting", 0)
-            written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
-            if limit and any(shown.config.merged):
-                limit.require(of_classes(written.predictor))
-            if to == "torch":
-                fill_folder(draft, shown, card=shown.card or shown.plain_card())
-            figures: dict[str, Any] = {"model": name, "to": to, "precision": precision, "token_merging": counts}
-            figures |= {"because": because} if because else {}
-            figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
-            if samples:
-                graph = of_classes(written.predictor)
-                beside = of_classes(written.floats or in_python(trained, quickest_precision(torch.device("cpu"))))
-                figures |= speeds_of(python, graph, beside, samples.reporting, observer)
-                if precision == "int8" and not force:
-                    require_worth(loss_of(python, graph, samples.judging, observer), figures)
-                figures |= {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
-            write_json(draft / FIGURES, figures)
-            if to != "torch":
-                write_text(draft / "README.md", artefact_card(about, to, figures))
-            write_sums(draft)
-            break
-    return folder, figures
+    refused = ""
+    for chosen, because in precisions.items():
+        try:
+            for counts in schedules:
+                with suppress(TooMuchLostError), whole_folder(folder, replace=False) as draft:
+                    return folder, making.write(draft, chosen, counts, because or refused)
+        except ExportError as error:
+            if chosen == [*precisions][-1]:
+                raise
+            refused = error.what
+            observer.note(f"{quickest_floats(to)} is taken: {refused}")
+    raise AssertionError("the last precision and the last schedule are always kept")
+
+
+def _quickest(to: Target, *, joints: bool) -> dict[ExportPrecision, str]:
+    """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known."""
+    floats = quickest_floats(to)
+    if (to, "int8") in IMPOSSIBLE:
+        return {floats: f"{to} has no int8"}
+    if joints:
+        return {floats: "a model that finds joints is exported in floats"}
+    return {"int8": "int8 is the faster, and holds the accuracy", floats: ""}
+
+
+def quickest_floats(to: Target) -> ExportPrecision:
+    """What a kind of graph computes fastest in without being quantised."""
+    quick = quickest_precision(torch.device("cpu"))
+    return "fp32" if (to, quick) in IMPOSSIBLE else quick
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What all graphs have in common that are tried for an export; see `export_model`."""
+
+    trained: TrainedModel
+    name: str
+    to: Target
+    any_size: bool
+    fold: bool
+    force: bool
+    python: Any
+    """The model in Python, where there are samples."""
+    samples: SampleSets | None
+    limit: MergingLimit | None
+    observer: Observer
+
+    def write(self, draft: Path, precision: ExportPrecision, counts: int | tuple[int, ...], because: str) -> dict[str, Any]:
+        """Write a graph of one precision and schedule of merging; what was measured.
+
+        Raises:
+            TooMuchLostError: so much merging loses more than the limit.
+            ExportError: it cannot be made, or is not worth it.
+        """
+        to, samples = self.to, self.samples
+        shown = merging(self.trained, counts) if counts else self.trained
+        about = Description.of_model(self.trained, self.name, precision, any_size=self.any_size, pixels=self.fold)
+        self.observer.begin("exporting", 0)
+        written = export_graph(shown, about, to, draft, samples.calibration.pixels if samples else None)
+        if self.limit and any(shown.config.merged):
+            self.limit.require(of_classes(written.predictor))
+        if to == "torch":
+            fill_folder(draft, shown, card=shown.card or shown.plain_card())
+        figures: dict[str, Any] = {"model": self.name, "to": to, "precision": precision, "token_merging": counts}
+        figures |= {"because": because} if because else {}
+        figures |= {"gives": about.gives, "verified": written.verified.to_dict()}
+        if samples:
+            figures |= self._measured(written, samples, precision)
+        write_json(draft / FIGURES, figures)
+        if to != "torch":
+            write_text(draft / "README.md", artefact_card(about, to, figures))
+        write_sums(draft)
+        return figures
+
+    def _measured(self, written: Written, samples: SampleSets, precision: ExportPrecision) -> dict[str, Any]:
+        """How fast and how accurate a graph is beside the model in Python; int8 must be worth it."""
+        graph, python, observer = of_classes(written.predictor), self.python, self.observer
+        beside = of_classes(written.floats or in_python(self.trained, quickest_precision(torch.device("cpu"))))
+        figures = speeds_of(python, graph, beside, samples.reporting, observer)
+        if precision == "int8" and not self.force:
+            require_worth(loss_of(python, graph, samples.judging, observer), figures)
+        return figures | {"samples": str(samples)} | loss_of(python, graph, samples.reporting, observer)
 
 
 def _refuse_for_joints(given: dict[str, bool]) -> None:

@@ -15,7 +15,6 @@ from vitrail.deploy.ctranslate2 import MODEL, TYPES, Description, ExportedTransl
 from vitrail.deploy.evaluate_translator import OpenPairs, evaluate_translator
 from vitrail.deploy.export_model import export_model
 from vitrail.deploy.problems import ExportError
-from vitrail.deploy.quickest import export_quickest
 from vitrail.deploy.samples import OpenFor
 from vitrail.deploy.translate import InPython
 from vitrail.errors import ConfigError, DataError, unknown
@@ -48,17 +47,11 @@ Exportable = str | Path | TrainedModel | TrainedTranslator
 def export_any(
     model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
 ) -> tuple[Path, dict[str, Any]]:
-    """Write a model of images or of texts for an engine: `export_model` or `export_translator`.
-
-    A ``precision`` of auto is for images: `vitrail.deploy.quickest.export_quickest` chooses it.
-    """
+    """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
     if is_exported(model):
         raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
     if isinstance(model, TrainedTranslator) or is_of_texts(model):
         return export_translator(model, out, pairs_for=pairs_for, **options)
-    if options.get("precision") == "auto":
-        del options["precision"]
-        return export_quickest(model, out, open_for=open_for, **options)
     return export_model(model, out, open_for=open_for, **options)
 
 

@@ -6,8 +6,10 @@ import re
 import pytest
 
 from deploy.small import Noting
+from tiny_pose import tiny_pose
 from vitrail import api
-from vitrail.deploy import export_model, quickest
+from vitrail.deploy import export_model
+from vitrail.deploy.problems import ExportError
 from vitrail.errors import ConfigError
 
 LOST = {"points_lost": 3.0, "certainty_lost": 0.0, "images": 500, "labelled": True, "top1": {"before": 0.9, "after": 0.87}}
@@ -16,7 +18,7 @@ LOST = {"points_lost": 3.0, "certainty_lost": 0.0, "images": 500, "labelled": Tr
 @pytest.fixture
 def processor(monkeypatch):
     """A processor with bf16, whatever the machine has."""
-    monkeypatch.setattr(quickest, "quickest_precision", lambda device: "bf16")
+    monkeypatch.setattr(export_model, "quickest_precision", lambda device: "bf16")
 
 
 def rates(int8: float):
@@ -48,7 +50,7 @@ def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
 @pytest.mark.usefixtures("processor", "in_python")
 @pytest.mark.parametrize(("to", "floats"), [("openvino", "bf16"), ("onnx", "fp32"), ("torch", "bf16")])
 def test_floats_are_the_quickest_that_the_target_computes_in(to, floats, saved, labelled, tmp_path, monkeypatch):
-    assert quickest.quickest_floats(to) == floats
+    assert export_model.quickest_floats(to) == floats
     monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST)
     _, figures = api.export(saved, tmp_path / "out", to=to, precision="auto", calibrate=labelled)
     assert figures["precision"] == floats
@@ -59,3 +61,44 @@ def test_what_is_wrong_apart_from_int8_is_told(saved, tmp_path):
     with pytest.raises(ConfigError, match="no data given"):
         api.export(saved, tmp_path / "out", to="openvino", precision="auto")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("processor", "in_python")
+@pytest.mark.parametrize("merge", [0, None])
+def test_the_model_is_opened_and_samples_are_read_once_whatever_is_refused(merge, saved, labelled, tmp_path, monkeypatch):
+    calls = []
+
+    def counted(name):
+        real = getattr(export_model, name)
+
+        def call(*args, **options):
+            calls.append(name)
+            return real(*args, **options)
+
+        monkeypatch.setattr(export_model, name, call)
+
+    for name in ("from_pretrained", "samples_of", "MergingLimit"):
+        counted(name)
+    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    _, figures = api.export(
+        saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, merge=merge, max_drop=100
+    )
+    assert figures["precision"] == "bf16" and "slower" in figures["because"]
+    assert sorted(calls) == sorted(["from_pretrained", "samples_of", *["MergingLimit"] * (merge is None)])
+
+
+@pytest.mark.usefixtures("in_python")
+def test_floats_that_fail_after_int8_was_refused_are_an_error(saved, labelled, tmp_path, monkeypatch):
+    def broken(*args):
+        raise ExportError("the graph cannot be made", where="export")
+
+    monkeypatch.setattr(export_model, "export_graph", broken)
+    with pytest.raises(ExportError, match="cannot be made"):
+        api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_model_that_finds_joints_takes_floats(tmp_path):
+    _, figures = api.export(tiny_pose(), tmp_path / "out", to="openvino", precision="auto")
+    assert figures["precision"] == "bf16" and "joints" in figures["because"]
