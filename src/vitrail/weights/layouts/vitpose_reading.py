@@ -36,7 +36,7 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     return {
         **fields_of(backbone, told, image_size=image_size or PUBLISHED),
         "num_classes": shapes[HEATMAPS][0],
-        **({"decoder": "classic", "decoder_dim": shapes[FIRST][1]} if FIRST in shapes else {"decoder": "simple"}),
+        **({"decoder": "classic", "decoder_dim": shapes[FIRST][1]} if len(shapes.get(FIRST, ())) == 4 else {"decoder": "simple"}),
         **_experts(shapes, width),
     }
 
