@@ -104,8 +104,8 @@ def pictured(vitrail, file, tmp_path, monkeypatch):
 
 def test_people_are_pictured_as_the_recipe_and_the_settings_say(pictured):
     dataset = pictured()
-    assert (dataset.augmentation.rotation, dataset.augmentation.scale) == (40, 0.35) and len(dataset) == 6
-    assert dataset.preparation.image_size == (256, 192) and dataset.skeleton.joints == JOINTS
+    assert (dataset.augmentation.rotation, dataset.augmentation.scale) == (45, 0.35) and len(dataset) == 6
+    assert dataset.preparation.image_size == (224, 224) and dataset.skeleton.joints == JOINTS
     words = [
         "--augmentation.rotation",
         "5",

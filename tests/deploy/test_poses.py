@@ -351,3 +351,53 @@ def test_people_with_other_joints_are_refused(folder, keypoints, tmp_path):
         vitrail.evaluate(folder, tmp_path / "keypoints.json")
     with pytest.raises(ConfigError, match="no data given"):
         vitrail.evaluate(folder)
+
+
+# people who are turned upright
+
+
+@pytest.fixture(scope="module")
+def turning():
+    """A model that has learned from people who were turned upright."""
+    return tiny_pose(upright=True, image_size=(64, 64))
+
+
+def test_a_folder_tells_that_people_are_turned_upright(turning, tmp_path):
+    turning.save_pretrained(tmp_path / "model")
+    assert open_pose_predictor(tmp_path / "model").preparation.upright
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_joints_turn_with_the_picture(mirror):
+    """A model that sees a dot the better, the higher it is."""
+    higher = torch.linspace(1, 0.5, 64)[:, None]
+    predictor = PosePredictor(
+        "bright", SKELETON, BoxPreparation.of_size((64, 64), upright=True), lambda pixels: bright(pixels) * higher
+    )
+    picture = dotted(12, 7, (40, 40))
+    for turns in range(4):
+        ((found,),) = vitrail.predict_poses(predictor, np.rot90(picture, turns).copy(), [[0, 0, 39, 39]], mirror=mirror)
+        back = found.joints
+        for _ in range(turns):  # against the clock, (x, y) came to (y, 39 - x)
+            back = np.stack([39 - back[:, 1], back[:, 0]], axis=1)
+        np.testing.assert_allclose(back, np.tile([12, 7], (len(JOINTS), 1)), atol=0.3)
+        assert found.scores.min() > 0.85  # as high above the ground as it comes
+
+
+def test_each_of_several_people_is_turned_by_itself(turning, files):
+    boxes = [[4, 3, 22, 40], [30, 2, 25, 44], [5, 10, 30, 30]]
+    (together,) = vitrail.predict_poses(turning, files[:1], [boxes])
+    singly = [vitrail.predict_poses(turning, files[0], [box])[0][0] for box in boxes]
+    same(together, singly)
+
+
+def test_evaluation_turns_people_as_predictions_do(turning, keypoints):
+    found = vitrail.evaluate(turning, keypoints, mirror=False)[0].scores()
+    boxes = vitrail.evaluate(turning, keypoints, mirror=False, boxes=keypoints)[0].scores()
+    assert found["ap"] == pytest.approx(boxes["ap"], abs=1e-6) and found["people"] == 12
+
+
+def test_a_graph_turns_people_as_the_model_does(turning, files, tmp_path):
+    folder, _ = api.export(turning, tmp_path / "graph", to="onnx")
+    found = vitrail.predict_poses(folder, files[0], BOXES)[0]
+    same(found, vitrail.predict_poses(turning, files[0], BOXES)[0], 1e-2)

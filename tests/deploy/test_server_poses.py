@@ -142,6 +142,17 @@ def test_the_attention_of_a_person_has_a_map_for_each_layer_and_joint(server, tr
     assert answer["seen"] == pytest.approx((corners[:2].T / (WIDTH, HEIGHT)).ravel().tolist())
 
 
+def test_attention_lies_on_the_picture_however_the_model_has_turned_it():
+    upright = tiny_pose(depth=2, upright=True, image_size=(64, 64))
+    service = PoseService(any_in_python(upright), "joints", LIMITS, *look_of(upright, layer_maps))
+    pixels = torch.randint(0, 256, (1, 3, 64, 64), dtype=torch.uint8)
+    maps = service._looked(pixels)
+    assert maps.shape == (2, len(JOINTS), 8, 8)
+    for turns in range(1, 4):
+        found = service._looked(torch.rot90(pixels, turns, (-2, -1)))
+        torch.testing.assert_close(torch.rot90(found, -turns, (-2, -1)), maps, atol=1e-5, rtol=0)
+
+
 def test_a_server_that_cannot_see_attention_says_why(trained, picture):
     with serving_by(PoseService(any_in_python(trained), "joints", LIMITS, None, "it is a test")) as blind:
         answer = ask(blind, picture, path="/attention")

@@ -87,6 +87,18 @@ def test_what_is_drawn_is_what_the_model_sees_with_joints_where_it_finds_them(pe
     assert np.allclose(inside, study.joints[0] * [71 / 47, 95 / 63], atol=1e-6)
 
 
+def test_people_are_studied_as_they_are_turned_upright_and_joints_are_where_predictions_have_them(people, tmp_path):
+    trained, chosen = tiny_pose(depth=2, upright=True, image_size=(64, 64)), open_people(people).split("all")
+    study = PoseStudy(tmp_path, trained, Subjects(chosen, labelled=True), Observer(), layer=-1, head=None)
+    assert len(set(study.turns.tolist())) > 1
+    for number, person in enumerate(chosen):
+        ((found,),) = vitrail.predict_poses(trained, person.image, [person.target.box])
+        assert np.allclose(study.outside(number), found.joints, atol=0.2)  # heatmaps are read turned, or as they are
+        view, plan = study.view(number, 64)
+        assert np.abs(np.asarray(view).astype(float) - study.pixels[number].permute(1, 2, 0).numpy()).mean() < 2
+        assert np.allclose(plan.points(study.outside(number) + 0.5) - 0.5, study.joints[number], atol=1e-6)
+
+
 def test_images_without_joints_are_one_person_each_and_have_no_scores(people, tmp_path):
     folder, numbers = vitrail.study_model(tiny_pose(depth=2), people.parent, tmp_path / "plain", images=2, joints=["head"])
     assert numbers["images"] == 2 and "scores" not in numbers

@@ -9,11 +9,12 @@ import torch
 from stick_figures import JOINTS, write_people
 from vitrail.data.augment import Augmentation
 from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.heatmaps import encode
-from vitrail.tasks.pose import PoseEstimation, joints_in, losses
+from vitrail.tasks.pose import PoseEstimation, heatmaps_of, joints_in, losses, turned
 from vitrail.tasks.settings import PoseSettings
 
 SIZE, HEATMAP = (64, 48), (32, 24)
@@ -124,3 +125,52 @@ def test_what_joints_cannot_follow_is_refused(task, people):
         task.dataset(people.split("all"), Augmentation(), transform=lambda picture: picture)
     with pytest.raises(ConfigError, match="cannot be mixed"):
         task.dataset(people.split("all"), Augmentation(mixup=0.5))
+
+
+SQUARE = (32, 32)
+
+
+def rather_from_above(images):
+    """Heatmaps (B, 2, 32, 32): the picture's red and green, far fainter where they are in its lower half."""
+    height = torch.linspace(1, 0.1, 32)[:, None]
+    return images[:, :2] * height
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_what_a_network_answers_in_the_surest_quarter_turn_is_turned_back(turns, mirror):
+    """A red and a green dot near the upper rim, turned: heatmaps lie on the dots, however the picture is turned."""
+    skeleton = Skeleton.of(("left_eye", "right_eye")).complete
+    images = torch.zeros(2, 3, *SQUARE)
+    images[0, 0, 3, 5] = images[0, 1, 4, 20] = images[1, 0, 2, 9] = images[1, 1, 6, 9] = 1
+
+    def network(given):
+        """Which in a mirror image calls the left eye right, as a trained one does."""
+        reversed_ = torch.equal(given.sum(1), upright.sum(1).flip(-1))
+        answers = rather_from_above(given)
+        return answers[:, [1, 0]] if reversed_ else answers
+
+    upright, preparation = images, BoxPreparation.of_size(SQUARE, upright=True)
+    expected = torch.rot90(rather_from_above(images), turns, (-2, -1))
+    found = heatmaps_of(network, torch.rot90(images, turns, (-2, -1)), preparation, skeleton, mirror=mirror)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_network_is_asked_once_where_people_are_not_turned(task, people):
+    asked = []
+
+    def network(images):
+        asked.append(len(images))
+        return task.model(images)
+
+    images = task.images(batch_of(task, people))
+    torch.testing.assert_close(heatmaps_of(network, images, task.boxes, task.skeleton, mirror=False), task.model(images))
+    assert asked == [4]
+
+
+def test_each_picture_is_turned_by_its_own_quarter_turns():
+    images = torch.rand(4, 3, 5, 5)
+    found = turned(images, torch.tensor([0, 1, 2, 3]))
+    for number in range(4):
+        assert torch.equal(found[number], torch.rot90(images[number], number, (-2, -1)))
+    assert torch.equal(turned(found, torch.tensor([0, -1, -2, -3])), images)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from stick_figures import JOINTS, write_people
+from tiny_pose import SIZE, tiny_pose
 from vitrail import api
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
@@ -200,3 +201,44 @@ def test_joints_of_no_side_are_warned_of_where_images_are_mirrored(file, tmp_pat
     assert "images are mirrored" in people.warnings(settings, source)[0]
     plain = settings.changed(augmentation=settings.augmentation.changed(horizontal_flip=0))
     assert people.warnings(plain, source) == []
+
+
+def fallen(values):
+    """All people on every third picture turned by a quarter around the corner of the picture, and back into it."""
+    for annotation in values["annotations"]:
+        if annotation["image_id"] % 3 == 0:
+            joints = np.array(annotation["keypoints"], float).reshape(-1, 3)
+            joints[:, :2] = joints[:, [1, 0]]
+            left, top, width, height = annotation["bbox"]
+            annotation["keypoints"], annotation["bbox"] = joints.ravel().tolist(), [top, left, height, width]
+
+
+@pytest.mark.parametrize(
+    ("size", "told", "leaning", "expected"),
+    [
+        ([32, 32], "auto", True, True), ([32, 32], "auto", False, False), ([32, 24], "auto", True, False),
+        ([32, 32], "never", True, False), ([32, 32], "always", False, True),
+    ],
+)  # fmt: skip
+def test_people_are_turned_upright_where_many_lean_or_as_it_is_said(file, tmp_path, size, told, leaning, expected):
+    data = changed(file, tmp_path, fallen) if leaning else file
+    settings, _ = completed(data, **{"task.upright": told, "model.image_size": size, "data.test_share": 0})
+    assert settings.preparation.upright is expected
+
+
+def test_upright_people_without_a_square_input_are_refused(file):
+    with pytest.raises(ConfigError, match="square input, not 32×24"):
+        completed(file, **{"task.upright": "always"})
+
+
+def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
+    vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
+    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((32, 32))).save_pretrained(tmp_path / "vit")
+    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose"}
+    settings, _ = preparing.resolve_run(None, None, nested(words))
+    assert settings.model.image_size == (224, 224) and settings.model.stochastic_depth == 0.1 and settings.model.dim == 16
+    settings, _ = preparing.resolve_run(None, None, nested({**words, "model.image_size": [64, 48]}))
+    assert settings.model.image_size == (64, 48)
+    tiny_pose().save_pretrained(tmp_path / "pose")
+    settings, _ = preparing.resolve_run(None, None, nested({**words, "start": str(tmp_path / "pose")}))
+    assert settings.model.image_size == SIZE and settings.model.stochastic_depth == 0

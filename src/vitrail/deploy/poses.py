@@ -19,7 +19,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.pose import SMOOTHING, PoseMetrics, answers_of, joints_in, mean_with_mirrored
+from vitrail.tasks.pose import SMOOTHING, PoseMetrics, answers_of, heatmaps_of, joints_in, surest
 from vitrail.tasks.pose_metrics import CATEGORY
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
@@ -80,11 +80,13 @@ class PosePredictor:
         Raises:
             ModelFileError: the model's answers are not finite.
         """
-        heatmaps = self._finite(pixels)
-        if mirror:
-            heatmaps = mean_with_mirrored(heatmaps, self._finite, pixels, self.skeleton)
+        heatmaps = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
         places, scores = joints_in(heatmaps, self.preparation.image_size, sigma=smoothing)
         return places.double(), scores.double()
+
+    def turns(self, pixels: Tensor) -> Tensor:
+        """By how many quarter turns against the clock each of some pixels (B, C, H, W) is looked at: (B,)."""
+        return surest(self._finite, pixels)[1] if self.preparation.upright else torch.zeros(len(pixels))
 
     def _finite(self, pixels: Tensor) -> Tensor:
         return require_finite(self.heatmaps(pixels))

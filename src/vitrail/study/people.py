@@ -15,12 +15,13 @@ from vitrail.data.plan import Plan
 from vitrail.data.poses.people import Box, PeopleData, Person, Pose
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.unlabelled import unlabelled_items
+from vitrail.data.warp import Warp
 from vitrail.errors import ConfigError
 from vitrail.runtime.observer import Observer
 from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, joint_maps
 from vitrail.study.subjects import Subjects
-from vitrail.tasks.pose import joints_in
+from vitrail.tasks.pose import joints_in, surest, turned
 from vitrail.weights.poses import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, Any]]
@@ -70,6 +71,9 @@ class PoseStudy(StudyContext):
         super().__init__(folder, trained, subjects, None, observer)
         self.numbers["of"] = "people"
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
+        self.turns = self._turns()
+        """By how many quarter turns against the clock each person is looked at, (N,)."""
+        self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
         heatmaps, joints, scores, maps, between = (torch.cat(part) for part in zip(*parts, strict=True))
         self.joints = joints.double().numpy()
@@ -79,6 +83,12 @@ class PoseStudy(StudyContext):
         self.between = between.mean(dim=0).numpy()
         """`between_joints`, the mean over all people: (K, K)."""
         self.maps |= {"heatmaps": heatmaps, "joints": maps}
+
+    def _turns(self) -> Tensor:
+        if not self.preparation.upright:
+            return torch.zeros(len(self.pixels), dtype=torch.int64)
+        with torch.no_grad():
+            return torch.cat([surest(self.model, images)[1] for images in self.batches(self.pixels, "upright")])
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
@@ -91,13 +101,15 @@ class PoseStudy(StudyContext):
 
     def outside(self, number: int) -> np.ndarray:
         """The joints of a person in the picture, (K, 2)."""
-        return self.preparation.warp(self.subjects.items[number].target.box).outside(self.joints[number])
+        return self._warp(number, self.preparation).outside(self.joints[number])
+
+    def _warp(self, number: int, preparation: BoxPreparation) -> Warp:
+        return preparation.warp(self.subjects.items[number].target.box, angle=90.0 * int(self.turns[number]))
 
     def view(self, number: int, side: int) -> tuple[Image.Image, Plan]:
         """What the model sees of a person, its longer side so many pixels, and the plan that leads places there."""
-        person = self.subjects.items[number]
         rows, columns = self.preparation.image_size
         size = (max(2, round(side * rows / max(rows, columns))), max(2, round(side * columns / max(rows, columns))))
-        picture = self.preparation.decode(person.image)
-        plan = self.preparation.at(size).plan_of(picture.size, person.target.box)
+        picture = self.preparation.decode(self.subjects.items[number].image)
+        plan = Plan(picture.size, self._warp(number, self.preparation.at(size)))
         return plan.frame(picture), plan

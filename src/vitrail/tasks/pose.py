@@ -104,17 +104,40 @@ def answers_of(
     network: Network, images: Tensor, batch: Batch, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings
 ) -> Answers:
     """`PoseEstimation.answer` of any network: images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
-    heatmaps = network(images)
+    heatmaps = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
     loss = losses(heatmaps, batch, preparation.image_size, settings.sigma)
-    if settings.mirror:
-        heatmaps = mean_with_mirrored(heatmaps, network, images, skeleton)
     joints, scores = joints_in(heatmaps, preparation.image_size, sigma=settings.smoothing)
     return {"joints": joints, "scores": scores, "loss": loss}
 
 
-def mean_with_mirrored(heatmaps: Tensor, network: Network, images: Tensor, skeleton: Skeleton) -> Tensor:
-    """The mean of the heatmaps of images and of their mirror images, (B, K, h, w)."""
-    return (heatmaps + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2
+def heatmaps_of(network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool) -> Tensor:
+    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w).
+
+    Where it has learned from people who were turned upright, the answer in the quarter turn of which it is the surest; with
+    ``mirror`` the mean of the answers to this view and to its mirror image.
+    """
+    heatmaps, turns = surest(network, images) if preparation.upright else (network(images), torch.zeros(len(images)))
+    if mirror:
+        other = mirrored(network(turned(images, turns).flip(-1)), skeleton.order_mirrored)
+        heatmaps = (heatmaps + other) / 2
+    return turned(heatmaps, -turns)
+
+
+def surest(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Of square images (B, C, H, H) the heatmaps (B, K, h, h) of each in the quarter turn in which their peaks are the highest.
+
+    And by how many quarter turns against the clock that is, (B,).
+    """
+    answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
+    turns = answers.flatten(3).amax(dim=3).mean(dim=2).argmax(dim=0)
+    return answers[turns, torch.arange(len(images))], turns.cpu()
+
+
+def turned(images: Tensor, turns: Tensor) -> Tensor:
+    """Square images (B, C, H, H), each turned by its own number of quarter turns against the clock (B,)."""
+    if not turns.any():
+        return images
+    return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])
 
 
 def joints_in(heatmaps: Tensor, image_size: tuple[int, int], *, sigma: float = SMOOTHING) -> tuple[Tensor, Tensor]:

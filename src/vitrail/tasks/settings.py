@@ -77,6 +77,10 @@ class PoseSettings(TaskSettings):
     """Limbs, pairs and sigmas in place of those that the data tells or that follow from the joints' names."""
     boxes: Boxes = "annotations"
     """Whether people are cut out by the data's own boxes, by the smallest around their joints, or not at all."""
+    upright: Literal["auto", "always", "never"] = "auto"
+    """Whether people are turned upright by their shoulders and hips before they are learned from, for people who stand, lie and
+    fall in every direction. Where they are to be found, a box is looked at in all four quarter turns, which takes four times the
+    time. It needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
     smoothing: Annotated[float, Field(ge=0, le=100)] = 2.0

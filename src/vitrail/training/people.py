@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
+from vitrail.data.poses.dataset import tilt
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
 from vitrail.data.poses.skeleton import Skeleton
@@ -26,6 +27,9 @@ from vitrail.weights.locate import absolute
 from vitrail.weights.poses import TrainedPose, require_poses
 from vitrail.weights.reference import load_model, open_model
 from vitrail.weights.transfer import transfer
+
+LEANING, LEAN = 45, 0.2
+"""Degrees from which on somebody leans, and the share of such people from which on all are turned upright."""
 
 
 def open_start(reference: str) -> TrainedModel:
@@ -79,6 +83,15 @@ def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | No
         preparation=preparation_of(settings, source),
         start=absolute(settings.start),
     )
+
+
+def _upright(settings: RunSettings, source: PeopleData) -> bool:
+    """Whether people are turned upright: where it is said, or where many lean and the model can look at every quarter turn."""
+    rows, columns = settings.model.config.image_size
+    if _task(settings).upright != "auto" or rows != columns:
+        return _task(settings).upright == "always"
+    tilts = [abs(tilt(person.joints, source.skeleton)) for person in source.split("train")]
+    return sum(angle > LEANING for angle in tilts) >= LEAN * len(tilts)
 
 
 def require_of_people(settings: RunSettings) -> None:
@@ -159,9 +172,10 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     """How people are prepared: in the colours of the model to start from, if there is one."""
     model, theirs = settings.model.config, settings.preparation
     if isinstance(theirs, BoxPreparation):
-        return theirs.at(model.image_size)
+        told = _task(settings).upright
+        return theirs.at(model.image_size).changed(upright=theirs.upright if told == "auto" else told == "always")
     colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
-    return BoxPreparation.of_size(model.image_size, model.channels, **colours)
+    return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours)
 
 
 def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:

@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader
-from vitrail.data.poses.dataset import PersonDataset
+from vitrail.data.poses.dataset import PersonDataset, tilt
 from vitrail.data.poses.people import Box, Person, Pose
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
@@ -186,3 +186,43 @@ def test_people_are_not_mixed(augmentation):
 def test_a_random_crop_is_refused_in_favour_of_the_box(crop):
     with pytest.raises(ConfigError, match=r"augmentation\.scale"):
         dataset(crop=crop)
+
+
+UPRIGHT = BoxPreparation.of_size((128, 128), upright=True)
+
+
+def leaning(angle: float, *, marked: range = range(len(NAMES))) -> Person:
+    """A person who is turned clockwise by some degrees around the middle of the picture, with the picture."""
+    upright = person(marked=marked)
+    picture = upright.image.rotate(-angle, Image.Resampling.BILINEAR, center=(100, 120))
+    turn = np.deg2rad(angle)
+    joints, middle = upright.joints, np.array([99.5, 119.5])
+    joints[:, :2] = (joints[:, :2] - middle) @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]] + middle
+    pose = upright.target._replace(joints=tuple((x, y, int(seen)) for x, y, seen in joints.tolist()), box=Box(0, 20, 200, 200))
+    return Person("leaning", picture, pose)
+
+
+@pytest.mark.parametrize("angle", [-170, -90, -30, 0, 20, 90, 135])
+def test_the_tilt_is_the_angle_by_which_somebody_leans(angle):
+    # the middle of the hips is at (100, 126), of the shoulders at (100, 61)
+    assert tilt(leaning(angle).joints, SKELETON) == pytest.approx(angle, abs=1e-6)
+    assert tilt(leaning(angle, marked=range(6)).joints, SKELETON) == 0  # no hip is marked
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("angle", [-170, -90, 30, 135])
+def test_people_are_turned_upright_to_be_learned_from_and_joints_stay_on_their_pixels(angle, mirrored):
+    changes = Augmentation(horizontal_flip=float(mirrored), rotation=20)
+    data, angles = PersonDataset([leaning(angle)], UPRIGHT, SKELETON, changes), []
+    for epoch in range(12):
+        batch = data[epoch, 0]
+        found, drawn = colours_at_joints(batch, MIRRORED if mirrored else list(range(len(NAMES))))
+        assert np.abs(found - drawn).max() <= 8  # the picture has been turned twice
+        angles.append(tilt(np.column_stack([batch["joints"][0].numpy(), batch["weights"][0].numpy()]), SKELETON))
+    assert np.abs(angles).max() <= 20 and np.std(angles) > 5
+
+
+def test_people_are_looked_at_as_they_are_where_nothing_is_learned():
+    (found,) = PersonDataset([leaning(90)], UPRIGHT, SKELETON)[0, 0]["joints"].numpy()
+    expected = UPRIGHT.warp(Box(0, 20, 200, 200)).inside(leaning(90).joints[:, :2])
+    assert np.abs(found - expected).max() < 1e-3

@@ -71,3 +71,13 @@ def test_a_scale_that_cuts_the_person_is_refused(values):
 @pytest.mark.parametrize("size", [(1, 1), (1, 64), (64, 1)])
 def test_a_side_of_one_pixel_is_no_division_by_nothing(size):
     assert np.isfinite(BoxPreparation.of_size(size).plan_of((10, 10), Box(1, 1, 5, 5)).matrix).all()
+
+
+def test_upright_people_need_a_square_input_and_the_description_says_so():
+    upright = BoxPreparation.of_size((64, 64), upright=True)
+    assert upright.to_hugging_face()["upright"] is True
+    assert BoxPreparation.from_hugging_face(upright.to_hugging_face()) == upright
+    plain = BoxPreparation.of_size((64, 64))
+    assert "upright" not in plain.to_hugging_face() and BoxPreparation.from_hugging_face(plain.to_hugging_face()) == plain
+    with pytest.raises(ConfigError, match="square input, not 64×48"):
+        upright.at((64, 48))

@@ -1,5 +1,6 @@
 """People to samples: each cut out of its picture, changed anew in every epoch, with the places of the joints."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,8 @@ class PersonDataset(ImageDataset):
         items: the people.
         preparation: cuts them out.
         skeleton: their joints.
-        augmentation: changes them at random; None changes nothing.
+        augmentation: changes them at random; with it people are turned upright first, where the preparation says so. None changes
+            nothing.
         seed: of all that is random.
 
     Raises:
@@ -78,6 +80,7 @@ class PersonDataset(ImageDataset):
             raise ConfigError("people are cut out by their boxes, not at random", where="augmentation.crop", hint=hint)
         self.skeleton, self.people, self.boxes = skeleton, items, preparation
         self._unturned = self.augmentation.changed(rotation=0)  # the box is turned, and nothing is lost in the corners
+        self.upright = preparation.upright and augmentation is not None
         self._upper = np.isin(skeleton.joints, skeleton.complete.upper or ())
 
     def _sample(self, number: int, random: np.random.Generator) -> Arrays:
@@ -95,7 +98,8 @@ class PersonDataset(ImageDataset):
         picture, a = Image.fromarray(pixels), self.augmentation
         box = self._half(number, random) if a.half_body and random.random() < a.half_body else None
         scale = 1 + random.uniform(-a.scale, a.scale) if a.scale else 1.0
-        angle = random.uniform(-a.rotation, a.rotation) if a.rotation else 0.0
+        angle = tilt(self.people[number].joints, self.skeleton) if self.upright else 0.0
+        angle += random.uniform(-a.rotation, a.rotation) if a.rotation else 0.0
         warp = self.boxes.warp(box or self.people[number].target.box, scale=scale, angle=angle)
         plan = Plan(picture.size, warp, self._unturned.steps(self.preparation, random))
         return plan.pixels(picture), plan
@@ -110,3 +114,19 @@ class PersonDataset(ImageDataset):
         (left, top), (right, bottom) = joints[half, :2].min(axis=0), joints[half, :2].max(axis=0)
         width, height = (HALF_BODY_RIM * max(1.0, side) for side in (right - left, bottom - top))
         return Box((left + right - width) / 2, (top + bottom - height) / 2, width, height)
+
+
+def tilt(joints: np.ndarray, skeleton: Skeleton) -> float:
+    """Degrees by which somebody is turned clockwise from upright, by marked joints (K, 3): x, y, visibility.
+
+    The way up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked.
+    """
+    marked = joints[:, 2] > 0
+    ends = []
+    for word in ("hip", "shoulder"):
+        chosen = marked & [skeleton.has_word(name, (word,)) for name in skeleton.joints]
+        if not chosen.any():
+            return 0.0
+        ends.append(joints[chosen, :2].mean(axis=0))
+    across, down = ends[1] - ends[0]
+    return math.degrees(math.atan2(across, -down))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vitrail.data.plan import Extent, Frame, Plan
 from vitrail.data.poses.people import Box
@@ -17,7 +17,7 @@ from vitrail.errors import ConfigError, ModelFileError
 PROCESSOR = "VitPoseImageProcessor"
 UNDERSTOOD = {
     *("image_processor_type", "do_affine_transform", "size", "normalize_factor", "do_rescale", "rescale_factor", "do_normalize"),
-    *("image_mean", "image_std", "box_scale"),
+    *("image_mean", "image_std", "box_scale", "upright"),
     *("_valid_processor_keys", "processor_class", "model_input_names", "data_format", "input_data_format", "device"),
     *("return_tensors", "disable_grouping", "image_seq_length", "auto_map"),
 }
@@ -34,6 +34,15 @@ class BoxPreparation(Preparation):
 
     box_scale: Annotated[float, Field(ge=1, le=10)] = 1.25
     """How much larger than the box is what the model sees."""
+    upright: bool = False
+    """Whether the model has learned from people who were turned upright, so that a box is looked at in all four quarter turns,
+    and joints are read in the one in which the model is surest of them; the input is square then."""
+
+    @model_validator(mode="after")
+    def _is_square_to_be_turned(self) -> Self:
+        if self.upright and self.image_size[0] != self.image_size[1]:
+            raise ValueError(f"upright people need a square input, not {self.image_size[0]}×{self.image_size[1]}")
+        return self
 
     def __str__(self) -> str:
         (rows, columns), colours = self.image_size, ", ".join(f"{value:g}" for value in self.mean)
@@ -60,6 +69,7 @@ class BoxPreparation(Preparation):
             "image_mean": list(self.mean),
             "image_std": list(self.std),
             "box_scale": self.box_scale,
+            **({"upright": True} if self.upright else {}),
         }
 
     @classmethod
@@ -80,7 +90,7 @@ class BoxPreparation(Preparation):
             if not math.isclose(values.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-5):
                 raise ValueError(f"'rescale_factor' is {values['rescale_factor']}")
             size, mean, std = values["size"], values["image_mean"], values["image_std"]
-            own = {"box_scale": values["box_scale"]} if "box_scale" in values else {}
+            own = {name: values[name] for name in ("box_scale", "upright") if name in values}
             return cls.of_size((size["height"], size["width"]), len(mean), mean=mean, std=std, **own)
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             what = (

@@ -26,6 +26,7 @@ from vitrail.deploy.server.pictures import Picture
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import Queue
 from vitrail.deploy.server.schema import refusals
+from vitrail.tasks.pose import turned
 from vitrail.tasks.pose_metrics import person_score
 
 BOXES = "boxes"
@@ -181,6 +182,12 @@ class PoseService(PictureService[np.ndarray, Joints]):
         return [Joints(*each) for each in zip(places.numpy(), scores.numpy(), strict=True)]
 
     def _see(self, values: list[np.ndarray]) -> list[dict[str, Any]]:
-        assert self._look is not None
-        found = [encoded(self._look(torch.from_numpy(pixels[None]))) for pixels in values]
+        found = [encoded(self._looked(torch.from_numpy(pixels[None]))) for pixels in values]
         return [{name: value for name, value in maps.items() if name != "heads"} for maps in found]
+
+    def _looked(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Maps of one image's pixels (1, C, H, W), as it stands however the model had to turn it: (layers, K, rows, columns)."""
+        assert self._look is not None
+        turns = self.predictor.turns(pixels)
+        maps = self._look(turned(pixels, turns))
+        return turned(maps, -turns.expand(len(maps)))
