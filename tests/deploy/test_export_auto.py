@@ -48,6 +48,14 @@ def test_int8_is_kept_where_it_is_faster_and_holds_the_accuracy(
 
 
 @pytest.mark.usefixtures("processor", "in_python")
+def test_what_is_kept_by_force_is_not_called_worth_it(saved, labelled, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_model, "loss_of", lambda *args: LOST)
+    monkeypatch.setattr(export_model, "speeds_of", rates(90.0))
+    _, figures = api.export(saved, tmp_path / "out", to="openvino", precision="auto", calibrate=labelled, force=True)
+    assert (figures["precision"], figures["because"]) == ("int8", "--force keeps it")
+
+
+@pytest.mark.usefixtures("processor", "in_python")
 @pytest.mark.parametrize(("to", "floats"), [("openvino", "bf16"), ("onnx", "fp32"), ("torch", "bf16")])
 def test_floats_are_the_quickest_that_the_target_computes_in(to, floats, saved, labelled, tmp_path, monkeypatch):
     assert export_model.quickest_floats(to) == floats

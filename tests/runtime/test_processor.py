@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from vitrail.runtime.processor import SCHED_SETATTR, SLICE, Others
+from vitrail.runtime.processor import SCHED_SETATTR, SLICE, Others, take_short_turns
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells what a core does")
 SHORT_TURNS = pytest.mark.skipif(
@@ -52,6 +52,15 @@ def test_a_policy_that_was_chosen_stands():
     program = TURNS.replace("BEFORE", "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert {line.split()[0] for line in run.stdout.splitlines()} == {str(os.SCHED_BATCH)}
+
+
+@SHORT_TURNS
+def test_a_system_that_does_not_tell_the_policy_is_left_alone(monkeypatch):
+    def refused(process):
+        raise OSError("not permitted")
+
+    monkeypatch.setattr(os, "sched_getscheduler", refused)
+    take_short_turns()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from vitrail.data.poses.skeleton import COCO
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.models.registry import create_model
+from vitrail.parts import Whitening
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
 from vitrail.training import people, preparing
@@ -226,9 +227,23 @@ def test_people_are_turned_upright_where_many_lean_or_as_it_is_said(file, tmp_pa
     assert settings.preparation.upright is expected
 
 
-def test_upright_people_without_a_square_input_are_refused(file):
-    with pytest.raises(ConfigError, match="square input, not 32×24"):
-        completed(file, **{"task.upright": "always"})
+@pytest.mark.parametrize("more", [{}, {"model.image_size": [32, 32], "model.patch_size": [8, 4]}])
+def test_upright_people_without_a_square_input_are_refused(file, more):
+    with pytest.raises(ConfigError, match="shoulders and hips alone, for a model of square images"):
+        completed(file, **{"task.upright": "always", **more})
+    assert not completed(file, **more)[0].preparation.upright
+
+
+def test_a_model_that_was_trained_on_people_goes_on_as_it_did_unless_it_is_told_otherwise(file):
+    settings, source = completed(file, **{"task.upright": "always", "model.image_size": [32, 32]})
+    for told, size, expected in (
+        ("auto", [32, 32], True), ("never", [32, 32], False), ("auto", [32, 24], False), ("never", [32, 24], False),
+    ):  # fmt: skip
+        task, model = settings.task.changed(upright=told), settings.model.changed(image_size=size)
+        again = settings.changed(task=task, model=model)
+        found = people.preparation_of(again, source)
+        assert found.upright is expected and list(found.image_size) == list(found.resize_size) == size
+    assert any("turned upright" in line for line in people.warnings(settings, source))
 
 
 def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
@@ -239,6 +254,34 @@ def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_
     assert settings.model.image_size == (224, 224) and settings.model.stochastic_depth == 0.1 and settings.model.dim == 16
     settings, _ = preparing.resolve_run(None, None, nested({**words, "model.image_size": [64, 48]}))
     assert settings.model.image_size == (64, 48)
+    settings, _ = preparing.resolve_run("cifar10-vit", None, nested(words))  # of another task, whose model is another
+    assert settings.model.image_size == (256, 192) and settings.model.dim == 16
     tiny_pose().save_pretrained(tmp_path / "pose")
     settings, _ = preparing.resolve_run(None, None, nested({**words, "start": str(tmp_path / "pose")}))
     assert settings.model.image_size == SIZE and settings.model.stochastic_depth == 0
+
+
+def test_a_patch_that_divides_only_the_size_that_is_asked_for_is_no_obstacle(file, tmp_path):
+    vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 28, "patch_size": 14})
+    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((28, 28))).save_pretrained(tmp_path / "vit")
+    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose"}
+    assert preparing.resolve_run(None, None, nested(words))[0].model.image_size == (224, 224)
+    settings, _ = preparing.resolve_run(None, None, nested({**words, "model.image_size": [252, 196]}))
+    assert settings.model.image_size == (252, 196)
+
+
+def test_a_whitened_root_is_fitted_to_pictures_of_people(file):
+    size = {"model.image_size": [32, 32], "model.name": "ViTPose-Ti-simple", "model.embedding": "resnet"}
+    root = {
+        "model.resnet_root": "whitened",
+        "model.resnet_block": "pooled",
+        "model.resnet_width": 24,
+        "model.resnet_depths": [1, 1],
+    }
+    settings, source = completed(file, **size, **root, **{"model.patch_size": 8})
+    torch.manual_seed(0)
+    found = people.start_model(settings, None, source)
+    torch.manual_seed(0)
+    unfitted = create_model("ViTPose-Ti-simple", **settings.model.config.model_dump())
+    (fitted,), (other,) = ([m for m in model.modules() if isinstance(m, Whitening)] for model in (found, unfitted))
+    assert not torch.equal(fitted.weight, other.weight)

@@ -119,3 +119,12 @@ def test_a_rate_at_which_it_does_not_learn_ends_the_run(data):
     trained, fast = small_captioner(), settings(data, **{"optimizer.lr": 1e20})
     with pytest.raises(DivergedError, match="sentences could not be learned"):
         learn_sentences(trained.model, trained.tokenizer, SENTENCES, fast, epochs=9, most=40, observer=Observer())
+
+
+def test_layers_are_not_left_to_be_computed_again_by_what_comes_after(data):
+    trained, layers = small_captioner(), {}
+    for name, layer in trained.model.named_modules():
+        layers[name] = layer.forward
+    options = {"epochs": 1, "most": 40, "observer": Observer()}
+    learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data, **{"training.recompute": True}), **options)
+    assert {name: layer.forward for name, layer in trained.model.named_modules()} == layers

@@ -81,7 +81,7 @@ def export_model(
             "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
             "--image-size": any_size,
         })  # fmt: skip
-    precisions = _quickest(to, joints=joints) if precision == "auto" else {precision: ""}
+    precisions = _quickest(to, joints=joints, force=force) if precision == "auto" else {precision: ""}
     python = samples = None
     if calibrate is not None or "int8" in precisions or merge is None:
         python = in_python(trained)
@@ -103,14 +103,14 @@ def export_model(
     raise AssertionError("the last precision and the last schedule are always kept")
 
 
-def _quickest(to: Target, *, joints: bool) -> dict[ExportPrecision, str]:
+def _quickest(to: Target, *, joints: bool, force: bool) -> dict[ExportPrecision, str]:
     """The precisions that auto stands for, in the order in which they are tried, and why each is kept where that is known."""
     floats = quickest_floats(to)
     if (to, "int8") in IMPOSSIBLE:
         return {floats: f"{to} has no int8"}
     if joints:
         return {floats: "a model that finds joints is exported in floats"}
-    return {"int8": "int8 is the faster, and holds the accuracy", floats: ""}
+    return {"int8": "--force keeps it" if force else "int8 is the faster, and holds the accuracy", floats: ""}
 
 
 def quickest_floats(to: Target) -> ExportPrecision:

@@ -64,10 +64,9 @@ class PosePredictor:
     heatmaps: Callable[[Tensor], Tensor]
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time."""
 
-    @property
-    def run(self) -> Callable[[Tensor], Tensor]:
-        """What it computes, by a name that all predictors have."""
-        return self.heatmaps
+    def run(self, pixels: Tensor) -> Tensor:
+        """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every quarter turn."""
+        return heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
 
     def joints(self, pixels: Tensor, *, mirror: bool = False, smoothing: float = SMOOTHING) -> tuple[Tensor, Tensor]:
         """Prepared pixels, uint8 (B, C, H, W), to places in them, float64 (B, K, 2), and scores (B, K).
@@ -80,7 +79,7 @@ class PosePredictor:
         Raises:
             ModelFileError: the model's answers are not finite.
         """
-        heatmaps = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
+        heatmaps, _ = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
         places, scores = joints_in(heatmaps, self.preparation.image_size, sigma=smoothing)
         return places.double(), scores.double()
 

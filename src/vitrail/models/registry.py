@@ -121,15 +121,21 @@ def listed_name(config: ModelConfig) -> str:
     return max(found, key=lambda name: found[name], default=family_of(config))
 
 
-def for_heatmaps(start: ModelConfig) -> ModelConfig:
-    """The configuration of a model of heatmaps whose backbone is another model's; raises `ConfigError` where there is none."""
+def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
+    """The configuration of a model of heatmaps whose backbone is another model's, with fields of it that are ``told``.
+
+    A model of heatmaps stays as it is; raises `ConfigError` where there is none.
+    """
     if not isinstance(start, vit.ViTConfig):
         what = f"there are no heatmaps of a {architecture_of(start).about}"
         raise ConfigError(what, where="--from", hint="start from a ViT")
-    return vitpose.pose_config(start)
+    if isinstance(start, vitpose.ViTPoseConfig):
+        return start
+    fields = {name: value for name, value in told.items() if name in vitpose.ViTPoseConfig.model_fields}
+    return vitpose.pose_config(start, fields.get("image_size")).changed(**fields)
 
 
-def for_captions(start: ModelConfig) -> ModelConfig:
+def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
     """The configuration of a captioner whose encoder is another model; raises `ConfigError` where there is none."""
     if isinstance(start, captioner.OfImages):
         return start

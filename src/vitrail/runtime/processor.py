@@ -20,8 +20,12 @@ def take_short_turns() -> None:
     less (`sched_setattr(2)`: of Linux, from 6.12 on; elsewhere nothing happens). A policy that the user has chosen stands.
     """
     number = SCHED_SETATTR.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return
+    with contextlib.suppress(OSError, AttributeError):  # where the system does not answer, all stays as it is
+        if number is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
+            _ask_for_short_turns(number)
+
+
+def _ask_for_short_turns(number: int) -> None:
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     size, policy, flags, priority, deadline, period = 48, os.SCHED_OTHER, 0, 0, 0, 0
     attributes = struct.pack("=IIQiIQQQ", size, policy, flags, nice, priority, SLICE, deadline, period)

@@ -82,7 +82,7 @@ class PoseStudy(StudyContext):
         """(N, K)."""
         self.between = between.mean(dim=0).numpy()
         """`between_joints`, the mean over all people: (K, K)."""
-        self.maps |= {"heatmaps": heatmaps, "joints": maps}
+        self.maps |= {"heatmaps": heatmaps, "joints": maps, "turns": self.turns}
 
     def _turns(self) -> Tensor:
         if not self.preparation.upright:

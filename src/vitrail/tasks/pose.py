@@ -104,23 +104,26 @@ def answers_of(
     network: Network, images: Tensor, batch: Batch, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings
 ) -> Answers:
     """`PoseEstimation.answer` of any network: images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
-    heatmaps = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
-    loss = losses(heatmaps, batch, preparation.image_size, settings.sigma)
+    heatmaps, plain = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
+    loss = losses(plain, batch, preparation.image_size, settings.sigma)
     joints, scores = joints_in(heatmaps, preparation.image_size, sigma=settings.smoothing)
     return {"joints": joints, "scores": scores, "loss": loss}
 
 
-def heatmaps_of(network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool) -> Tensor:
-    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w).
+def heatmaps_of(
+    network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
+) -> tuple[Tensor, Tensor]:
+    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w), and the same without ``mirror``.
 
     Where it has learned from people who were turned upright, the answer in the quarter turn of which it is the surest; with
     ``mirror`` the mean of the answers to this view and to its mirror image.
     """
     heatmaps, turns = surest(network, images) if preparation.upright else (network(images), torch.zeros(len(images)))
-    if mirror:
-        other = mirrored(network(turned(images, turns).flip(-1)), skeleton.order_mirrored)
-        heatmaps = (heatmaps + other) / 2
-    return turned(heatmaps, -turns)
+    plain = turned(heatmaps, -turns)
+    if not mirror:
+        return plain, plain
+    other = mirrored(network(turned(images, turns).flip(-1)), skeleton.order_mirrored)
+    return turned((heatmaps + other) / 2, -turns), plain
 
 
 def surest(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:

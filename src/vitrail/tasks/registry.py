@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitrail.errors import unknown
 from vitrail.lazy import lazily
@@ -29,8 +29,9 @@ class TaskRow:
     """Whether images need labels, and the model a head for their classes."""
     items: Literal["images", "sentences", "people", "captions"] = "images"
     """What it learns from: whole images, sentences with their translations, people in images, or images with sentences."""
-    config_from: Callable[[ModelConfig], ModelConfig] | None = None
-    """Makes of the configuration of a model to start from the configuration that the task needs; None takes it as it is."""
+    config_from: Callable[[ModelConfig, Mapping[str, Any]], ModelConfig] | None = None
+    """Makes of the configuration of a model to start from the one that the task needs, given what recipe, file and flags say of
+    the model; None takes it as it is."""
     kind_of: Callable[[bool, bool], str] | None = None
     """Which class it is, by whether images have several labels and whether there is a teacher; None where there is one class."""
 

@@ -80,10 +80,11 @@ class PoseSettings(TaskSettings):
     upright: Literal["auto", "always", "never"] = "auto"
     """Whether people are turned upright by their shoulders and hips before they are learned from, for people who stand, lie and
     fall in every direction. Where they are to be found, a box is looked at in all four quarter turns, which takes four times the
-    time. It needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees."""
+    time. It needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
+    before with a model that has been trained on people."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
-    smoothing: Annotated[float, Field(ge=0, le=100)] = 2.0
+    smoothing: Annotated[float, Field(ge=0, le=100)] = 1.0
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
     mirror: bool = True
     """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time."""

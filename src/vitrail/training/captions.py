@@ -164,6 +164,8 @@ def start_model(settings: RunSettings, start: Start | None, source: CaptionData)
         model.load_state_dict(start.model.state_dict())
     elif start is not None:
         transfer(start.model, model.encoder, keep_head=False)
+    else:
+        images.fit_whitening(model, preparation_of(settings, source), source.split("train"))
     return model
 
 

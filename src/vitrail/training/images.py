@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.data.copies import leak_warning
 from vitrail.data.decode import Source, check_head, decode
@@ -135,15 +135,19 @@ def start_model(settings: RunSettings, start: TrainedModel | None, source: Image
     if start is not None:
         transfer(start.model, model, keep_head=bool(settings.model.config.num_classes) and start.labels == source.classes)
         return model
-    for layer in model.modules():
-        if isinstance(layer, Whitening):
-            layer.fit(_some_images(settings, source))
+    fit_whitening(model, preparation_of(settings, source), source.split("train"))
     return model
 
 
-def _some_images(settings: RunSettings, source: ImageData) -> Iterator[Tensor]:
+def fit_whitening(model: nn.Module, preparation: Preparation, items: Sequence[Any]) -> None:
+    """Fit the first layers of a new model that are fitted, and not trained, to some of the images to learn from."""
+    for layer in model.modules():
+        if isinstance(layer, Whitening):
+            layer.fit(_some_images(preparation, items))
+
+
+def _some_images(preparation: Preparation, items: Sequence[Any]) -> Iterator[Tensor]:
     """Training images as the model sees them, (1, C, H, W), evenly chosen."""
-    preparation, items = preparation_of(settings, source), source.split("train")
     for item in items[:: -(-len(items) // FITTED)]:
         with suppress(DataError):  # whose images may be left out is decided where they are read to be learned from
             yield preparation(item.image)

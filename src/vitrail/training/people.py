@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
-from vitrail.data.poses.dataset import tilt
+from vitrail.data.poses.dataset import tilt, torso_of
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
 from vitrail.data.poses.skeleton import Skeleton
@@ -18,7 +18,7 @@ from vitrail.runtime.processes import Processes
 from vitrail.tasks.pose_metrics import coco_eval
 from vitrail.tasks.settings import PoseSettings
 from vitrail.training.data_of_model import own_run, used_items
-from vitrail.training.images import require_few_bad, unreadable
+from vitrail.training.images import fit_whitening, require_few_bad, unreadable
 from vitrail.training.run_files import BAD_IMAGES
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -87,11 +87,22 @@ def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | No
 
 def _upright(settings: RunSettings, source: PeopleData) -> bool:
     """Whether people are turned upright: where it is said, or where many lean and the model can look at every quarter turn."""
-    rows, columns = settings.model.config.image_size
-    if _task(settings).upright != "auto" or rows != columns:
-        return _task(settings).upright == "always"
-    tilts = [abs(tilt(person.joints, source.skeleton)) for person in source.split("train")]
-    return sum(angle > LEANING for angle in tilts) >= LEAN * len(tilts)
+    config, told, torso = settings.model.config, _task(settings).upright, torso_of(source.skeleton)
+    possible = all(ends.any() for ends in torso) and _square(config)
+    if told == "always" and not possible:
+        what = "people can be turned upright by shoulders and hips alone, for a model of square images and square patches"
+        raise ConfigError(
+            what, where="task.upright", hint="give --image-size 224, and name the joints such as left_hip; or leave it out"
+        )
+    if told != "auto" or not possible:
+        return told == "always"
+    tilts = [abs(tilt(person.joints, torso)) for person in source.splits["train"]]
+    return bool(tilts) and sum(angle > LEANING for angle in tilts) >= LEAN * len(tilts)
+
+
+def _square(config: Any) -> bool:
+    """Whether images and heatmaps stay as they are where they are turned by a quarter."""
+    return len(set(config.image_size)) == len(set(config.grid)) == 1
 
 
 def require_of_people(settings: RunSettings) -> None:
@@ -154,8 +165,11 @@ def advice(settings: RunSettings, source: PeopleData) -> str | None:
 
 
 def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
-    """That mirror images would be wrong, or that nobody is left to validate on."""
+    """That people are turned upright, that mirror images would be wrong, or that nobody is left to validate on."""
     found = []
+    if preparation_of(settings, source).upright:
+        what = "people are turned upright to be learned from, and every box is looked at in four quarter turns afterwards"
+        found.append(f"{what}, in four times the time: --task.upright never does not")
     if settings.augmentation.horizontal_flip and not source.skeleton.pairs:
         what = "warning: images are mirrored, and no joint is on one side of the body, by its name"
         found.append(f"{what}: give task.skeleton.pairs, or --no-flip")
@@ -172,8 +186,8 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     """How people are prepared: in the colours of the model to start from, if there is one."""
     model, theirs = settings.model.config, settings.preparation
     if isinstance(theirs, BoxPreparation):
-        told = _task(settings).upright
-        return theirs.at(model.image_size).changed(upright=theirs.upright if told == "auto" else told == "always")
+        upright = _upright(settings, source) if _task(settings).upright != "auto" else theirs.upright and _square(model)
+        return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright)
     colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
     return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours)
 
@@ -183,6 +197,8 @@ def start_model(settings: RunSettings, start: TrainedModel | None, source: Peopl
     if start is not None:
         same = isinstance(start, TrainedPose) and start.skeleton.joints == source.skeleton.joints
         transfer(start.model, model, keep_head=same)
+    else:
+        fit_whitening(model, preparation_of(settings, source), source.split("train"))
     return model
 
 

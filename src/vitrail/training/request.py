@@ -63,13 +63,14 @@ class Request:
         return resolve(self.recipe, self.file, self.flags, None if start is None else self._fitted(start))
 
     def _fitted(self, start: ModelConfig) -> ModelConfig:
-        """The configuration of the model to start from, as the task needs it: one of another kind is as the recipe says of it."""
+        """The configuration of the model to start from, as the task needs it.
+
+        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it.
+        """
         fit = task_row(self.task).config_from
-        fitted = start if fit is None else fit(start)
-        if type(fitted) is type(start):
-            return fitted
-        told = self.recipe.get("model", {})
-        return fitted.changed(**{name: value for name, value in told.items() if name in type(fitted).model_fields})
+        own = self.recipe if _task_of(self.recipe) == self.task else {}
+        layers = [layer["model"] for layer in (own, self.file, self.flags) if isinstance(layer.get("model"), dict)]
+        return start if fit is None else fit(start, {name: value for layer in layers for name, value in layer.items()})
 
     def require_possible(self, out: str | Path | None) -> None:
         """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.

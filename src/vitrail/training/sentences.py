@@ -87,7 +87,7 @@ def learn_sentences(
         DivergedError: a loss or a gradient that is not finite.
     """
     own = settings.changed(
-        training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False),
+        training=settings.training.changed(tune="all", ema=0, accumulate=1, compile=False, recompute=False),
         optimizer=settings.optimizer.changed(layers={}),
     )
     rows = [row[:most] for row in tokens.encode_targets(sentences)]

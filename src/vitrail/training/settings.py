@@ -194,7 +194,7 @@ class TrainingSettings(Settings):
     """Parts a batch is cut into to save memory; the gradient is the whole batch's, apart from dropout."""
     recompute: bool = False
     """Whether layers keep their inputs alone and are computed again in the backward pass, which takes far less memory and about a
-    third more time (activation or gradient checkpointing); what is learned is the same."""
+    quarter more time (activation or gradient checkpointing); what is learned is the same."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Probability spread over all classes in the target."""
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 
 from vitrail.data.augment import Augmentation
 from vitrail.data.loader import EpochLoader
-from vitrail.data.poses.dataset import PersonDataset, tilt
+from vitrail.data.poses.dataset import PersonDataset, tilt, torso_of
 from vitrail.data.poses.people import Box, Person, Pose
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
@@ -205,8 +205,14 @@ def leaning(angle: float, *, marked: range = range(len(NAMES))) -> Person:
 @pytest.mark.parametrize("angle", [-170, -90, -30, 0, 20, 90, 135])
 def test_the_tilt_is_the_angle_by_which_somebody_leans(angle):
     # the middle of the hips is at (100, 126), of the shoulders at (100, 61)
-    assert tilt(leaning(angle).joints, SKELETON) == pytest.approx(angle, abs=1e-6)
-    assert tilt(leaning(angle, marked=range(6)).joints, SKELETON) == 0  # no hip is marked
+    assert tilt(leaning(angle).joints, torso_of(SKELETON)) == pytest.approx(angle, abs=1e-6)
+    assert tilt(leaning(angle, marked=range(6)).joints, torso_of(SKELETON)) == 0  # no hip is marked
+
+
+def test_nobody_is_turned_upside_down_whose_shoulders_are_on_the_hips():
+    joints = np.array([(9.0, 9.0, 2)] * len(NAMES))
+    assert tilt(joints, torso_of(SKELETON)) == 0
+    assert not any(ends.any() for ends in torso_of(Skeleton.of(("nose", "tail"))))
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -218,7 +224,7 @@ def test_people_are_turned_upright_to_be_learned_from_and_joints_stay_on_their_p
         batch = data[epoch, 0]
         found, drawn = colours_at_joints(batch, MIRRORED if mirrored else list(range(len(NAMES))))
         assert np.abs(found - drawn).max() <= 8  # the picture has been turned twice
-        angles.append(tilt(np.column_stack([batch["joints"][0].numpy(), batch["weights"][0].numpy()]), SKELETON))
+        angles.append(tilt(np.column_stack([batch["joints"][0].numpy(), batch["weights"][0].numpy()]), torso_of(SKELETON)))
     assert np.abs(angles).max() <= 20 and np.std(angles) > 5
 
 

@@ -207,3 +207,11 @@ def test_weights_without_a_decoder_are_no_model_of_poses(tmp_path):
     save_file(state, tmp_path / "cut.safetensors")
     with pytest.raises(ModelFileError, match=r"decoder\.heatmaps\.weight"):
         from_pretrained(tmp_path / "cut.safetensors")
+
+
+@pytest.mark.parametrize("layout", ["vitpose", "vitpose-original", "mmpose"])
+def test_a_simple_decoder_has_no_width_that_a_layout_could_lack(layout, tmp_path):
+    model, place = trained(decoder="simple", decoder_dim=24), tmp_path / ("out" if layout == "vitpose" else "out.safetensors")
+    vitrail.convert(model, place, layout=layout)
+    told = {} if layout == "vitpose" else {"heads": 4, "image_size": (64, 48)}
+    torch.testing.assert_close(from_pretrained(place, **told)(images()), model(images()))

@@ -81,6 +81,7 @@ class PersonDataset(ImageDataset):
         self.skeleton, self.people, self.boxes = skeleton, items, preparation
         self._unturned = self.augmentation.changed(rotation=0)  # the box is turned, and nothing is lost in the corners
         self.upright = preparation.upright and augmentation is not None
+        self._torso = torso_of(skeleton)
         self._upper = np.isin(skeleton.joints, skeleton.complete.upper or ())
 
     def _sample(self, number: int, random: np.random.Generator) -> Arrays:
@@ -98,7 +99,7 @@ class PersonDataset(ImageDataset):
         picture, a = Image.fromarray(pixels), self.augmentation
         box = self._half(number, random) if a.half_body and random.random() < a.half_body else None
         scale = 1 + random.uniform(-a.scale, a.scale) if a.scale else 1.0
-        angle = tilt(self.people[number].joints, self.skeleton) if self.upright else 0.0
+        angle = tilt(self.people[number].joints, self._torso) if self.upright else 0.0
         angle += random.uniform(-a.rotation, a.rotation) if a.rotation else 0.0
         warp = self.boxes.warp(box or self.people[number].target.box, scale=scale, angle=angle)
         plan = Plan(picture.size, warp, self._unturned.steps(self.preparation, random))
@@ -116,17 +117,25 @@ class PersonDataset(ImageDataset):
         return Box((left + right - width) / 2, (top + bottom - height) / 2, width, height)
 
 
-def tilt(joints: np.ndarray, skeleton: Skeleton) -> float:
+Torso = tuple[np.ndarray, np.ndarray]
+"""Which joints are hips and which are shoulders, bool (K,) each."""
+
+
+def torso_of(skeleton: Skeleton) -> Torso:
+    """The hips and shoulders of a skeleton, by the joints' names; it may have none."""
+    hips, shoulders = (np.array([skeleton.has_word(name, (word,)) for name in skeleton.joints]) for word in ("hip", "shoulder"))
+    return hips, shoulders
+
+
+def tilt(joints: np.ndarray, torso: Torso) -> float:
     """Degrees by which somebody is turned clockwise from upright, by marked joints (K, 3): x, y, visibility.
 
-    The way up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked.
+    The way up is from the middle of the hips to the middle of the shoulders. 0 where either is not marked, or less than a pixel
+    lies between them.
     """
-    marked = joints[:, 2] > 0
-    ends = []
-    for word in ("hip", "shoulder"):
-        chosen = marked & [skeleton.has_word(name, (word,)) for name in skeleton.joints]
-        if not chosen.any():
-            return 0.0
-        ends.append(joints[chosen, :2].mean(axis=0))
-    across, down = ends[1] - ends[0]
-    return math.degrees(math.atan2(across, -down))
+    chosen = [ends & (joints[:, 2] > 0) for ends in torso]
+    if not all(each.any() for each in chosen):
+        return 0.0
+    low, top = (joints[each, :2].mean(axis=0) for each in chosen)
+    across, down = top - low
+    return 0.0 if math.hypot(across, down) < 1 else math.degrees(math.atan2(across, -down))

@@ -46,9 +46,9 @@ class BoxPreparation(Preparation):
 
     def __str__(self) -> str:
         (rows, columns), colours = self.image_size, ", ".join(f"{value:g}" for value in self.mean)
-        return (
-            f"boxes ×{self.box_scale:g} to {rows}×{columns}, mean {colours}, std {', '.join(f'{value:g}' for value in self.std)}"
-        )
+        turns = " in the surest quarter turn" if self.upright else ""
+        deviations = ", ".join(f"{value:g}" for value in self.std)
+        return f"boxes ×{self.box_scale:g}{turns} to {rows}×{columns}, mean {colours}, std {deviations}"
 
     @classmethod
     def of_size(cls, image_size: Size, channels: int = 3, **fields: Any) -> Self:
@@ -58,9 +58,12 @@ class BoxPreparation(Preparation):
         return cls.read({**values, **fields}, where="preparation")
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` of transformers' processor for ViTPose; ``box_scale`` is of our own."""
+        """As ``preprocessor_config.json`` of transformers' processor for ViTPose; ``box_scale`` is of our own.
+
+        transformers does not know the name of a processor that turns people upright, and so does not answer without doing it.
+        """
         return {
-            "image_processor_type": PROCESSOR,
+            "image_processor_type": f"{PROCESSOR}Upright" if self.upright else PROCESSOR,
             "do_affine_transform": True,
             "size": {"height": self.image_size[0], "width": self.image_size[1]},
             "do_rescale": True,

@@ -123,7 +123,7 @@ def _describe(config: ViTPoseConfig) -> dict[str, Any]:
     if config.mlp_dim % config.dim:
         what = f"transformers' ViTPose has no MLP of {config.mlp_dim} in a width of {config.dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
-    if config.decoder_dim != DECODER_DIM:
+    if config.decoder == "classic" and config.decoder_dim != DECODER_DIM:
         what = f"transformers' ViTPose has {DECODER_DIM} channels in its decoder, not {config.decoder_dim}"
         raise ConfigError(what, where="--layout", hint="give another layout")
     own = {

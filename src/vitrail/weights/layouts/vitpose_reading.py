@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig
+from vitrail.models.configs.vitpose import DECODER_DIM, PRESETS, ViTPoseConfig
 from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.vit_shapes import fields_of
@@ -83,6 +83,8 @@ def _canonical(config: ViTPoseConfig) -> ViTPoseConfig:
         fields["shared_position"] = True  # a model without one answers as one where it is zero
     if config.head_dim and config.head_dim * config.heads == config.dim:
         fields["head_dim"] = None
+    if config.decoder == "simple":
+        fields["decoder_dim"] = DECODER_DIM  # which it does not have
     return config.changed(**fields)
 
 
