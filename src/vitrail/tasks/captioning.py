@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,7 @@ class Captioning(TokenTask):
     """
 
     name = "caption"
+    answers_slowly: ClassVar[bool] = True
 
     def __init__(
         self,

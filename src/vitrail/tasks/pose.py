@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class PoseEstimation(ImageTask):
     """
 
     name = "pose"
+    answers_slowly: ClassVar[bool] = True
 
     def __init__(self, model: ImageModel, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings):
         super().__init__(model, preparation)

@@ -94,8 +94,9 @@ class Task(nn.Module):
     unit: ClassVar[str] = "images"
     """What the loss is a mean over."""
 
-    searches: ClassVar[bool] = False
-    """Whether metrics with ``keep`` search for answers, which takes much longer than `answer`."""
+    answers_slowly: ClassVar[bool] = False
+    """Whether an answer that is evaluated takes longer than a step of training: it is searched for, or an image is looked at in
+    several ways."""
     report_needs_validation: ClassVar[bool] = False
     """Whether the finished model keeps something that is chosen by the validation split."""
 

@@ -35,7 +35,7 @@ class Translation(TokenTask):
     """
 
     name = "translate"
-    searches: ClassVar[bool] = True
+    answers_slowly: ClassVar[bool] = True
 
     def __init__(self, model: TextModel, tokenizer: Tokens, settings: TranslationSettings, *, label_smoothing: float = 0.0):
         super().__init__(model, tokenizer.pad, label_smoothing=label_smoothing)

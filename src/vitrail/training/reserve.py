@@ -30,8 +30,8 @@ class Reserve:
         self.reported, self.evaluated, self.search = list(reported), len(reported) + validated, 0.0
 
     def measure(self, task: Task, batch_size: int, device: torch.device, group: Processes) -> None:
-        """Try how long a search for the answers of the report takes, on some of its items; all processes take part."""
-        if not (task.searches and self.reported):
+        """Try how long the answers of the report take, on some of its items; all processes take part."""
+        if not (task.answers_slowly and self.reported):
             return
         some = some_items(self.reported, min(MOST, -(-len(self.reported) // PART)), seed=0)
         loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
