@@ -261,13 +261,14 @@ def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_
     assert settings.model.image_size == SIZE and settings.model.stochastic_depth == 0
 
 
-def test_a_patch_that_divides_only_the_size_that_is_asked_for_is_no_obstacle(file, tmp_path):
-    vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 28, "patch_size": 14})
-    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((28, 28))).save_pretrained(tmp_path / "vit")
-    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose"}
-    assert preparing.resolve_run(None, None, nested(words))[0].model.image_size == (224, 224)
-    settings, _ = preparing.resolve_run(None, None, nested({**words, "model.image_size": [252, 196]}))
-    assert settings.model.image_size == (252, 196)
+@pytest.mark.parametrize(
+    ("patch", "asked", "expected"), [(14, {}, (224, 224)), (18, {"model.image_size": [252, 180]}, (252, 180))]
+)
+def test_a_patch_that_divides_only_the_size_that_is_asked_for_is_no_obstacle(file, tmp_path, patch, asked, expected):
+    vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 2 * patch, "patch_size": patch})
+    TrainedModel(vit, ("a", "b", "c"), Preparation.standard((2 * patch, 2 * patch))).save_pretrained(tmp_path / "vit")
+    words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose", **asked}
+    assert preparing.resolve_run(None, None, nested(words))[0].model.image_size == expected
 
 
 def test_a_whitened_root_is_fitted_to_pictures_of_people(file):
