@@ -115,7 +115,7 @@ def test_the_mean_of_image_and_mirror_image_is_read(task, people):
         plain, other = task.model(images), task.model(images.flip(-1))
         answers = task.answer(batch)
     other = other.flip(-1)[:, [0, 2, 1, 4, 3, 6, 5]]
-    joints, scores = joints_in((plain + other) / 2, SIZE, sigma=1.0)
+    joints, scores = joints_in((plain + other) / 2, SIZE, sigma=2.0)
     torch.testing.assert_close(answers["joints"], joints)
     torch.testing.assert_close(answers["scores"], scores)
     torch.testing.assert_close(answers["loss"], losses(plain, batch, SIZE, 2.0))  # as it is learned
