@@ -74,6 +74,13 @@ def test_it_is_not_kept_where_an_epoch_is_as_good(make_trainer, monkeypatch):
     assert trainer.best == trainer.rows[1] and "no better" in noting.said[-1]
 
 
+def test_a_run_that_keeps_its_last_epoch_keeps_the_mean_though_it_is_no_better(make_trainer, monkeypatch):
+    trainer = make_trainer(**ASKED, **{"training.keep": "last"})
+    scored(monkeypatch, 1, 0.4, 1, 1, 1, 2)
+    trainer.run(noting := Noting(trainer))
+    assert trainer.best == trainer.rows[-1] | {"val_loss": 2, "averaged": 3} and "kept" in noting.said[-1]
+
+
 def test_a_run_stopped_over_its_mean_equals_the_unbroken_one_to_the_bit(make_trainer):
     unbroken, broken = make_trainer.finished("unbroken", **ASKED), make_trainer("broken", **ASKED)
     with pytest.raises(InterruptedRunError):
@@ -105,3 +112,8 @@ def test_of_no_epochs_nothing_is_kept():
     none = LastEpochs(0)
     none.add({"weight": torch.ones(2)})
     assert len(none) == 0 and none.tensors() == {}
+
+
+def test_patience_is_refused_where_the_last_epoch_is_kept():
+    with pytest.raises(ConfigError, match="would keep a worse one"):
+        resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "patience": 2, "training.keep": "last"}))

@@ -165,6 +165,19 @@ def test_without_an_average_the_weights_themselves_are_kept(make_trainer):
     closest(load_model(trainer.folder.path / "last").model.state_dict(), weights(trainer), 0)
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_best_epoch_is_kept_or_the_last_one(make_trainer, monkeypatch, keep):
+    scores = iter([{"top1": top1, "loss": 1.0} for top1 in (0.5, 0.9, 0.6)])
+    monkeypatch.setattr("vitrail.tasks.classification.LabelMetrics.scores", lambda self: next(scores))
+    trainer = make_trainer(**{"training.keep": keep, "training.epochs": 3})
+    trainer.run()
+    best, last = (load_model(trainer.folder.path / name).model.state_dict() for name in ("best", "last"))
+    assert trainer.best == trainer.rows[1 if keep == "best" else 2]
+    assert all(torch.equal(best[name], last[name]) for name in best) == (keep == "last")
+    purpose = {"best": "to choose the epoch by", "last": "to score it on"}[keep]
+    assert purpose in (trainer.folder.path / "best/README.md").read_text()
+
+
 def test_the_numbers_of_an_epoch_are_means_over_its_images():
     sums = Sums(loss=30.0, counts={"top1": 15}, units=20, seconds=4.0)
     assert sums.means == {"loss": 1.5, "top1": 0.75, "images_per_second": 5.0}

@@ -40,12 +40,13 @@ def fill(folder: Path, settings: RunSettings, task: Task, weights: Tensors, card
 def card_of(settings: RunSettings, data: Data, row: Row, epochs: int) -> str:
     """The model card. It shows only the last name of a path: it may be read by anybody."""
     metric = main_metric(row, "val_")
-    chosen_by = data.splits["val"] or data.splits["train"]
+    scored_on = data.splits["val"] or data.splits["train"]
+    purpose = "choose the epoch by" if settings.training.keep == "best" else "score it on"
     source, base, teacher = (name_of(path or "") for path in (data.source, settings.start, settings.distillation.teacher))
     shown = settings.changed(distillation=settings.distillation.changed(teacher=teacher or None))
     return model_card(
         name=f"{base}, fine-tuned on {source}" if base else f"{settings.model.name} on {source}",
-        data=f"{source}\n\n{len(data.splits['train']):,} {data.things} to learn from, {len(chosen_by):,} to choose the epoch by.",
+        data=f"{source}\n\n{len(data.splits['train']):,} {data.things} to learn from, {len(scored_on):,} to {purpose}.",
         recipe=differences(shown),
         metrics={
             f"validation {metric.title}": row[f"val_{metric.name}"],

@@ -188,6 +188,9 @@ class TrainingSettings(Settings):
     """Versions of each training image that the probe learns from: as it is, and others augmented."""
     time_limit: Annotated[float, BeforeValidator(_seconds), Field(gt=0)] | None = None
     """Longest time of a run, such as 90s, 10m or 1h30m: the schedule is fitted to it, and the last epoch may be a part of one."""
+    keep: Literal["best", "last"] = "best"
+    """The epoch whose model is kept: the best one on the validation split, or the last one, where that split is too small to tell
+    epochs apart."""
     patience: Annotated[int, Field(ge=0)] = 0
     """Epochs without a better one after which a run ends; 0 for none."""
     accumulate: Positive = 1
@@ -201,7 +204,8 @@ class TrainingSettings(Settings):
     """Decay of the averaged weights that are evaluated and kept; 0 for none."""
     average: Annotated[int, Field(ge=0, le=100)] = 0
     """Epochs at the end of a run of whose weights the mean is one more model to choose from, kept where it is better than every
-    epoch on the validation split; 0 for none. BatchNorm's means and variances are averaged like weights."""
+    epoch on the validation split, or with ``keep: last`` in any case; 0 for none. BatchNorm's means and variances are averaged
+    like weights."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Type of the matrix products."""
     compile: bool = False

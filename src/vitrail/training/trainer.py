@@ -151,6 +151,10 @@ class Trainer(RunState):
         """Say that everything is done, the report included, and what is ``found`` of the best model."""
         self.folder.write_status("finished", **self._progress(), **found)
 
+    @property
+    def _keeps_last(self) -> bool:
+        return self.settings.training.keep == "last"
+
     def _share(self) -> float:
         """Of the time limit."""
         return self.clock.share(self.reserve.seconds(self.sums.rate / self.units_per_item))
@@ -243,7 +247,7 @@ class Trainer(RunState):
         self.sums = self.no_sums()
         with self.group.together(), self._room_for(len(self.rows) * 2**10):
             self.folder.write_rows(self.rows)
-        if self.best is None or rank(row) >= rank(self.best):
+        if self._keeps_last or self.best is None or rank(row) >= rank(self.best):
             self.best = row
             self.save_model("best", row, weights)
             self.observer.kept(epoch + 1)
@@ -262,7 +266,7 @@ class Trainer(RunState):
         with self.learner.holding(mean):
             scores = of_epoch(self._validation().scores())
         row = self.rows[-1] | {f"val_{name}": value for name, value in scores.items()} | {"averaged": len(self.last_epochs)}
-        better = math.isfinite(scores["loss"]) and (self.best is None or rank(row) > rank(self.best))
+        better = math.isfinite(scores["loss"]) and (self._keeps_last or self.best is None or rank(row) > rank(self.best))
         if better:
             self.best, self.saved = row, None
             self.save_model("best", row, mean)
