@@ -136,13 +136,17 @@ def for_heatmaps(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
 
 
 def for_captions(start: ModelConfig, told: Mapping[str, Any]) -> ModelConfig:
-    """The configuration of a captioner whose encoder is another model; raises `ConfigError` where there is none."""
+    """The configuration of a captioner whose encoder is another model, with fields of its decoder that are ``told``.
+
+    A captioner stays as it is; raises `ConfigError` where there is none.
+    """
     if isinstance(start, captioner.OfImages):
         return start
     if not isinstance(start, vit.ViTConfig):
         what = f"there is no captioner of a {architecture_of(start).about}"
         raise ConfigError(what, where="--from", hint="start from a ViT")
-    return captioner.caption_config(start)
+    fields = {name: value for name, value in told.items() if name in captioner.CaptionerConfig.model_fields and name != "encoder"}
+    return captioner.caption_config(start).changed(**fields)
 
 
 def model_config(name: str, **fields: Any) -> ModelConfig:
