@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from vitrail.data import augment
-from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.operations import BOTH_WAYS
 from vitrail.data.plan import Operations
 from vitrail.data.preparation import Preparation
@@ -37,12 +37,12 @@ def picture(width: int = 40, height: int = 30, channels: int = 3) -> Image.Image
 
 
 def pixels(augmentation: Augmentation, image: Image.Image, preparation: Preparation, *key: int) -> np.ndarray:
-    return augmentation.plan(image.size, preparation, sample_generator(*key)).pixels(image)
+    return augmentation.plan(image.size, preparation, SampleGenerator(*key)).pixels(image)
 
 
 def where_it_looks(augmentation: Augmentation, width: int, height: int, preparation: Preparation, index: int) -> tuple:
     """Left, top, right and bottom of the part of a picture that is kept."""
-    return augmentation.plan((width, height), preparation, sample_generator(0, 0, index)).frame.part
+    return augmentation.plan((width, height), preparation, SampleGenerator(0, 0, index)).frame.part
 
 
 @pytest.mark.parametrize("augmentation", EVERY, ids=str)
@@ -75,7 +75,7 @@ def test_the_shape_is_always_the_models(augmentation, channels, size):
 @pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**40 + 3])
 def test_a_samples_randomness_is_numpys_of_the_four_numbers(seed):
     expected = np.random.default_rng((2, seed, 3, 70_000))
-    assert sample_generator(seed, 3, 70_000).bit_generator.state == expected.bit_generator.state
+    assert SampleGenerator(seed, 3, 70_000).bit_generator.state == expected.bit_generator.state
 
 
 def test_without_crop_and_flips_it_is_the_plain_preparation():
@@ -109,6 +109,16 @@ def test_flips_come_as_often_as_asked_and_independently(probability):
     down = np.isin(corners, [3, 4])
     for happened, expected in ((across, probability), (down, probability), (across & down, probability**2)):
         assert abs(happened.mean() - expected) < 4 * np.sqrt(0.25 / 2000)
+
+
+@pytest.mark.parametrize(("share", "epochs"), [(0.5, 2), (0.25, 4), (0.75, 4), (0.4, 5), (1.0, 1), (0.0, 1)])
+def test_a_sample_is_mirrored_in_its_share_of_the_epochs_from_a_random_one_on(share, epochs):
+    turns = np.array([[SampleGenerator(3, epoch, index).turn(share) for epoch in range(3 * epochs)] for index in range(500)])
+    for first in range(2 * epochs):
+        assert (turns[:, first : first + epochs].sum(axis=1) == round(share * epochs)).all()
+    assert np.abs(turns.mean(axis=0) - share).max() < 4 * np.sqrt(0.25 / 500)
+    other = np.array([SampleGenerator(4, 0, index).turn(share) for index in range(500)])
+    assert (other == turns[:, 0]).all() == (share in (0, 1))
 
 
 def test_every_shift_of_the_padded_crop_occurs():
@@ -187,7 +197,7 @@ def test_pixels_that_are_kept_for_the_next_epoch_stay_as_they_are(augmentation):
     kept.setflags(write=False)
     before = kept.tobytes()
     for index in range(5):
-        augmentation.plan((40, 30), preparation, sample_generator(0, 0, index)).changed(kept)
+        augmentation.plan((40, 30), preparation, SampleGenerator(0, 0, index)).changed(kept)
     assert kept.tobytes() == before
 
 
@@ -197,10 +207,10 @@ def test_crop_and_flips_draw_first_and_in_their_order():
     padded[:, 3:9, 3:10] = preparation.pixels(picture())
     augmentation = Augmentation(crop="pad", padding=3, horizontal_flip=0.5, vertical_flip=0.3)
     for index in range(40):
-        random = np.random.default_rng((2, 5, 1, index))
+        random = SampleGenerator(5, 1, index)
         left, top = random.integers(0, 7, 2)
         expected = padded[:, top : top + 6, left : left + 7]
-        expected = expected[:, :, ::-1] if random.random() < 0.5 else expected
+        expected = expected[:, :, ::-1] if random.turn(0.5) else expected
         expected = expected[:, ::-1] if random.random() < 0.3 else expected
         assert np.array_equal(pixels(augmentation, picture(), preparation, 5, 1, index), expected)
 
@@ -211,7 +221,7 @@ def test_crop_and_flips_draw_first_and_in_their_order():
 def operations_of(augmentation: Augmentation, times: int = 1000) -> list[tuple[str, float]]:
     """Every operation of many plans, by name, with its amount."""
     preparation = Preparation.standard((4, 8))
-    plans = [augmentation.plan((8, 4), preparation, sample_generator(0, 0, index)) for index in range(times)]
+    plans = [augmentation.plan((8, 4), preparation, SampleGenerator(0, 0, index)) for index in range(times)]
     return [operation for plan in plans for step in plan.steps if isinstance(step, Operations) for operation in step.operations]
 
 

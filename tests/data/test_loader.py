@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from vitrail.data import dataset as module
-from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
@@ -267,7 +267,7 @@ def test_a_balanced_epoch_shows_rare_classes_as_often():
 def test_a_transforms_picture_is_augmented_and_prepared_as_any(crop):
     data = augmented(transform=lambda image: image.rotate(180), crop=crop)
     for index in range(5):
-        random = sample_generator(3, 0, index)
+        random = SampleGenerator(3, 0, index)
         random.integers(2**32)  # the transform's seed
         picture = data.items[index].image.rotate(180)
         expected = data.augmentation.plan(picture.size, PREPARATION, random).pixels(picture)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
 from vitrail.data.operations import BACK, BOTH_WAYS, POLICY, randaugment_limits, trivial_limits
@@ -33,7 +33,7 @@ every_change = pytest.mark.parametrize("change", MOVING, ids=str)
 
 
 def plan_of(augmentation: Augmentation, size: tuple[int, int], preparation: Preparation, index: int) -> Plan:
-    return augmentation.plan(size, preparation, sample_generator(7, 0, index))
+    return augmentation.plan(size, preparation, SampleGenerator(7, 0, index))
 
 
 def still(size: tuple[int, int], *steps) -> Plan:
@@ -277,7 +277,7 @@ def test_a_mask_or_picture_of_another_size_is_refused():
 def test_everything_is_drawn_in_one_order_and_nothing_else_is(index, crop, policy):
     """What is mixed afterwards draws from the same generator: how much a plan draws must not change."""
     changes = {"vertical_flip": 0.3, "padding": 5, "rotation": 20, "brightness": 0.2, "hue": 0.1, "erasing": 0.5}
-    drawn, random = sample_generator(7, 0, index), sample_generator(7, 0, index)
+    drawn, random = SampleGenerator(7, 0, index), SampleGenerator(7, 0, index)
     plan = Augmentation(crop=crop, policy=policy, **changes).plan((40, 30), Preparation.standard((14, 18)), drawn)
     fill, steps = (128, 128, 128), []
     if crop == "resized":
@@ -285,7 +285,7 @@ def test_everything_is_drawn_in_one_order_and_nothing_else_is(index, crop, polic
     if crop == "pad":
         left, top = random.integers(0, 11, 2)
         steps.append(Shift(5 - left, 5 - top, fill))
-    flip = Flip(random.random() < 0.5, random.random() < 0.3)
+    flip = Flip(random.turn(0.5), random.random() < 0.3)
     steps += [flip] if flip != Flip(False, False) else []
     operations = [("rotate", random.uniform(-20, 20))]
     strength = random.integers(0, 31) / 30 if policy == "trivial" else 0.9
@@ -324,7 +324,7 @@ def test_a_samples_plan_is_for_the_whole_picture_though_a_fraction_was_decoded(c
     data = ImageDataset([Item("a", file.getvalue(), 0)], preparation, Augmentation(crop=crop, min_area=0.7), 1)
     disc = np.hypot(*(np.mgrid[:height, :width][::-1] + 0.5 - place[:, None, None])) < 40
     for epoch in range(12):
-        pixels, plan = data._planned(0, sample_generator(0, epoch, 0))
+        pixels, plan = data._planned(0, SampleGenerator(0, epoch, 0))
         assert plan is not None and plan.size == (width, height)
         moved = plan.points(place[None])[0]
         if moved.min() < 4 or moved.max() > 28:
@@ -346,7 +346,7 @@ def test_a_plan_for_a_reduction_gives_the_same_pixels_as_one_for_the_whole():
 def test_a_transform_of_ones_own_leaves_no_plan():
     items = [Item("a", Image.new("RGB", (12, 10)), 0)]
     data = ImageDataset(items, Preparation.standard((8, 8)), transform=lambda image: image.rotate(180))
-    assert data._planned(0, sample_generator(0, 0, 0))[1] is None
+    assert data._planned(0, SampleGenerator(0, 0, 0))[1] is None
 
 
 def test_prepared_pixels_and_the_whole_picture_are_changed_alike():

@@ -26,7 +26,8 @@ class Augmentation(Settings):
     """Random changes to training images, in this order: crop, flips, rotation, policy, colours, erasing, mixing."""
 
     horizontal_flip: Probability = 0.5
-    """Probability of mirroring left and right."""
+    """Share of the epochs in which an image has left and right mirrored: with a half every other one, from a random first one on,
+    so that two epochs show both sides of each (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
     vertical_flip: Probability = 0.0
     """Probability of mirroring top and bottom."""
     crop: Literal["none", "pad", "resized"] = "none"
@@ -75,18 +76,18 @@ class Augmentation(Settings):
         """Whether images are mixed, so that their targets are shares of classes."""
         return self.mixup > 0 or self.cutmix > 0
 
-    def plan(self, size: Extent, preparation: Preparation, random: np.random.Generator) -> Plan:
+    def plan(self, size: Extent, preparation: Preparation, random: "SampleGenerator") -> Plan:
         """Draw all that happens to a picture of some width and height, from decoded to the model's size, but mixing."""
         frame = self._resized_crop(size, preparation, random) if self.crop == "resized" else preparation.frame(size)
         return Plan(size, frame, self.steps(preparation, random))
 
-    def steps(self, preparation: Preparation, random: np.random.Generator) -> tuple[Step, ...]:
+    def steps(self, preparation: Preparation, random: "SampleGenerator") -> tuple[Step, ...]:
         """Draw what follows once a picture has the model's size: what `plan` draws where nothing is cut out and resized."""
         steps: list[Step] = []
         if self.crop == "pad":
             left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
             steps.append(Shift(self.padding - left, self.padding - top, fill_colour(preparation.mean)))
-        across, down = random.random() < self.horizontal_flip, random.random() < self.vertical_flip
+        across, down = random.turn(self.horizontal_flip), random.random() < self.vertical_flip
         if across or down:
             steps.append(Flip(across, down))
         if operations := self._operations(preparation.image_size, random):
@@ -153,12 +154,24 @@ def fill_colour(mean: tuple[float, ...]) -> Colour:
     return tuple(min(255, max(0, round(255 * value))) for value in mean)
 
 
-SAMPLE = 2  # separates this randomness from the order's randomness
+SAMPLE, TURN = 2, 3  # separate this randomness from the order's randomness
 
 
-def sample_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The random generator of one sample in one epoch; the same in every process and in any order."""
-    entropy = (SAMPLE, seed, epoch, index)
-    if seed < 2**32:  # the same numbers, which NumPy need not convert one by one
-        return np.random.default_rng(np.array(entropy, np.uint32))
-    return np.random.default_rng(entropy)
+class SampleGenerator(np.random.Generator):
+    """The random numbers of one sample in one epoch; the same in every process and in any order."""
+
+    def __init__(self, seed: int, epoch: int, index: int):
+        super().__init__(np.random.PCG64(_entropy(SAMPLE, seed, epoch, index)))
+        self.seed, self.epoch, self.index = seed, epoch, index
+
+    def turn(self, share: float) -> bool:
+        """Whether it is this epoch's turn of a sample, of whose epochs a ``share`` has it, as evenly as can be."""
+        if share in (0, 1):
+            return bool(share)
+        start = np.random.Generator(np.random.PCG64(_entropy(TURN, self.seed, self.index))).random()
+        return (start + share * self.epoch) % 1 < share
+
+
+def _entropy(*numbers: int) -> np.ndarray | tuple[int, ...]:
+    """What seeds a generator: numbers that NumPy need not convert one by one, unless one is too large for that."""
+    return np.array(numbers, np.uint32) if max(numbers) < 2**32 else numbers

@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
 from vitrail.checks import refuse_given
-from vitrail.data.augment import Augmentation, sample_generator
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.batches import Batch, Key, Wanted
 from vitrail.data.decode import Source, Whole
 from vitrail.data.items import Item
@@ -126,7 +126,7 @@ class ImageDataset(Dataset[Batch]):
         """
         mine, a = keys[own], self.augmentation
         others = [keys[place] for place in partners(len(keys), a.repeats)[own]] if a.mixes else []
-        randoms = {key: sample_generator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
+        randoms = {key: SampleGenerator(self.seed, *key) for key in dict.fromkeys((*mine, *others))}
         samples = {key: self._sample(key[1] % len(self.items), random) for key, random in randoms.items()}
         batch = _stacked([samples[key] for key in mine])
         if others:
@@ -134,12 +134,12 @@ class ImageDataset(Dataset[Batch]):
             batch = mix(batch, theirs, [randoms[key] for key in mine], mixup=a.mixup, cutmix=a.cutmix)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
-    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         """One item, changed at random."""
         pixels, plan = self._planned(number, random)
         return {"images": pixels, **self.targets(self.items[number], plan, random)}
 
-    def _planned(self, number: int, random: np.random.Generator) -> tuple[np.ndarray, Plan | None]:
+    def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan | None]:
         """One item, changed at random, uint8 (C, H, W), and how: a plan for points and boxes of the whole upright picture.
 
         There is no plan where a transform of one's own did something first.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vitrail.data.augment import Augmentation
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.batches import Batch, Key
 from vitrail.data.captions.captions import Captioned
 from vitrail.data.dataset import ImageDataset
@@ -61,5 +61,5 @@ class CaptionDataset(ImageDataset):
         target = behind_start(labels, self.start, self.pad)
         return {**batch, **{name: table.unflatten(0, (-1, most)) for name, table in (("target", target), ("labels", labels))}}
 
-    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         return {**super()._sample(number, random), "number": np.array(number, np.int64)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitrail.data.augment import Augmentation
+from vitrail.data.augment import Augmentation, SampleGenerator
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.plan import Plan
 from vitrail.data.poses.people import Box, Person
@@ -84,7 +84,7 @@ class PersonDataset(ImageDataset):
         self._torso = torso_of(skeleton)
         self._upper = np.isin(skeleton.joints, skeleton.complete.upper or ())
 
-    def _sample(self, number: int, random: np.random.Generator) -> Arrays:
+    def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         person = self.people[number]
         told = {"box": person.target.box, "marked": person.joints, "area": person.target.area}
         numbers = {"number": number, "picture": person.target.image}
@@ -94,7 +94,7 @@ class PersonDataset(ImageDataset):
             **{name: np.array(value, np.int64) for name, value in numbers.items()},
         }
 
-    def _planned(self, number: int, random: np.random.Generator) -> tuple[np.ndarray, Plan]:
+    def _planned(self, number: int, random: SampleGenerator) -> tuple[np.ndarray, Plan]:
         pixels, _ = self._remembered(number, lambda source: (np.asarray(self.preparation.decode(source)), None))
         picture, a = Image.fromarray(pixels), self.augmentation
         box = self._half(number, random) if a.half_body and random.random() < a.half_body else None
