@@ -72,7 +72,7 @@ def report(tmp_path_factory):
     """``report(classes)`` writes the report of made-up guesses, once, and returns its folder, the labels and the guesses."""
 
     @cache
-    def write(classes, several, epochs=3, images=12, wrong=0.5, split="test"):
+    def write(classes, several, epochs=3, images=12, wrong=0.5, split="test", keep="best", averaged=None):
         folder = tmp_path_factory.mktemp("report")
         random = np.random.default_rng(0)
         (folder / "plots").mkdir()
@@ -93,7 +93,7 @@ def report(tmp_path_factory):
             "start": None,
             "data": {"source": "made up"},
             "augmentation": {"mixup": 0.0, "cutmix": 0.0},
-            "training": {"label_smoothing": 0.0, "tune": "all"},
+            "training": {"label_smoothing": 0.0, "tune": "all", "keep": keep},
         }
         items = [Item(f"image-{i}", Image.fromarray(p), t) for i, (p, t) in enumerate(zip(pixels, named, strict=True))]
         some = [Item("", None, (i,) if several else i) for i in range(len(classes))]
@@ -103,8 +103,9 @@ def report(tmp_path_factory):
         )
         metrics = Made(probabilities, {"top1": 0.7, "top5": 1.0, "loss": 1.234, "images": images, "map": 0.456})
         run = Reported(settings, rows, task, data, split, items, metrics, None, folder / "plots")
+        averaged_over = {"averaged": averaged} if averaged else {}
         machine = {"processor": "abacus", "cores": 1, "gpus": ["quill"]}
-        write_report(folder, run, environment=machine, kept={"epoch": 1}, cost=cost(CONFIG))
+        write_report(folder, run, environment=machine, kept={"epoch": 1, **averaged_over}, cost=cost(CONFIG))
         return folder, labels, probabilities.argmax(axis=1)
 
     return lambda classes, several=False, **options: write(tuple(classes), several, **options)
@@ -195,10 +196,17 @@ def test_thresholds_come_from_images_that_are_not_shown_where_there_are_any(spli
 
 
 @pytest.mark.parametrize(
-    ("split", "said"), [("test", None), ("val", "chosen on these images"), ("all", "trained on these images")]
+    ("split", "keep", "said"),
+    [
+        ("test", "best", None),
+        ("val", "best", "chosen on these images"),
+        ("val", "last", None),
+        ("all", "best", "trained on these images"),
+        ("all", "last", "trained on these images"),
+    ],
 )
-def test_the_page_warns_of_images_that_the_model_is_no_stranger_to(report, split, said):
-    text = Page(report(["cat", "dog"], split=split, images=2)[0] / "report.html").text
+def test_the_page_warns_of_images_that_the_model_is_no_stranger_to(report, split, keep, said):
+    text = Page(report(["cat", "dog"], split=split, keep=keep, images=2)[0] / "report.html").text
     assert [words for words in ("chosen on these images", "trained on these images") if words in text] == ([said] if said else [])
 
 
@@ -212,6 +220,13 @@ def test_the_caption_of_the_curves_says_what_loss_and_accuracy_are(smoothing, mi
     assert ("Training images were mixed in pairs; their accuracy counts" in one) == bool(mixup + cutmix)
     assert ("label smoothing" in one) == (smoothing > 0)
     assert "their accuracy" not in several and "Average precision is measured on validation images alone." in several
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"), [("best", "of the last 3 epochs: it was better than each of them."), ("last", "of the last 3 epochs.")]
+)
+def test_the_page_says_of_a_mean_of_epochs_whether_it_was_chosen(report, keep, said):
+    assert said in Page(report(["cat", "dog"], keep=keep, averaged=3, images=2)[0] / "report.html").text
 
 
 def test_the_page_counts_the_images_of_every_split_that_has_any(report):

@@ -27,7 +27,7 @@ CURVES = "Training is measured on {} as they were learned from, validation with 
 
 RATE = "_per_second"
 
-MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs: it was better than each of them."
+MEAN = "The model that is kept is the mean of the weights at the ends of the last {} epochs{}."
 PROBE_ALONE = "A head is fitted to features of the model as it came. Nothing else was trained, so there are no curves."
 PROBE = "Epoch 0 is a head fitted to features of the model as it came."
 
@@ -49,6 +49,8 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     for name, table in part.tables.items():
         write_table(folder / name, table)
     seconds, epochs = sum(row["seconds"] for row in rows), rows[-1]["epoch"]
+    chosen = settings["training"]["keep"] == "best"
+    caution = CAUTIONS.get(run.split, "") if chosen or run.split != "val" else ""
     cards = [
         *part.cards,
         (duration(seconds), f"of training, {epochs} epoch{'s' if epochs > 1 else ''}" if epochs else "of reading features"),
@@ -58,7 +60,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
         ),
     ]
     if epochs:
-        mean = MEAN.format(kept["averaged"]) if "averaged" in kept else ""
+        mean = MEAN.format(kept["averaged"], ": it was better than each of them" * chosen) if "averaged" in kept else ""
         learned = "augmented images" if _unit(rows) == "images" else run.data.things
         caption = " ".join(filter(None, ["" if rows[0]["epoch"] else PROBE, CURVES.format(learned), part.caption, mean]))
         figures.save(figures.curves(rows, kept["epoch"]), plots / "curves.png")
@@ -68,7 +70,7 @@ def write_report(folder: Path, run: Reported, *, environment: dict[str, Any], ke
     sections = [
         *map(page.note, _about(settings, environment)),
         page.cards(cards),
-        *([page.paragraph(CAUTIONS[run.split])] if run.split in CAUTIONS else []),
+        *([page.paragraph(caution)] if caution else []),
         page.section("Training", training),
         *part.sections,
         page.section("Cost", cost_table(cost), page.note(_speed(rows, run.data.things))),
