@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import vitrail
 from stick_figures import write_people
 from tiny_pose import FIELDS
 from vitrail import api
+from vitrail.data.poses.sources import open_people
+from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError
 
 ASK = {
@@ -33,6 +36,19 @@ def test_a_run_is_evaluated_on_its_own_data_split_and_settings_and_repeats_its_s
         assert split == found.split and metrics.scores() == pytest.approx(found.scores, abs=1e-5)
     assert vitrail.evaluate(found.folder, split="all")[0].scores()["people"] == 16
     assert vitrail.evaluate(found.folder, mirror=False)[0].scores()["oks"] != pytest.approx(found.scores["oks"], abs=1e-6)
+
+
+def test_joints_are_predicted_as_they_are_scored(found, people):
+    """With the smoothing that the run was told, which its model folder keeps."""
+    data = open_people(people)
+    marked = data.split(data.evaluation_split)
+    images, boxes = [person.image for person in marked], [[person.target.box] for person in marked]
+    predictor = open_pose_predictor(found.folder)
+    metrics, split = vitrail.evaluate(found.folder / "best", people)
+    assert predictor.preparation.smoothing == 1 and split == "all"
+    scored = {tuple(row.person.target.box): row.joints for row in metrics.rows}
+    for person, (one,) in zip(marked, vitrail.predict_poses(predictor, images, boxes, mirror=True), strict=True):
+        np.testing.assert_allclose(one.joints, scored[tuple(person.target.box)], atol=1e-3)
 
 
 def test_a_model_folder_of_a_run_is_evaluated_on_any_people_in_their_own_boxes(found, people):

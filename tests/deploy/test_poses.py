@@ -148,7 +148,7 @@ def test_mirrored_is_the_mean_of_both(trained, files):
     pixels = torch.randint(0, 256, (2, 3, *SIZE), dtype=torch.uint8)
     heatmaps = predictor.heatmaps(pixels)
     other = mirrored(predictor.heatmaps(pixels.flip(-1)), SKELETON.order_mirrored)
-    expected, scores = joints_in((heatmaps + other) / 2, SIZE)
+    expected, scores = joints_in((heatmaps + other) / 2, predictor.preparation)
     found = predictor.joints(pixels, mirror=True)
     torch.testing.assert_close(found[0], expected.double(), atol=1e-5, rtol=0)
     torch.testing.assert_close(found[1], scores.double())

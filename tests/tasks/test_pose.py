@@ -13,7 +13,7 @@ from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
-from vitrail.tasks.heatmaps import encode
+from vitrail.tasks.heatmaps import decode, encode
 from vitrail.tasks.pose import PoseEstimation, heatmaps_of, joints_in, losses, turned
 from vitrail.tasks.settings import PoseSettings
 
@@ -115,10 +115,20 @@ def test_the_mean_of_image_and_mirror_image_is_read(task, people):
         plain, other = task.model(images), task.model(images.flip(-1))
         answers = task.answer(batch)
     other = other.flip(-1)[:, [0, 2, 1, 4, 3, 6, 5]]
-    joints, scores = joints_in((plain + other) / 2, SIZE, sigma=2.0)
+    joints, scores = joints_in((plain + other) / 2, task.boxes)
     torch.testing.assert_close(answers["joints"], joints)
     torch.testing.assert_close(answers["scores"], scores)
     torch.testing.assert_close(answers["loss"], losses(plain, batch, SIZE, 2.0))  # as it is learned
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.8, 2.0])
+def test_joints_are_read_with_the_smoothing_of_the_model(task, people, smoothing):
+    batch = batch_of(task, people)
+    task.settings, task.boxes = task.settings.changed(mirror=False), task.boxes.changed(smoothing=smoothing)
+    with torch.no_grad():
+        places, _ = decode(task.model(task.images(batch)), sigma=smoothing)
+        joints = task.answer(batch)["joints"]
+    torch.testing.assert_close(joints, places * (torch.tensor([47 / 23, 63 / 31])))
 
 
 def test_what_joints_cannot_follow_is_refused(task, people):

@@ -246,6 +246,16 @@ def test_a_model_that_was_trained_on_people_goes_on_as_it_did_unless_it_is_told_
     assert any("turned upright" in line for line in people.warnings(settings, source))
 
 
+def test_joints_are_read_as_it_is_said_or_as_the_model_to_start_from_has_it(file):
+    settings, source = completed(file)
+    assert settings.preparation.smoothing == 2
+    settings, source = completed(file, **{"task.smoothing": 1.0})
+    assert settings.preparation.smoothing == 1
+    for told, expected in ((None, 1), (0, 0), (0.8, 0.8)):
+        again = settings.changed(task=settings.task.changed(smoothing=told))
+        assert people.preparation_of(again, source).smoothing == expected
+
+
 def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
     vit = create_model("ViT-Ti/16", num_classes=3, **VIT)
     TrainedModel(vit, ("a", "b", "c"), Preparation.standard((32, 32))).save_pretrained(tmp_path / "vit")

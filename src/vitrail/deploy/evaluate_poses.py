@@ -93,8 +93,7 @@ def evaluate_boxes(
         on_start(len(framed))
     own: list[list[FoundPerson]] = []
     failure: DataError | None = None
-    options: dict[str, Any] = {"mirror": settings.mirror, "smoothing": settings.smoothing}
-    for answers in poses_each(predictor, group.part(framed), batch_size=batch_size, **options):
+    for answers in poses_each(predictor, group.part(framed), batch_size=batch_size, mirror=settings.mirror):
         failures = [answer for answer in answers if isinstance(answer, DataError)]
         if failures:
             failure = failures[0]

@@ -19,7 +19,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.pose import SMOOTHING, PoseMetrics, answers_of, heatmaps_of, joints_in, surest
+from vitrail.tasks.pose import PoseMetrics, answers_of, heatmaps_of, joints_in, surest
 from vitrail.tasks.pose_metrics import CATEGORY
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
@@ -68,19 +68,18 @@ class PosePredictor:
         """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every quarter turn."""
         return heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
 
-    def joints(self, pixels: Tensor, *, mirror: bool = False, smoothing: float = SMOOTHING) -> tuple[Tensor, Tensor]:
+    def joints(self, pixels: Tensor, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
         """Prepared pixels, uint8 (B, C, H, W), to places in them, float64 (B, K, 2), and scores (B, K).
 
         Args:
             pixels: of people that were cut out.
             mirror: whether the answers to the mirror images are taken into the mean, which takes twice the time.
-            smoothing: as in `PoseSettings`.
 
         Raises:
             ModelFileError: the model's answers are not finite.
         """
         heatmaps, _ = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
-        places, scores = joints_in(heatmaps, self.preparation.image_size, sigma=smoothing)
+        places, scores = joints_in(heatmaps, self.preparation)
         return places.double(), scores.double()
 
     def turns(self, pixels: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from vitrail.deploy.poses import AnyPredictor, FoundPerson, PosePredictor
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision
-from vitrail.tasks.pose import SMOOTHING
 from vitrail.tasks.pose_metrics import person_score
 from vitrail.weights.folder import TrainedModel
 
@@ -70,13 +69,12 @@ def poses_each(
     *,
     batch_size: int,
     mirror: bool = False,
-    smoothing: float = SMOOTHING,
 ) -> Iterator[list[list[FoundPerson] | DataError]]:
     """`predict_poses`, some pictures at a time, with the error in place of one that cannot be read or has a box outside.
 
     Every picture is decoded once. Boxes of several pictures are answered together, as many as a batch has room for.
     """
-    read, answer = partial(_cut_out, predictor.preparation), partial(predictor.joints, mirror=mirror, smoothing=smoothing)
+    read, answer = partial(_cut_out, predictor.preparation), partial(predictor.joints, mirror=mirror)
     for group in read_ahead(read, _groups(pictures, batch_size)):
         cut = [one for one in group if isinstance(one, CutOut)]
         people = iter(_found(cut, answer, batch_size))

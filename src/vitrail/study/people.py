@@ -92,7 +92,7 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
-        joints, scores = joints_in(heatmaps, self.preparation.image_size)
+        joints, scores = joints_in(heatmaps, self.preparation)
         return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
 
     def pixels_of(self, item: Person) -> np.ndarray:

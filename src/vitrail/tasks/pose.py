@@ -31,10 +31,6 @@ Network = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to heatmaps (B, K, h, w)."""
 
 
-SMOOTHING = PoseSettings().smoothing
-"""Deviation by which heatmaps are smoothed before a joint is read from them, in places, where nobody says otherwise."""
-
-
 class PoseEstimation(ImageTask):
     """Heatmaps with a bell at every joint that is marked.
 
@@ -45,7 +41,7 @@ class PoseEstimation(ImageTask):
         model: images (B, C, H, W) to heatmaps (B, K, h, w).
         preparation: cuts people out and normalizes the pixels.
         skeleton: the joints.
-        settings: the width of the bells, and how joints are read.
+        settings: the width of the bells, and whether mirror images are asked as well.
     """
 
     name = "pose"
@@ -107,7 +103,7 @@ def answers_of(
     """`PoseEstimation.answer` of any network: images (B, C, H, W), as it takes them, to heatmaps (B, K, h, w)."""
     heatmaps, plain = heatmaps_of(network, images, preparation, skeleton, mirror=settings.mirror)
     loss = losses(plain, batch, preparation.image_size, settings.sigma)
-    joints, scores = joints_in(heatmaps, preparation.image_size, sigma=settings.smoothing)
+    joints, scores = joints_in(heatmaps, preparation)
     return {"joints": joints, "scores": scores, "loss": loss}
 
 
@@ -144,11 +140,11 @@ def turned(images: Tensor, turns: Tensor) -> Tensor:
     return torch.stack([torch.rot90(image, int(count), (-2, -1)) for image, count in zip(images, turns, strict=True)])
 
 
-def joints_in(heatmaps: Tensor, image_size: tuple[int, int], *, sigma: float = SMOOTHING) -> tuple[Tensor, Tensor]:
-    """The joints that heatmaps (B, K, h, w) show: places in an input of this height and width (B, K, 2), and scores (B, K)."""
-    places, scores = decode(heatmaps.float(), sigma=sigma)
+def joints_in(heatmaps: Tensor, preparation: BoxPreparation) -> tuple[Tensor, Tensor]:
+    """The joints that heatmaps (B, K, h, w) of prepared inputs show: places in the input (B, K, 2), and scores (B, K)."""
+    places, scores = decode(heatmaps.float(), sigma=preparation.smoothing)
     size = (heatmaps.shape[-2], heatmaps.shape[-1])
-    return places * pixels_per_place(image_size, size).to(places), scores
+    return places * pixels_per_place(preparation.image_size, size).to(places), scores
 
 
 class PoseMetrics(Metrics):

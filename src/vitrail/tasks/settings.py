@@ -84,8 +84,9 @@ class PoseSettings(TaskSettings):
     before with a model that has been trained on people."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
-    smoothing: Annotated[float, Field(ge=0, le=100)] = 2.0
-    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
+    smoothing: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as in the
+    model to start from, else 2. The model keeps it."""
     mirror: bool = True
     """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time."""
 

@@ -68,7 +68,7 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     if settings.training.patience and settings.training.keep == "last":
-        hint = "leave training.keep at best, or give no patience"
+        hint = "add --training.keep best, or give no patience"
         raise ConfigError("a run that waits for a better epoch in vain would keep a worse one", where="training.keep", hint=hint)
     return settings
 

@@ -184,12 +184,13 @@ def files(source: PeopleData) -> dict[str, bytes]:
 
 def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     """How people are prepared: in the colours of the model to start from, if there is one."""
-    model, theirs = settings.model.config, settings.preparation
+    model, theirs, task = settings.model.config, settings.preparation, _task(settings)
+    told = {} if task.smoothing is None else {"smoothing": task.smoothing}
     if isinstance(theirs, BoxPreparation):
-        upright = _upright(settings, source) if _task(settings).upright != "auto" else theirs.upright and _square(model)
-        return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright)
+        upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
+        return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
     colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
-    return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours)
+    return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **told)
 
 
 def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:

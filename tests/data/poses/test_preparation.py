@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, ModelFileError
 
 PREPARATION = BoxPreparation.of_size((256, 192))
 BOXES = [Box(30.3, 20.7, 133.1, 240.2), Box(-5, 5, 400, 40), Box(3.5, 2.25, 0.5, 0.5), Box(1000, 2000, 900, 3000)]
@@ -66,6 +66,15 @@ def test_it_is_normalised_as_vitpose_was_trained_and_changes_size():
 def test_a_scale_that_cuts_the_person_is_refused(values):
     with pytest.raises(ConfigError, match="box_sca"):
         BoxPreparation.of_size((64, 48), **values)
+
+
+@pytest.mark.parametrize(("smoothing", "told"), [(2.0, None), (0.0, 0.0), (0.8, 0.8)])
+def test_how_joints_are_read_is_kept_beside_the_preparation_where_it_is_not_the_usual_way(smoothing, told):
+    preparation = PREPARATION.changed(smoothing=smoothing)
+    values = preparation.to_hugging_face()
+    assert values.get("smoothing") == told and BoxPreparation.from_hugging_face(values) == preparation
+    with pytest.raises(ModelFileError, match="smoothing"):
+        BoxPreparation.from_hugging_face({**values, "smoothing": -1})
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 64), (64, 1)])

@@ -17,16 +17,18 @@ from vitrail.errors import ConfigError, ModelFileError
 PROCESSOR = "VitPoseImageProcessor"
 UNDERSTOOD = {
     *("image_processor_type", "do_affine_transform", "size", "normalize_factor", "do_rescale", "rescale_factor", "do_normalize"),
-    *("image_mean", "image_std", "box_scale", "upright"),
+    *("image_mean", "image_std", "box_scale", "upright", "smoothing"),
     *("_valid_processor_keys", "processor_class", "model_input_names", "data_format", "input_data_format", "device"),
     *("return_tensors", "disable_grouping", "image_seq_length", "auto_map"),
 }
 """Keys of transformers' processor for ViTPose; its ``normalize_factor`` cancels out."""
+SMOOTHING = 2.0
+"""As the authors of DARK have it, and what is meant where a model's folder says nothing."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
 class BoxPreparation(Preparation):
-    """Cut out a person and normalize; a picture without a box is a person from rim to rim.
+    """Cut out a person and normalize, and how joints are read afterwards; a picture without a box is a person from rim to rim.
 
     Coordinates are unbiased (UDP; Huang et al. 2020, https://arxiv.org/abs/1911.07524): the box's sides are those between the
     centres of the outermost pixels, so that a mirrored input shows exactly the mirrored box.
@@ -37,6 +39,8 @@ class BoxPreparation(Preparation):
     upright: bool = False
     """Whether the model has learned from people who were turned upright, so that a box is looked at in all four quarter turns,
     and joints are read in the one in which the model is surest of them; the input is square then."""
+    smoothing: Annotated[float, Field(ge=0, le=100)] = SMOOTHING
+    """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
     @model_validator(mode="after")
     def _is_square_to_be_turned(self) -> Self:
@@ -58,7 +62,7 @@ class BoxPreparation(Preparation):
         return cls.read({**values, **fields}, where="preparation")
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` of transformers' processor for ViTPose; ``box_scale`` is of our own.
+        """As ``preprocessor_config.json`` of transformers' processor for ViTPose; ``box_scale`` and ``smoothing`` are of our own.
 
         transformers does not know the name of a processor that turns people upright, and so does not answer without doing it.
         """
@@ -73,6 +77,7 @@ class BoxPreparation(Preparation):
             "image_std": list(self.std),
             "box_scale": self.box_scale,
             **({"upright": True} if self.upright else {}),
+            **({"smoothing": self.smoothing} if self.smoothing != SMOOTHING else {}),
         }
 
     @classmethod
@@ -93,7 +98,7 @@ class BoxPreparation(Preparation):
             if not math.isclose(values.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-5):
                 raise ValueError(f"'rescale_factor' is {values['rescale_factor']}")
             size, mean, std = values["size"], values["image_mean"], values["image_std"]
-            own = {name: values[name] for name in ("box_scale", "upright") if name in values}
+            own = {name: values[name] for name in ("box_scale", "upright", "smoothing") if name in values}
             return cls.of_size((size["height"], size["width"]), len(mean), mean=mean, std=std, **own)
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             what = (
