@@ -66,7 +66,7 @@ def main(model: str, folder: Path) -> str:
     for name, found in {"words for people": people, "other words": others, "looks at other pictures": elsewhere}.items():
         inside = np.array([(look * share).sum() for look, share in found])
         area = np.array([share.mean() for _, share in found])
-        each = np.median((inside / area)[area > 0])
+        each = np.median(inside[area > 0] / area[area > 0])
         rows.append([name, str(len(found)), f"{inside.mean():.3f}", f"{area.mean():.3f}", f"{inside.mean() / area.mean():.2f}"])
         rows[-1].append(f"{each:.2f}")
     return table(["looks of", "words", "in the boxes", "share of the picture", "times", "median"], rows)
