@@ -111,6 +111,16 @@ def test_flips_come_as_often_as_asked_and_independently(probability):
         assert abs(happened.mean() - expected) < 4 * np.sqrt(0.25 / 2000)
 
 
+def test_in_turns_every_picture_shows_its_other_side_in_the_next_epoch():
+    preparation, sides = Preparation.standard((16, 24)), []
+    plain = preparation.pixels(picture())
+    for index in range(20):
+        one, other = (pixels(Augmentation(flips="turns"), picture(), preparation, 0, epoch, index) for epoch in (4, 5))
+        assert {one.tobytes(), other.tobytes()} == {plain.tobytes(), plain[:, :, ::-1].tobytes()}
+        sides.append(np.array_equal(one, plain))
+    assert len(set(sides)) == 2
+
+
 @pytest.mark.parametrize(("share", "epochs"), [(0.5, 2), (0.25, 4), (0.75, 4), (0.4, 5), (1.0, 1), (0.0, 1)])
 def test_a_sample_is_mirrored_in_its_share_of_the_epochs_from_a_random_one_on(share, epochs):
     turns = np.array([[SampleGenerator(3, epoch, index).turn(share) for epoch in range(3 * epochs)] for index in range(500)])
@@ -210,7 +220,7 @@ def test_crop_and_flips_draw_first_and_in_their_order():
         random = SampleGenerator(5, 1, index)
         left, top = random.integers(0, 7, 2)
         expected = padded[:, top : top + 6, left : left + 7]
-        expected = expected[:, :, ::-1] if random.turn(0.5) else expected
+        expected = expected[:, :, ::-1] if random.random() < 0.5 else expected
         expected = expected[:, ::-1] if random.random() < 0.3 else expected
         assert np.array_equal(pixels(augmentation, picture(), preparation, 5, 1, index), expected)
 

@@ -285,7 +285,7 @@ def test_everything_is_drawn_in_one_order_and_nothing_else_is(index, crop, polic
     if crop == "pad":
         left, top = random.integers(0, 11, 2)
         steps.append(Shift(5 - left, 5 - top, fill))
-    flip = Flip(random.turn(0.5), random.random() < 0.3)
+    flip = Flip(random.random() < 0.5, random.random() < 0.3)
     steps += [flip] if flip != Flip(False, False) else []
     operations = [("rotate", random.uniform(-20, 20))]
     strength = random.integers(0, 31) / 30 if policy == "trivial" else 0.9

@@ -114,6 +114,21 @@ def test_of_no_epochs_nothing_is_kept():
     assert len(none) == 0 and none.tensors() == {}
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, (0, 4, "last", 0)),
+        ({"ema": 0.9}, (0.9, 0, "last", 0)),
+        ({"patience": 2}, (0, 4, "best", 2)),
+        ({"average": 2}, (0, 2, "last", 0)),
+    ],
+)
+def test_a_flag_stands_in_place_of_what_the_recipe_has_and_does_not_go_with_it(told, expected):
+    recipe = {"model": {"name": "ViT-Ti/16"}, "data": {"source": "digits"}, "training": {"average": 4, "keep": "last"}}
+    t = resolve(recipe, {}, {"training": told}).training
+    assert (t.ema, t.average, t.keep, t.patience) == expected
+
+
 def test_patience_is_refused_where_the_last_epoch_is_kept():
     with pytest.raises(ConfigError, match="would keep a worse one"):
         resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "patience": 2, "training.keep": "last"}))

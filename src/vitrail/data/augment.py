@@ -26,8 +26,10 @@ class Augmentation(Settings):
     """Random changes to training images, in this order: crop, flips, rotation, policy, colours, erasing, mixing."""
 
     horizontal_flip: Probability = 0.5
-    """Share of the epochs in which an image has left and right mirrored: with a half every other one, from a random first one on,
-    so that two epochs show both sides of each (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
+    """Probability of mirroring left and right."""
+    flips: Literal["random", "turns"] = "random"
+    """Whether chance mirrors left and right, or an image takes turns: with a probability of a half in every other epoch, from a
+    random first one on, so that two epochs show both sides of it (alternating flip, Jordan 2024, https://arxiv.org/abs/2404.00498)."""
     vertical_flip: Probability = 0.0
     """Probability of mirroring top and bottom."""
     crop: Literal["none", "pad", "resized"] = "none"
@@ -87,7 +89,9 @@ class Augmentation(Settings):
         if self.crop == "pad":
             left, top = random.integers(0, 2 * self.padding, size=2, endpoint=True).tolist()
             steps.append(Shift(self.padding - left, self.padding - top, fill_colour(preparation.mean)))
-        across, down = random.turn(self.horizontal_flip), random.random() < self.vertical_flip
+        takes_turns = self.flips == "turns"
+        across = random.turn(self.horizontal_flip) if takes_turns else random.random() < self.horizontal_flip
+        down = random.random() < self.vertical_flip
         if across or down:
             steps.append(Flip(across, down))
         if operations := self._operations(preparation.image_size, random):

@@ -19,12 +19,22 @@ Values = dict[str, Any]
 """Nested settings that are not checked yet."""
 
 
+INSTEAD: dict[str, Values] = {
+    "epochs": {"min_steps": 0},
+    "ema": {"average": 0},
+    "average": {"ema": 0},
+    "patience": {"keep": "best"},
+}
+"""Settings of the loop, and what does not stand beside them where a lower layer says it."""
+
+
 def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None) -> RunSettings:
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
     A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
     A layer that names a task means that task, without the fields of another below it.
-    A layer that names a number of epochs means that number, whatever ``min_steps`` one below it has.
+    What a layer says of the loop stands in place of what `INSTEAD` has of those below it: a number of epochs means that number,
+    whatever ``min_steps`` there is.
     ``start`` is the configuration of the model to start from: it takes the place of the recipe's model, and what a
     recipe that names none says of it stands over that. With a teacher the model has a distillation token, if it can and no
     layer says otherwise.
@@ -53,8 +63,8 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
                 merged = {**merged, "task": {}}
             layer = {**layer, "task": task}
         training = layer.get("training", {})
-        if isinstance(training, Mapping) and "epochs" in training:
-            merged = deep_merge(merged, {"training": {"min_steps": 0}})
+        for name in INSTEAD.keys() & (training.keys() if isinstance(training, Mapping) else ()):
+            merged = deep_merge(merged, {"training": INSTEAD[name]})
         merged = deep_merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
