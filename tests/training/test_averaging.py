@@ -121,6 +121,7 @@ def test_of_no_epochs_nothing_is_kept():
         ({"ema": 0.9}, (0.9, 0, "last", 0)),
         ({"patience": 2}, (0, 4, "best", 2)),
         ({"average": 2}, (0, 2, "last", 0)),
+        ({"ema": 0, "patience": 0}, (0, 4, "last", 0)),
     ],
 )
 def test_a_flag_stands_in_place_of_what_the_recipe_has_and_does_not_go_with_it(told, expected):

@@ -172,7 +172,7 @@ class SampleGenerator(np.random.Generator):
         """Whether it is this epoch's turn of a sample, of whose epochs a ``share`` has it, as evenly as can be."""
         if share in (0, 1):
             return bool(share)
-        start = np.random.Generator(np.random.PCG64(_entropy(TURN, self.seed, self.index))).random()
+        start = np.random.default_rng(_entropy(TURN, self.seed, self.index)).random()
         return (start + share * self.epoch) % 1 < share
 
 

@@ -25,7 +25,7 @@ INSTEAD: dict[str, Values] = {
     "average": {"ema": 0},
     "patience": {"keep": "best"},
 }
-"""Settings of the loop, and what does not stand beside them where a lower layer says it."""
+"""Settings of the loop that, unless they are 0, put away what a lower layer says of others."""
 
 
 def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None) -> RunSettings:
@@ -63,8 +63,9 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
                 merged = {**merged, "task": {}}
             layer = {**layer, "task": task}
         training = layer.get("training", {})
-        for name in INSTEAD.keys() & (training.keys() if isinstance(training, Mapping) else ()):
-            merged = deep_merge(merged, {"training": INSTEAD[name]})
+        for name, others in INSTEAD.items():
+            if isinstance(training, Mapping) and training.get(name):
+                merged = deep_merge(merged, {"training": others})
         merged = deep_merge(merged, layer)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
