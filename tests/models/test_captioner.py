@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from vitrail.deploy.matrices import plain
 from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import CaptionerConfig, caption_config
 from vitrail.models.registry import build, create_model, model_config
+from vitrail.models.search import beam_search
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 5}
@@ -50,6 +52,38 @@ def test_the_encoder_gives_the_tokens_of_the_vit_that_it_starts_from(kind):
         expected = model.encoder.norm(expected)
     torch.testing.assert_close(model.encode(images).memory, expected)
     assert config == CaptionerConfig.read(config.model_dump(mode="json"), where="config")
+
+
+@pytest.mark.parametrize("cross_heads", [None, 1, 4])
+def test_the_image_is_looked_at_with_as_many_heads_as_told(cross_heads):
+    model = small(cross_heads=cross_heads)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    words, tokens = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    for block in model.decoder:
+        ours = block.cross.layer
+        theirs = nn.MultiheadAttention(16, cross_heads or 2, batch_first=True)
+        theirs.in_proj_weight.data = torch.cat([ours.query.weight, ours.key_value.weight])
+        theirs.in_proj_bias.data = torch.cat([ours.query.bias, ours.key_value.bias])
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
+        expected, looks = theirs(words, tokens, tokens, average_attn_weights=False)
+        torch.testing.assert_close(ours(words, context=tokens), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(ours.weights(words, context=tokens), looks, rtol=1e-5, atol=1e-5)
+        assert block.attention.layer.heads == 2
+
+
+@pytest.mark.parametrize("cross_heads", [1, 4])
+def test_a_search_looks_with_the_same_heads(cross_heads):
+    model, images = small(cross_heads=cross_heads), torch.randn(6, 3, 16, 16)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    for found, wanted in zip(
+        beam_search(model.for_writing(plain), images, beams=3, max_length=9),
+        beam_search(model, images, beams=3, max_length=9),
+        strict=True,
+    ):
+        assert found[0].tokens == wanted[0].tokens
+        assert found[0].score == pytest.approx(wanted[0].score, rel=1e-4, abs=1e-3)
 
 
 def test_weights_of_another_image_size_are_resized():
@@ -101,6 +135,7 @@ def test_images_are_told_of_beside_the_encoder_or_in_it():
         ({"output_bias": True}, "leave out output_bias"),
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
+        ({"cross_heads": 3}, "cross_heads"),
         ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),
     ],
 )

@@ -110,6 +110,7 @@ def test_words_look_where_they_look_in_transformers(folder):
         {"position": "sincos-halves", "dim": 24, "heads": 3},
         {"scale_embedding": False, "activation": "gelu-tanh"},
         {"tied": False},
+        {"heads": 4, "cross_heads": 4},
     ],
     ids=str,
 )
@@ -134,6 +135,7 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "layer_scale": 0.1}}, "layer_scale"),
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "registers": 2}}, "registers"),
         ({"encoder": {"patch_size": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32}}, "wider"),
+        ({"cross_heads": 1}, "number of heads"),
     ],
     ids=str,
 )

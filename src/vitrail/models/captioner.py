@@ -64,7 +64,7 @@ class Captioner(WritesOfImages, TransformerDecoder):
         self.config = c = config
         self.encoder = Encoder(c.encoder)
         self.add_embedding()
-        self.add_decoder(c.encoder.dim)
+        self.add_decoder(c.encoder.dim, c.cross_heads)
         self.initialize(self.encoder)
 
     def encode(self, source: Tensor) -> Encoded:

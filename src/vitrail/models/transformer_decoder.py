@@ -39,10 +39,10 @@ class TransformerDecoder(TextModel):
         )
         self.dropout = parts.Dropout(c.dropout)
 
-    def add_decoder(self, memory_dim: int) -> None:
+    def add_decoder(self, memory_dim: int, cross_heads: int | None = None) -> None:
         """Add the blocks, which look at a memory (B, S, memory_dim), and what logits are read from."""
         c = self.config
-        self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim) for _ in range(c.decoder_depth))
+        self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim, cross_heads=cross_heads) for _ in range(c.decoder_depth))
         self.decoder_norm = last_norm(c)
         self.output = None if c.tied else nn.Linear(c.dim, c.vocabulary, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
@@ -125,14 +125,14 @@ class TransformerDecoder(TextModel):
         return decoded, weights.mean(dim=1)
 
 
-def block_of(c: DecoderConfig, *, memory_dim: int | None = None) -> parts.Block:
-    """A block of the encoder, or, with a memory to look at, of the decoder."""
+def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: int | None = None) -> parts.Block:
+    """A block of the encoder, or, with a memory to look at, of the decoder; ``cross_heads`` look there, by default ``heads``."""
     dropouts: dict[str, Any] = {"attention_dropout": c.attention_dropout, "dropout": c.dropout}
     return parts.Block(
         c.dim,
         parts.Attention(c.dim, c.heads, **dropouts),
         parts.FeedForward(c.dim, c.mlp_dim, activation=c.activation, dropout=c.dropout, hidden_dropout=c.hidden_dropout),
-        cross=None if memory_dim is None else parts.Attention(c.dim, c.heads, context_dim=memory_dim, **dropouts),
+        cross=None if memory_dim is None else parts.Attention(c.dim, cross_heads or c.heads, context_dim=memory_dim, **dropouts),
         norm=c.norm,
         norm_eps=c.norm_eps,
     )

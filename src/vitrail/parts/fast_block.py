@@ -32,7 +32,8 @@ class FastBlock:
 
         branches: list[Any] = [block.attention, block.cross, block.mlp]
         own, cross, mlp = (branch.layer for branch in branches)
-        self.heads, self.widths, self.activation = own.heads, own.widths, mlp.activation
+        self.heads, self.cross_heads = own.heads, cross.heads
+        self.widths, self.activation = own.widths, mlp.activation
         self.qkv, self.own_output = product(own.qkv), product(own.output)
         self.cross, self.query, self.cross_output = cross, product(cross.query), product(cross.output)
         self.expand, self.contract = product(mlp.expand), product(mlp.contract)
@@ -41,11 +42,11 @@ class FastBlock:
 
     def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None, causal: bool = False) -> Tensor:
         """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source between the two."""
-        q, k, v = map(self._heads, self.qkv(self._before(x, 0)).split(self.widths, dim=-1))
+        q, k, v = (_split(part, self.heads) for part in self.qkv(self._before(x, 0)).split(self.widths, dim=-1))
         x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask, causal=causal)), 0)
         seen = across["cache"]
         k, v = seen.tensors if seen.length else self.cross.project(x, across["context"], cache=seen)[1:]
-        q = self._heads(self.query(self._before(x, 1)))
+        q = _split(self.query(self._before(x, 1)), self.cross_heads)
         x = self._after(x, self.cross_output(self._joined(q, k, v, mask=across["mask"])), 1)
         return self._after(x, self.contract(activate(self.expand(self._before(x, 2)), self.activation)), 2)
 
@@ -59,8 +60,9 @@ class FastBlock:
         norm = self.norms[branch]
         return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)  # (A, k, W, D_h)
-
     def _joined(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return attend(q, k, v, **options).transpose(1, 2).flatten(2)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)  # (A, k, W, D_h)

@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
-from vitrail.models.configs.base import ModelConfig, Size
+from vitrail.checks import require_divisible
+from vitrail.models.configs.base import ModelConfig, Positive, Size
 from vitrail.models.configs.texts import DecoderConfig, RecurrentConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
@@ -68,6 +69,15 @@ class OfImages(ModelConfig):
 
 class CaptionerConfig(OfImages, DecoderConfig):
     """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
+
+    cross_heads: Positive | None = None
+    """Heads of the attention to the image; as many as ``heads`` if None. With one, where a word looks is all that it reads."""
+
+    @model_validator(mode="after")
+    def _cross_heads_fit(self) -> "CaptionerConfig":
+        if self.cross_heads is not None:
+            require_divisible("dim", self.dim, "cross_heads", self.cross_heads)
+        return self
 
     @field_validator("output_bias")
     @classmethod

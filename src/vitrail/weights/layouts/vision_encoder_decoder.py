@@ -69,6 +69,8 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
     ours, table = dict(state), state["embedding.weight"]
     if why := _no_vit(config.encoder):
         raise KeyError(f"{why} of the encoder")
+    if config.cross_heads not in (None, config.heads):
+        raise KeyError("another number of heads for the image than for the text")
     if config.position != "learned":
         positions = sequence_table(config.dim, config.max_tokens, halves=config.position == "sincos-halves")
         ours["position.embedding"] = positions.to(table.device)
@@ -107,6 +109,7 @@ def _encoder(values: Mapping[str, Any]) -> ViTConfig:
 
 def _canonical(config: CaptionerConfig) -> CaptionerConfig:
     return config.changed(
+        cross_heads=None,  # if it is any, it is the number of heads
         position="learned",
         tied=config.tied and not config.scale_embedding,
         scale_embedding=False,
