@@ -180,7 +180,7 @@ class Attention(nn.Module):
             raise ConfigError("self-attention was given a context", where="Attention", hint=hint)
         projected = self.qkv(x)
         apart = isinstance(projected, tuple)  # as an engine may want it, see vitrail.deploy.projections
-        q, k, v = (self._heads(t) for t in (projected if apart else projected.split(self.widths, dim=-1)))
+        q, k, v = (self.split_heads(t) for t in (projected if apart else projected.split(self.widths, dim=-1)))
         q, k = self.query_norm(q), self.key_norm(k)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
@@ -190,17 +190,17 @@ class Attention(nn.Module):
         self, x: Tensor, context: Tensor | None, rotation: Rotation | None, cache: KeyValueCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of ``x``; keys and values of the context, or those that the cache has of it."""
-        q = self.query_norm(self._heads(self.query(x)))
+        q = self.query_norm(self.split_heads(self.query(x)))
         if cache is not None and cache.length:
             return q, *cache.tensors
         if context is None or rotation is not None:
             hint = "call attention(x, context)"
             raise ConfigError("cross-attention takes a context and no rotation", where="Attention", hint=hint)
-        k, v = (self._heads(t) for t in self.key_value(context).split(self.widths[1:], dim=-1))
+        k, v = (self.split_heads(t) for t in self.key_value(context).split(self.widths[1:], dim=-1))
         k = self.key_norm(k)
         return q, *((k, v) if cache is None else cache.extended(k, v))
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """(…, N, k·D) to (…, k, N, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 

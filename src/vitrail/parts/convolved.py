@@ -82,7 +82,7 @@ class ConvolvedAttention(Attention):
 
         def projected(kind: str) -> Tensor:
             tokens = self.convolved[kind](patches).permute(0, 2, 3, 1).flatten(1, 2)
-            return self._heads(self.get_submodule(kind)(torch.cat([first, tokens], dim=1) if prefix else tokens))
+            return self.split_heads(self.get_submodule(kind)(torch.cat([first, tokens], dim=1) if prefix else tokens))
 
         return self.query_norm(projected("query")), self.key_norm(projected("key")), projected("value")
 

@@ -32,21 +32,20 @@ class FastBlock:
 
         branches: list[Any] = [block.attention, block.cross, block.mlp]
         own, cross, mlp = (branch.layer for branch in branches)
-        self.heads, self.cross_heads = own.heads, cross.heads
-        self.widths, self.activation = own.widths, mlp.activation
+        self.own, self.cross, self.activation = own, cross, mlp.activation
         self.qkv, self.own_output = product(own.qkv), product(own.output)
-        self.cross, self.query, self.cross_output = cross, product(cross.query), product(cross.output)
+        self.query, self.cross_output = product(cross.query), product(cross.output)
         self.expand, self.contract = product(mlp.expand), product(mlp.contract)
         self.pre = block.attention.norm_place == "pre"
         self.norms = [branch.norm for branch in branches]
 
     def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None, causal: bool = False) -> Tensor:
         """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source between the two."""
-        q, k, v = (_split(part, self.heads) for part in self.qkv(self._before(x, 0)).split(self.widths, dim=-1))
+        q, k, v = map(self.own.split_heads, self.qkv(self._before(x, 0)).split(self.own.widths, dim=-1))
         x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask, causal=causal)), 0)
         seen = across["cache"]
         k, v = seen.tensors if seen.length else self.cross.project(x, across["context"], cache=seen)[1:]
-        q = _split(self.query(self._before(x, 1)), self.cross_heads)
+        q = self.cross.split_heads(self.query(self._before(x, 1)))
         x = self._after(x, self.cross_output(self._joined(q, k, v, mask=across["mask"])), 1)
         return self._after(x, self.contract(activate(self.expand(self._before(x, 2)), self.activation)), 2)
 
@@ -62,7 +61,3 @@ class FastBlock:
 
     def _joined(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         return attend(q, k, v, **options).transpose(1, 2).flatten(2)
-
-
-def _split(x: Tensor, heads: int) -> Tensor:
-    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)  # (A, k, W, D_h)
