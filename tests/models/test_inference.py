@@ -53,7 +53,7 @@ def test_every_linear_layer_is_prepacked_and_nothing_is_copied_that_stays_the_sa
 
 
 def test_where_nothing_can_be_prepacked_linear_layers_stay(monkeypatch):
-    monkeypatch.setattr("vitrail.models.inference.prepacks", lambda device: False)
+    monkeypatch.setattr("vitrail.models.inference.prepacks", lambda device, dtype: False)
     model, images = ViT(ViTConfig(**SMALL)), torch.randn(2, 3, 32, 32)
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         fast = for_inference(model, precision)

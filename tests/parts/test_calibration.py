@@ -9,6 +9,7 @@ from vitrail.parts import attend, calibration, kernels
 from vitrail.parts.attention_kernel import explicit_is_faster
 from vitrail.parts.calibration import Timed, calibrate, decided, longest_explicit
 from vitrail.parts.kernels import Kernels, likely
+from vitrail.parts.prepacked import packs
 
 LENGTHS = (10, 20, 30, 40)
 
@@ -50,22 +51,46 @@ def test_linear_layers_go_by_what_was_quicker(prepacked, bf16):
     assert decided(rows(2, 2, 2, 2), rows(2, 0.1, 0.1, 0.1), fp32, half) == Kernels(40, 10, prepacked, bf16)
 
 
-def test_a_machine_is_measured_in_every_way_that_there_is(monkeypatch):
+def measured(monkeypatch, *, bf16: bool, packs: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)):
+    """The kernels, and the measurements, of a machine that is quicker or slower in bf16, and prepacks these types of weights."""
+    times = {torch.float32: 2.0, torch.bfloat16: 1.0 if bf16 else 9.0}
+
+    def linear(dtype: torch.dtype) -> Timed:
+        ways = {"plain": times[dtype]} | ({"prepacked": times[dtype] / 2} if dtype in packs else {})
+        return Timed(f"linear layer, {dtype}", 197, ways)
+
     monkeypatch.setattr(calibration, "LENGTHS", (5, 9))
-    found, measurements = calibrate()
+    monkeypatch.setattr(calibration, "_linear", linear)
+    return calibrate()
+
+
+def test_a_machine_is_measured_in_every_way_that_there_is(monkeypatch):
+    found, measurements = measured(monkeypatch, bf16=True)
     assert [(row.tokens, set(row.milliseconds)) for row in measurements[:4]] == 2 * [
         (5, {"explicit", "fused"}),
         (9, {"explicit", "fused"}),
     ]
-    assert [set(row.milliseconds) for row in measurements[4:]] == 2 * [{"plain", "prepacked"}]
     assert all(took > 0 for row in measurements for took in row.milliseconds.values())
     assert found.explicit_learning in (0, 5, 9) and found.explicit_answering in (0, 5, 9)
+    assert found.prepacked and found.bf16
+
+
+def test_where_bf16_is_slower_attention_in_it_is_neither_measured_nor_written_out(monkeypatch):
+    found, measurements = measured(monkeypatch, bf16=False, packs=(torch.float32,))
+    assert found == Kernels(0, 0, prepacked=True, bf16=False)
+    assert [row.what for row in measurements] == ["linear layer, torch.float32", "linear layer, torch.bfloat16"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_linear_layer_is_timed_in_each_way_that_its_type_has(dtype, monkeypatch):
+    assert set(calibration._linear(dtype).milliseconds) == ({"plain", "prepacked"} if packs(dtype) else {"plain"})
+    monkeypatch.setattr(calibration, "packs", lambda dtype: False)
+    assert set(calibration._linear(dtype).milliseconds) == {"plain"}
 
 
 def test_where_onednn_is_missing_linear_layers_stay_plain(monkeypatch):
-    monkeypatch.setattr(calibration, "has_onednn", lambda: False)
-    found, measurements = calibrate()
-    assert not found.prepacked and [set(row.milliseconds) for row in measurements[-2:]] == 2 * [{"plain"}]
+    found, _ = measured(monkeypatch, bf16=True, packs=())
+    assert not found.prepacked
 
 
 @pytest.mark.parametrize("learns", [True, False])
@@ -85,7 +110,7 @@ def test_attention_goes_by_the_machine_and_is_the_same_either_way(learns, known)
 @pytest.mark.parametrize(
     ("can", "expected"),
     [
-        ({"avx2": True}, Kernels(1024, 1024, prepacked=True, bf16=False)),
+        ({"avx2": True}, Kernels(0, 0, prepacked=True, bf16=False)),
         ({"avx512_bf16": True}, Kernels(1024, 1024, prepacked=True, bf16=True)),
         ({"amx_tile": True, "amx_bf16": True}, Kernels(1024, 40, prepacked=True, bf16=True)),
     ],

@@ -99,7 +99,7 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     fast = _with_norms_folded(standardized(model).eval())
     for name, module in list(fast.named_modules()):
-        if type(module) is nn.Linear and prepacks(module.weight.device):
+        if type(module) is nn.Linear and prepacks(module.weight.device, dtype):
             fast.set_submodule(name, PrepackedLinear(module, dtype))
             continue
         for key, parameter in module.named_parameters(recurse=False):

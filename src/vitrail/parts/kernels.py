@@ -16,17 +16,18 @@ class Kernels:
     prepacked: bool
     """Whether linear layers that only answer are quicker with their weights laid out for the processor."""
     bf16: bool
-    """Whether a model that only answers is quicker in bf16 than in fp32."""
+    """Whether products are quicker in bf16 than in fp32."""
 
 
 def likely() -> Kernels:
     """What a processor's instructions suggest as long as nothing is measured."""
     can = torch.cpu.get_capabilities()
+    bf16 = bool(can.get("avx512_bf16") or can.get("amx_bf16"))
     return Kernels(
-        explicit_learning=1024,
-        explicit_answering=40 if can.get("amx_tile") else 1024,
+        explicit_learning=1024 if bf16 else 0,
+        explicit_answering=0 if not bf16 else 40 if can.get("amx_tile") else 1024,
         prepacked=True,
-        bf16=bool(can.get("avx512_bf16") or can.get("amx_bf16")),
+        bf16=bf16,
     )
 
 

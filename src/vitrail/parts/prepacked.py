@@ -1,5 +1,6 @@
 """Linear layers for inference, with weights prepacked for the processor."""
 
+from functools import cache
 from typing import cast
 
 import torch
@@ -23,11 +24,16 @@ class PrepackedLinear(nn.Module):
         return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, "none", [], ""))
 
 
-def has_onednn() -> bool:
-    """Whether torch has oneDNN, which multiplies with prepacked weights."""
-    return torch.backends.mkldnn.is_available()
+@cache
+def packs(dtype: torch.dtype) -> bool:
+    """Whether weights of this type can be prepacked: oneDNN has to be in torch, and half precision in the processor."""
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.ones(1, 1, dtype=dtype))
+    except (AttributeError, RuntimeError):
+        return False
+    return True
 
 
-def prepacks(device: torch.device) -> bool:
-    """Whether weights on a device are to be prepacked: on a processor on which that is the quicker way."""
-    return device.type == "cpu" and has_onednn() and kernels().prepacked
+def prepacks(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether weights on a device are to be prepacked: on a processor that can, and on which that is the quicker way."""
+    return device.type == "cpu" and kernels().prepacked and packs(dtype)

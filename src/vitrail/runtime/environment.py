@@ -11,6 +11,8 @@ from typing import Any
 
 from vitrail.runtime.waiting import waiting
 
+INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "sve", "bf16")
+"""What decides how fast a processor multiplies; virtual machines often hide the rest of its name."""
 PACKAGES = ("vitrail", "torch", "numpy", "pillow", "scikit-learn", "safetensors", "pydantic", "matplotlib")
 
 
@@ -29,6 +31,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor_name(),
+        "instructions": instructions(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "waiting": waiting(),
@@ -44,6 +47,14 @@ def processor_name() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def instructions() -> list[str]:
+    """Those `INSTRUCTIONS` that the processor has."""
+    import torch
+
+    can = torch.cpu.get_capabilities()
+    return [name for name in INSTRUCTIONS if can.get(name)]
 
 
 def package_version(name: str) -> str | None:
