@@ -1,8 +1,6 @@
 """Which parameters decay, and that the optimizers are torch's."""
 
-import numpy as np
 import pytest
-import scipy.linalg
 import torch
 from torch import nn
 
@@ -11,7 +9,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
-from vitrail.models.registry import build, create_model, model_config
+from vitrail.models.registry import build, model_config
 from vitrail.models.vit import ViT
 from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
 from vitrail.training.settings import OptimizerSettings
@@ -272,63 +270,3 @@ def test_of_a_model_of_texts_muon_takes_the_first_layer_too():
     linear = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     assert names_of(muon, model) == linear - {"output.weight"}
     assert names_of(adamw, model) == dict(model.named_parameters()).keys() - names_of(muon, model)
-
-
-def test_the_steps_of_muon_on_a_convolution_are_torchs_on_the_matrix_of_its_filters():
-    torch.manual_seed(0)
-    model = create_model("ResNet-18", image_size=32, depths=(1, 1), width=8, num_classes=3, root="cifar")
-    settings = OptimizerSettings(name="muon", lr=0.1, weight_decay=0.3, momentum=0.8)
-    muon, _ = create_optimizers(model, settings)
-    name = "features.stages.1.0.first.0.weight"
-    weight = dict(model.named_parameters())[name]
-    matrix = nn.Parameter(weight.detach().clone().flatten(1))
-    theirs = torch.optim.Muon([matrix], lr=0.1, weight_decay=0.3, momentum=0.8, adjust_lr_fn="match_rms_adamw")
-    for _ in range(3):
-        for parameter in model.parameters():
-            parameter.grad = torch.randn_like(parameter)
-        matrix.grad = weight.grad.flatten(1)
-        muon.step()
-        theirs.step()
-        assert torch.equal(weight.flatten(1), matrix)
-    assert muon.state[weight]["momentum_buffer"].shape == weight.shape == (16, 8, 3, 3)
-
-
-def well_conditioned(rows: int, columns: int) -> torch.Tensor:
-    """A matrix whose smallest singular value is not next to nothing: Muon's five iterations would leave that behind."""
-    u, s, v = torch.linalg.svd(torch.randn(rows, columns), full_matrices=False)
-    return u @ torch.diag(torch.linspace(1, 0.1, len(s))) @ v
-
-
-def test_the_step_of_muon_has_the_root_mean_square_of_adamws_whatever_the_shape():
-    """Liu et al. 2025, equation 4: ``0.2 √max(A, B)`` times the polar factor of the gradient (A, B), here by SciPy."""
-    torch.manual_seed(0)
-    model = vit(dim=64, heads=2, mlp_dim=256)
-    muon, _ = create_optimizers(model, OptimizerSettings(name="muon", lr=0.1, weight_decay=0.0))
-    parameters = {name: p for name, p in model.named_parameters() if p.ndim == 2 and name.startswith("blocks.")}
-    before = {name: p.detach().clone() for name, p in parameters.items()}
-    for parameter in parameters.values():
-        parameter.grad = well_conditioned(*parameter.shape)
-    muon.step()
-    assert {tuple(p.shape) for p in parameters.values()} == {(192, 64), (64, 64), (256, 64), (64, 256)}
-    for name, parameter in parameters.items():
-        step = ((before[name] - parameter.detach()) / 0.1).numpy()
-        polar, _ = scipy.linalg.polar(parameter.grad.numpy())
-        expected = 0.2 * np.sqrt(max(step.shape)) * polar
-        assert np.sqrt(np.mean(step**2)) == pytest.approx(0.2, rel=0.2), name
-        assert np.vdot(step, expected) / np.vdot(expected, expected) == pytest.approx(1, rel=0.2), name
-
-
-def test_the_step_of_muon_is_an_orthogonal_matrix_as_long_as_a_step_of_adam():
-    model = vit(dim=32, heads=2)
-    before = model.blocks[0].attention.layer.output.weight.detach().clone()
-    muon, _ = create_optimizers(model, OptimizerSettings(name="muon", lr=0.1, weight_decay=0.0))
-    for parameter in model.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    output = model.blocks[0].attention.layer.output.weight
-    u, _, v = torch.linalg.svd(output.grad)
-    output.grad = u @ torch.diag(torch.linspace(0.05, 1, 32)) @ v  # five iterations leave what is next to nothing behind
-    muon.step()
-    step = (before - model.blocks[0].attention.layer.output.weight.detach()) / 0.1
-    singular = torch.linalg.svdvals(step)
-    assert singular.max() < 2 * singular.min() + 0.5
-    assert 0.1 < step.square().mean().sqrt() < 0.3  # 0.2, the root mean square of AdamW's steps

@@ -93,7 +93,7 @@ def train(
     image_size
         Side of the images in pixels, or HEIGHTxWIDTH.
     precision
-        fp32, bf16 or fp16.
+        fp32, bf16 or fp16; auto takes bf16 where this machine is quicker in it.
     checkpoint_every_steps
         Steps between checkpoints, beside those at the end of each epoch.
     checkpoint_every_seconds

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from vitrail.errors import ConfigError, unknown
 from vitrail.models.base import Model
+from vitrail.training.muon import Muon
 from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
@@ -51,24 +52,6 @@ def _hidden(model: Model) -> set[Tensor]:
         del layers[0]  # a model of images begins with what sees them
     ends = {parameter for head in model.heads().values() for parameter in head.parameters()}
     return {layer.weight for layer in layers if getattr(layer, "groups", 1) == 1} - ends
-
-
-class Muon(torch.optim.Muon):
-    """torch's, which also takes convolutions: the weights (out, in, kh, kw) as a matrix (out, in·kh·kw)."""
-
-    def __init__(self, groups: list[dict[str, Any]], **options: Any):
-        super().__init__([torch.empty(1, 1)], **options)  # torch refuses what is no matrix, but only here
-        self.param_groups.clear()
-        for group in groups:
-            self.add_param_group(group)
-
-    def _init_group(
-        self, group: Any, params_with_grad: list[Tensor], grads: list[Tensor], muon_momentum_bufs: list[Tensor]
-    ) -> bool:
-        is_complex: bool = super()._init_group(group, params_with_grad, grads, muon_momentum_bufs)
-        for tensors in (params_with_grad, grads, muon_momentum_bufs):
-            tensors[:] = [tensor.view(len(tensor), -1) for tensor in tensors]  # which the step changes in place
-        return is_complex
 
 
 def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
@@ -123,10 +106,8 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
 def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
     """The optimizers that step together: one, or for Muon a second one that takes what is no hidden matrix.
 
-    Muon orthogonalises the step of a matrix (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/), scaled so
-    that it is as long as AdamW's (Liu et al. 2025, https://arxiv.org/abs/2502.16982). It takes linear layers and, a filter as a
-    row, convolutions; AdamW takes the rest: what sees the image, heads, depth-wise convolutions, tables, all vectors and what is
-    learned ``beside`` the model.
+    Muon takes linear layers and, a filter as a row, convolutions; AdamW takes the rest: what sees the image, heads, depth-wise
+    convolutions, tables, all vectors and what is learned ``beside`` the model.
     """
     groups = parameter_groups(model, settings, beside)
     if settings.name == "sgd":
@@ -137,7 +118,7 @@ def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Modu
         return [torch.optim.AdamW(groups, betas=settings.betas, fused=True)]
     hidden = [group for group in groups if group["hidden"]]
     rest = [group for group in groups if not group["hidden"]]
-    muon = [Muon(hidden, momentum=settings.momentum, adjust_lr_fn="match_rms_adamw")] if hidden else []
+    muon = [Muon(hidden, momentum=settings.momentum)] if hidden else []
     adamw = [torch.optim.AdamW(rest, betas=settings.betas, fused=True)] if rest else []
     return [*muon, *adamw]
 

@@ -1,4 +1,4 @@
-"""What a run needs before its first step: settings, and a number for the batch size."""
+"""What a run needs before its first step: settings, with a precision and a batch size where the machine decides."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 from vitrail.data.items import Data
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
+from vitrail.models.inference import quickest_precision
 from vitrail.models.registry import build
+from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.teachers import AnyTeacher, told
@@ -65,6 +67,19 @@ def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
 def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher | None:
     reference = settings.distillation.teacher
     return given if reference is None else open_model(reference)
+
+
+def with_precision(settings: RunSettings, observer: Observer, group: Processes) -> RunSettings:
+    """The settings with one precision for all processes, where the machine decides."""
+    t = settings.training
+    quickest = quickest_precision(pick_device(t.device))
+    if t.precision == "auto":
+        chosen = group.broadcast(quickest)
+        observer.note(f"precision {chosen}, the quicker one here")
+        return settings.changed(training=t.changed(precision=chosen))
+    if t.precision == "bf16" != quickest:
+        observer.note("warning: this machine is slower in bf16, often several times; --precision fp32 or auto is quicker")
+    return settings
 
 
 def with_batch_size(

@@ -28,7 +28,14 @@ from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
 from vitrail.training.inputs import inputs_of
-from vitrail.training.preparing import open_teacher, require_teacher, require_transform, resolve_run, with_batch_size
+from vitrail.training.preparing import (
+    open_teacher,
+    require_teacher,
+    require_transform,
+    resolve_run,
+    with_batch_size,
+    with_precision,
+)
 from vitrail.training.probe import Probe, is_probed
 from vitrail.training.request import require_data_of
 from vitrail.training.resuming import settings_to_resume
@@ -100,6 +107,7 @@ def begin_run(
             observer.note(advice)
         bad = inputs.check(source, resolved, observer, group)
         source = inputs.used(source, bad, resolved)
+        resolved = with_precision(resolved, observer, group)
         with group.together():
             require_memory(resolved, group.count)
         resolved = with_batch_size(resolved, source, teacher, observer, group)

@@ -206,8 +206,8 @@ class TrainingSettings(Settings):
     """Epochs at the end of a run of whose weights the mean is one more model to choose from, kept where it is better than every
     epoch on the validation split, or with ``keep: last`` in any case; 0 for none. BatchNorm's means and variances are averaged
     like weights."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Type of the matrix products."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
+    """Type of the matrix products; auto takes bf16 where the machine is quicker in it, else fp32."""
     compile: bool = False
     """Whether torch.compile translates the model first."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
