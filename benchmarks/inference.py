@@ -15,6 +15,7 @@ import numpy as np
 import shapes
 import side_by_side
 import torch
+from side_by_side import DTYPE, PRECISION
 from torch import nn
 
 import vitrail
@@ -23,15 +24,15 @@ import vitrail
 def peers(*, quick: bool) -> dict[str, nn.Module]:
     """The libraries of torch, as they are and as they are compiled."""
     theirs = shapes.timm(shapes.BASE).eval()
-    found: dict[str, nn.Module] = {"timm fp32": theirs, "timm bf16": copy.deepcopy(theirs).bfloat16()}
+    found: dict[str, nn.Module] = {"timm fp32": theirs, f"timm {PRECISION}": copy.deepcopy(theirs).to(DTYPE)}
     if not quick:
         found |= {
             "timm fp32, compiled": torch.compile(copy.deepcopy(theirs)),
-            "timm bf16, compiled": torch.compile(copy.deepcopy(theirs).bfloat16()),
+            f"timm {PRECISION}, compiled": torch.compile(copy.deepcopy(theirs).to(DTYPE)),
             "transformers fp32": shapes.transformers(shapes.BASE).eval(),
             "torchvision fp32": shapes.torchvision(shapes.BASE).eval(),
         }
-    found["vit-pytorch bf16"] = shapes.vit_pytorch(shapes.BASE).eval().bfloat16()
+    found[f"vit-pytorch {PRECISION}"] = shapes.vit_pytorch(shapes.BASE).eval().to(DTYPE)
     return found
 
 
@@ -51,7 +52,7 @@ def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.W
         name = session.get_inputs()[0].name
         graph = openvino.Core().read_model(file)
         found: dict[str, side_by_side.Work] = {"ONNX Runtime fp32": lambda: session.run(None, {name: array})}
-        for precision, hint in (("fp32", "f32"), ("bf16", "bf16")):
+        for precision, hint in {"fp32": "f32", PRECISION: {"fp32": "f32", "bf16": "bf16"}[PRECISION]}.items():
             settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads}
             compiled = openvino.Core().compile_model(graph, "CPU", settings)
             found[f"OpenVINO {precision}"] = lambda compiled=compiled: compiled(array)
@@ -61,7 +62,7 @@ def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.W
 def ours(images: torch.Tensor) -> dict[str, side_by_side.Work]:
     """Vitrail's model in Python, in both precisions."""
     model = shapes.vitrail(shapes.BASE).eval()
-    fast = {precision: vitrail.for_inference(model, precision) for precision in ("fp32", "bf16")}
+    fast = {precision: vitrail.for_inference(model, precision) for precision in {"fp32", PRECISION}}
     return {f"Vitrail {precision}": (lambda model=model: model(images)) for precision, model in fast.items()}
 
 

@@ -17,8 +17,8 @@ import torch
 
 SIDES = (512, 1024, 2048)
 CONTENDERS = {
-    "Vitrail": shapes.vitrail,
-    "Vitrail bf16": shapes.vitrail,
+    "Vitrail fp32": shapes.vitrail,
+    f"Vitrail {side_by_side.PRECISION}": shapes.vitrail,
     "timm": shapes.timm,
     "torchvision": shapes.torchvision,
     "transformers": shapes.transformers,

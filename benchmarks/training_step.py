@@ -12,6 +12,7 @@ import side_by_side
 import torch
 import torch.nn.functional as F
 from shapes import Shape
+from side_by_side import PRECISION
 from torch import nn
 
 from vitrail.data.preparation import Preparation
@@ -43,7 +44,7 @@ def vitrail_step(shape: Shape, batch: int, precision: str, *, compiled: bool = F
     return lambda: learner.step({"images": images, "labels": labels}, done=0, size=batch, own=batch)
 
 
-def step(model: nn.Module, shape: Shape, batch: int, *, bf16: bool, compiled: bool = False) -> side_by_side.Work:
+def step(model: nn.Module, shape: Shape, batch: int, *, precision: str = PRECISION, compiled: bool = False) -> side_by_side.Work:
     """A peer's step, without anything that a step does not need."""
     optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
     forward = torch.compile(model) if compiled else model
@@ -51,7 +52,7 @@ def step(model: nn.Module, shape: Shape, batch: int, *, bf16: bool, compiled: bo
     labels = torch.randint(0, shape.classes, (batch,))
 
     def work() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
             answers = forward(images)
         loss = F.cross_entropy(getattr(answers, "logits", answers).float(), labels)
         loss.backward()
@@ -65,17 +66,17 @@ def contenders(s: Shape, batch: int, *, quick: bool) -> dict[str, side_by_side.W
     """Everybody's step, those that are to be compiled left out where it must be quick."""
     found = {
         "Vitrail fp32": vitrail_step(s, batch, "fp32"),
-        "Vitrail bf16": vitrail_step(s, batch, "bf16"),
-        "timm fp32": step(shapes.timm(s), s, batch, bf16=False),
-        "timm bf16": step(shapes.timm(s), s, batch, bf16=True),
-        "transformers bf16": step(shapes.transformers(s), s, batch, bf16=True),
-        "vit-pytorch bf16": step(shapes.vit_pytorch(s), s, batch, bf16=True),
+        f"Vitrail {PRECISION}": vitrail_step(s, batch, PRECISION),
+        "timm fp32": step(shapes.timm(s), s, batch, precision="fp32"),
+        f"timm {PRECISION}": step(shapes.timm(s), s, batch),
+        f"transformers {PRECISION}": step(shapes.transformers(s), s, batch),
+        f"vit-pytorch {PRECISION}": step(shapes.vit_pytorch(s), s, batch),
     }
     if not quick:
         found |= {
-            "Vitrail bf16, compiled": vitrail_step(s, batch, "bf16", compiled=True),
-            "timm bf16, compiled": step(shapes.timm(s), s, batch, bf16=True, compiled=True),
-            "vit-pytorch bf16, compiled": step(shapes.vit_pytorch(s), s, batch, bf16=True, compiled=True),
+            f"Vitrail {PRECISION}, compiled": vitrail_step(s, batch, PRECISION, compiled=True),
+            f"timm {PRECISION}, compiled": step(shapes.timm(s), s, batch, compiled=True),
+            f"vit-pytorch {PRECISION}, compiled": step(shapes.vit_pytorch(s), s, batch, compiled=True),
         }
     return found
 

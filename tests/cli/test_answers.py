@@ -250,13 +250,10 @@ def test_doctor_reports_versions_and_that_a_model_trains(vitrail):
     assert values["packages"]["torch"].startswith("2.")
     assert values["cores"] > 0
     assert "command" not in values
-    assert set(values["kernels"]) == {field.name for field in fields(Kernels)} and len(values["measured"]) == 6
+    measured = 6 if values["kernels"]["bf16"] else 2  # attention in bf16 is measured where bf16 is the quicker way
+    assert set(values["kernels"]) == {field.name for field in fields(Kernels)} and len(values["measured"]) == measured
     told = vitrail("doctor").out
-    assert (
-        "torch 2." in told
-        and "attention, bf16, with gradients, 9 tokens" in told
-        and "so it computes with: explicit_learning" in told
-    )
+    assert "torch 2." in told and "linear layer, bf16, 197 tokens" in told and "so it computes with: explicit_learning" in told
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ import yaml
 from captioned import write_captions
 from vitrail import api
 from vitrail.cli.train import dotted_settings
+from vitrail.models.inference import quickest_precision
+from vitrail.runtime.device import pick_device
 from vitrail.training import preparing
 from vitrail.training.configuration import SHORT_NAMES, deep_merge, nested
+from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from words import write_pairs
 
@@ -227,6 +230,14 @@ def test_a_run_names_itself_after_its_data_when_it_is_given_no_folder(vitrail, p
     assert vitrail("train", "--data", pictures, *tiny_flags, "--fast-dev-run").code == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("pictures-")
+
+
+def test_a_run_keeps_the_precision_that_the_machine_has_chosen(vitrail, pictures, tiny_flags, tmp_path):
+    run = tmp_path / "run"
+    answer = vitrail("train", "--data", pictures, *tiny_flags, "--fast-dev-run", "--precision", "auto", "--out", run)
+    chosen = quickest_precision(pick_device())
+    assert answer.code == 0 and f"precision {chosen}, the quicker one here" in answer.err
+    assert RunFolder.open(run).settings.training.precision == chosen
 
 
 @pytest.mark.parametrize(

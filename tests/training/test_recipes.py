@@ -11,7 +11,11 @@ from vitrail.training.configuration import nested, read_yaml, resolve, to_yaml
 from vitrail.training.optimizer import freeze
 from vitrail.training.recipes import default_recipe, read_recipe, recipe_names, recipe_text
 
-OPTIMIZERS, SCHEDULES, PRECISIONS = ("adamw", "adam", "sgd", "muon"), ("constant", "linear", "cosine"), ("fp32", "bf16", "fp16")
+OPTIMIZERS, SCHEDULES, PRECISIONS = (
+    ("adamw", "adam", "sgd", "muon"),
+    ("constant", "linear", "cosine"),
+    ("auto", "fp32", "bf16", "fp16"),
+)
 DATA = {"data": {"source": "somewhere"}}
 ANY = {"model": {"name": "ViT-Ti/16"}, **DATA}
 """What a recipe may leave to its user, below the recipe."""
@@ -98,6 +102,11 @@ def test_the_vit_that_is_taught_differs_in_its_teacher_alone():
     plain, taught = (resolve(read_recipe(f"cifar10-{name}"), {}, DATA) for name in ("vit", "taught"))
     assert taught.distillation != plain.distillation
     assert taught.changed(about="", expected={}, distillation={}) == plain.changed(about="", expected={}, distillation={})
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_no_recipe_chooses_bf16_for_machines_without_it(name):
+    assert read_recipe(name).get("training", {}).get("precision", "fp32") in ("fp32", "auto")
 
 
 @pytest.mark.parametrize("name", recipe_names())
