@@ -13,6 +13,7 @@ from vitrail import api
 from vitrail.data.loader import EpochLoader
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Observer
+from vitrail.runtime.processes import Processes
 from vitrail.study.reports import PARTS
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.metrics import COUNTS, METRICS, main_metric
@@ -98,7 +99,7 @@ def made(ask) -> tuple[Task, EpochLoader]:
     settings, start = preparing.resolve_run(None, None, nested(ask))
     inputs = inputs_of(settings)
     source = inputs.open_source(settings)
-    settings = inputs.complete(settings, source, start)
+    settings = preparing.with_precision(inputs.complete(settings, source, start), Observer(), Processes())
     torch.manual_seed(0)
     preparation = inputs.preparation_of(settings, source)
     teacher = preparing.open_teacher(settings, None)

@@ -31,7 +31,8 @@ PROMISED_FLAGS = {
     "data check": "--json",
     "data show": "--out --recipe --config --split --count --seed",
 }
-SECONDS = 0.3
+SECONDS, TIMES = 0.3, 3
+"""An answer takes a third of a second, or on slow machines three times what the library of the commands takes."""
 
 
 def python(*words: str) -> subprocess.CompletedProcess:
@@ -40,16 +41,16 @@ def python(*words: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, *BELOW])
 def test_help_answers_in_under_a_third_of_a_second(command, timed):
-    took = []
+    took, limit = [], max(SECONDS, TIMES * timed("-c", "import cyclopts")[1])
     for _ in range(3):
         answer, seconds = timed("-m", "vitrail", *command.split(), "--help")
         took.append(seconds)
         assert answer.returncode == 0
         assert f"Usage: vitrail {command}".rstrip() in answer.stdout
         assert answer.stderr == ""
-        if sum(seconds < SECONDS for seconds in took) == 2:
+        if sum(seconds < limit for seconds in took) == 2:
             break  # a third changes nothing
-    assert statistics.median(took) < SECONDS
+    assert statistics.median(took) < limit
 
 
 def test_help_of_no_command_imports_what_takes_long():

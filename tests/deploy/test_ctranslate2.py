@@ -11,6 +11,7 @@ from peers import declare_operators
 from vitrail import api
 from vitrail.deploy.ctranslate2 import ExportedTranslator, ctranslate2
 from vitrail.deploy.export_translator import verify
+from vitrail.deploy.matrices import overflows
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.translate import InPython, Translator, translate
 from vitrail.errors import ConfigError, ModelFileError
@@ -99,7 +100,8 @@ def test_int8_is_written_and_kept_only_where_it_is_worth_it(translated_run, tran
     before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
     _, figures = api.export(translator, tmp_path / "int8", to="ctranslate2", precision="int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in translator.model.state_dict().items())
-    assert 1e-4 < figures["verified"]["largest_difference"] < 1
+    most = 10 if overflows() else 1  # CTranslate2 sums products of 8 bits up in 16 where the processor knows no better
+    assert 1e-4 < figures["verified"]["largest_difference"] < most
     monkeypatch.setattr("vitrail.deploy.export_translator.MOST_LOST", -1)
     with pytest.raises(ExportError, match="int8 loses"):
         api.export(translated_run.folder, tmp_path / "worse", to="ctranslate2", precision="int8")

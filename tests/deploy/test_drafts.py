@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitrail.deploy import drafts
+from vitrail.deploy import drafts, matrices
 from vitrail.deploy.drafts import Drafted, drafted_copy, fast_copy
 from vitrail.deploy.matrices import in_blocks, in_int8, plain
 from vitrail.models.configs.texts import TransformerConfig
@@ -158,3 +158,18 @@ def test_without_products_of_the_processor_the_model_writes_alone(monkeypatch):
     monkeypatch.setattr(drafts, "in_int8", refused)
     many, one = fast_copies(random_model())
     assert many is one and not isinstance(one, Drafted)
+
+
+@pytest.mark.parametrize(
+    ("can", "narrow"),
+    [
+        ({"architecture": "x86_64", "avx2": True}, True),
+        ({"architecture": "x86_64", "avx512_vnni": True}, False),
+        ({"architecture": "x86_64", "avx_vnni": True}, False),
+        ({"architecture": "x86_64", "amx_int8": True}, False),
+        ({"architecture": "aarch64"}, False),
+    ],
+)
+def test_inputs_have_7_bits_where_two_products_of_8_do_not_fit_into_what_sums_them(can, narrow, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
+    assert matrices.overflows() == narrow

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.parts import BidirectionalLSTM, LSTMLayer, lstm_step
+from vitrail.parts.prepacked import packs
 
 DIM, HIDDEN = 5, 6
 
@@ -78,3 +79,17 @@ def test_what_fills_a_row_reaches_nothing(pair):
     states = layer(x, torch.tensor([4, 7]))
     close(states[:1, :4], layer(x[:1, :4], torch.tensor([4])))
     close(states[1:], layer(x[1:], torch.tensor([7])))
+
+
+@pytest.mark.parametrize("supported", [True, False])
+def test_where_the_processor_has_no_half_precision_an_lstm_computes_in_full_under_autocast(supported, monkeypatch):
+    layer, x = LSTMLayer(3, 4), torch.randn(2, 5, 3)
+    state = torch.randn(2, 4), torch.randn(2, 4)
+    plain = layer(x, state)
+    if supported and not packs(torch.bfloat16):
+        pytest.skip("this processor has no half precision")
+    monkeypatch.setattr("vitrail.parts.lstm.packs", lambda dtype: supported)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer(x.bfloat16(), tuple(part.bfloat16() for part in state))
+    assert half.dtype == (torch.bfloat16 if supported else torch.float32)
+    torch.testing.assert_close(half.float(), plain, atol=0.02, rtol=0.02)

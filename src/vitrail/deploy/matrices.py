@@ -47,5 +47,11 @@ def in_int8(weight: Tensor, bias: Tensor | None) -> Product:
         warnings.simplefilter("ignore")  # torch has announced another way, which takes a compiler
         whole = torch.quantize_per_channel(weight, scales.double(), torch.zeros(len(weight), dtype=torch.int64), 0, torch.qint8)
         packed = torch.ops.quantized.linear_prepack(whole, bias)
-    product = torch.ops.quantized.linear_dynamic.default
-    return lambda x: product(x, packed, False)
+    product, narrow = torch.ops.quantized.linear_dynamic.default, overflows()
+    return lambda x: product(x, packed, narrow)
+
+
+def overflows() -> bool:
+    """Whether two products of 8 bits are summed up in 16, which do not hold them: x must then do with 7 bits."""
+    can = torch.cpu.get_capabilities()
+    return can.get("architecture") == "x86_64" and not any(can.get(name) for name in ("avx512_vnni", "avx_vnni", "amx_int8"))

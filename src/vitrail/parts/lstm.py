@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitrail.parts.prepacked import packs
+
 LSTMState = tuple[Tensor, Tensor]
 """What a layer hands from one token to the next, (h, c): what it says and what it keeps, (B, H) each."""
 
@@ -47,9 +49,13 @@ class LSTMLayer(nn.LSTM):
         super().__init__(dim, hidden_dim, batch_first=True)
 
     def forward(self, x: Tensor, state: LSTMState | None = None) -> Tensor:  # type: ignore[override]
-        """All tokens, after a state or after nothing."""
-        states: Tensor = super().forward(x, None if state is None else (state[0][None], state[1][None]))[0]
-        return states
+        """All tokens, after a state or after nothing; in float32 where oneDNN has no half precision for this processor."""
+        given = None if state is None else (state[0][None], state[1][None])
+        if not (x.is_cpu and torch.is_autocast_enabled("cpu")) or packs(torch.get_autocast_dtype("cpu")):
+            states: Tensor = super().forward(x, given)[0]
+            return states
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x.float(), None if given is None else (given[0].float(), given[1].float()))[0]
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:
         """One token (B, D)."""
