@@ -102,7 +102,7 @@ def test_int8_is_written_and_kept_only_where_it_is_worth_it(translated_run, tran
     assert all(torch.equal(tensor, before[name]) for name, tensor in translator.model.state_dict().items())
     most = 10 if overflows() else 1  # CTranslate2 sums products of 8 bits up in 16 where the processor knows no better
     assert 1e-4 < figures["verified"]["largest_difference"] < most
-    monkeypatch.setattr("vitrail.deploy.export_translator.MOST_LOST", -1)
+    monkeypatch.setattr("vitrail.deploy.export_translator.MOST_LOST", -100)
     with pytest.raises(ExportError, match="int8 loses"):
         api.export(translated_run.folder, tmp_path / "worse", to="ctranslate2", precision="int8")
     assert not (tmp_path / "worse").exists()
