@@ -72,13 +72,14 @@ def open_teacher(settings: RunSettings, given: AnyTeacher | None) -> AnyTeacher 
 def with_precision(settings: RunSettings, observer: Observer, group: Processes) -> RunSettings:
     """The settings with one precision for all processes, where the machine decides."""
     t = settings.training
-    quickest = quickest_precision(pick_device(t.device))
+    device = pick_device(t.device)
+    quickest = quickest_precision(device)
     if t.precision == "auto":
         chosen = group.broadcast(quickest)
         observer.note(f"precision {chosen}, the quicker one here")
         return settings.changed(training=t.changed(precision=chosen))
-    if t.precision == "bf16" != quickest:
-        observer.note("warning: this machine is slower in bf16, often several times; --precision fp32 or auto is quicker")
+    if device.type == "cpu" and t.precision == "bf16" != quickest:
+        observer.note("warning: this processor is slower in bf16, often several times; --precision fp32 or auto is quicker")
     return settings
 
 
