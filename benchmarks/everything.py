@@ -22,7 +22,7 @@ import torch
 import training_step
 
 from vitrail.files import write_text
-from vitrail.runtime.environment import instructions, processor_name
+from vitrail.runtime.environment import processor
 
 PEERS = ("torch", "timm", "transformers", "torchvision", "vit-pytorch", "onnxruntime", "openvino")
 DOCS = Path(__file__).parent.parent / "docs"
@@ -36,7 +36,7 @@ INDEX = """\
 
 def machine() -> str:
     """What was measured on."""
-    return f"{processor_name()} ({' '.join(instructions())}), {torch.get_num_threads()} threads"
+    return f"{processor()}, {torch.get_num_threads()} threads"
 
 
 def page_of(machine: str) -> str:

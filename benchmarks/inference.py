@@ -15,7 +15,7 @@ import numpy as np
 import shapes
 import side_by_side
 import torch
-from side_by_side import DTYPE, PRECISION
+from side_by_side import DTYPE, PRECISION, PRECISIONS
 from torch import nn
 
 import vitrail
@@ -52,7 +52,8 @@ def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.W
         name = session.get_inputs()[0].name
         graph = openvino.Core().read_model(file)
         found: dict[str, side_by_side.Work] = {"ONNX Runtime fp32": lambda: session.run(None, {name: array})}
-        for precision, hint in {"fp32": "f32", PRECISION: {"fp32": "f32", "bf16": "bf16"}[PRECISION]}.items():
+        for precision in PRECISIONS:
+            hint = {"fp32": "f32", "bf16": "bf16"}[precision]
             settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads}
             compiled = openvino.Core().compile_model(graph, "CPU", settings)
             found[f"OpenVINO {precision}"] = lambda compiled=compiled: compiled(array)
@@ -62,7 +63,7 @@ def exported(model: nn.Module, images: torch.Tensor) -> dict[str, side_by_side.W
 def ours(images: torch.Tensor) -> dict[str, side_by_side.Work]:
     """Vitrail's model in Python, in both precisions."""
     model = shapes.vitrail(shapes.BASE).eval()
-    fast = {precision: vitrail.for_inference(model, precision) for precision in {"fp32", PRECISION}}
+    fast = {precision: vitrail.for_inference(model, precision) for precision in PRECISIONS}
     return {f"Vitrail {precision}": (lambda model=model: model(images)) for precision, model in fast.items()}
 
 

@@ -43,7 +43,7 @@ def main(*, quick: bool) -> str:
     alone = torch.cat([forward_packed(model, [image]) for image in images])
     worst = (together - alone).abs().max().item()
     rows, others = [], []
-    for precision in sorted({"fp32", side_by_side.PRECISION}, reverse=True):
+    for precision in side_by_side.PRECISIONS:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
             measured = side_by_side.measure(
                 {

@@ -21,6 +21,7 @@ OPERATORS = declare_operators()  # timm and vit-pytorch import torchvision
 
 PRECISION = quickest_precision(torch.device("cpu"))
 """What everybody computes in beside fp32: bf16 where this processor is quicker in it, else fp32 as well."""
+PRECISIONS = tuple(dict.fromkeys(("fp32", PRECISION)))
 DTYPE = {"fp32": torch.float32, "bf16": torch.bfloat16}[PRECISION]
 BUSY = 0.05
 """The share of the cores' time from which on others spoil a measurement."""

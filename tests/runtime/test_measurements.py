@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from vitrail.runtime import measurements
+from vitrail.runtime import environment
 from vitrail.runtime.measurements import cache_file, keep, kept, machine
 
 
@@ -20,8 +20,8 @@ def test_what_was_kept_is_there_for_the_same_machine_alone(file, monkeypatch):
     assert kept() is None
     keep({"first": 1})
     changes = (
-        (measurements, "processor_name", lambda: "another"),
-        (measurements, "instructions", lambda: ["none"]),
+        (environment, "processor_name", lambda: "another"),
+        (environment, "instructions", lambda: ["none"]),
         (torch, "get_num_threads", lambda: 77),
         (torch, "__version__", "9.9"),
     )

@@ -46,7 +46,7 @@ def calibrate() -> tuple[Kernels, list[Timed]]:
     fused kernel computes it in fp32.
     """
     fp32, bf16 = _linear(torch.float32), _linear(torch.bfloat16)
-    lengths = LENGTHS if _least(bf16) < _least(fp32) else ()
+    lengths = LENGTHS if _is_quicker(bf16, fp32) else ()
     learning = [_attention("attention, bf16, with gradients", length, learns=True) for length in lengths]
     answering = [_attention("attention, bf16", length, learns=False) for length in lengths]
     return decided(learning, answering, fp32, bf16), [*learning, *answering, fp32, bf16]
@@ -60,12 +60,13 @@ def decided(learning: Sequence[Timed], answering: Sequence[Timed], fp32: Timed, 
         explicit_learning=longest_explicit(learning),
         explicit_answering=longest_explicit(answering),
         prepacked=bool(both) and prepacked <= plain,
-        bf16=_least(bf16) < _least(fp32),
+        bf16=_is_quicker(bf16, fp32),
     )
 
 
-def _least(row: Timed) -> float:
-    return row.milliseconds[row.quickest]
+def _is_quicker(one: Timed, other: Timed) -> bool:
+    """Whether the quickest way of one takes less than the quickest of the other."""
+    return one.milliseconds[one.quickest] < other.milliseconds[other.quickest]
 
 
 def longest_explicit(rows: Sequence[Timed]) -> int:

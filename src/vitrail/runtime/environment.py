@@ -57,6 +57,11 @@ def instructions() -> list[str]:
     return [name for name in INSTRUCTIONS if can.get(name)]
 
 
+def processor() -> str:
+    """What tells one kind of processor from another: its name and its instructions."""
+    return f"{processor_name()} ({' '.join(instructions())})"
+
+
 def package_version(name: str) -> str | None:
     """An installed package's version, or None."""
     try:

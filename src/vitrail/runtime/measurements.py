@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vitrail.files import path_of, read_text, write_json
-from vitrail.runtime.environment import instructions, processor_name
+from vitrail.runtime.environment import processor
 
 CACHE = "VITRAIL_CACHE"
 """The environment's name for the folder that they are kept in; empty for nowhere."""
@@ -23,7 +23,7 @@ def cache_file() -> Path | None:
 
 def machine() -> str:
     """What a measurement holds for."""
-    return f"{processor_name()} ({' '.join(instructions())}), {torch.get_num_threads()} threads, torch {torch.__version__}"
+    return f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def kept() -> Any:

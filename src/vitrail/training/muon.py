@@ -19,9 +19,9 @@ EPSILON = 1e-7
 class Muon(Optimizer):
     """SGD with Nesterov's momentum whose step of a matrix is made orthogonal, and as long as AdamW's.
 
-    A convolution's weights (out, in, kh, kw) are taken as a matrix (out, in·kh·kw). The steps are those of torch.optim.Muon with
-    ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982), which takes matrices alone and always
-    computes in bf16: thirty times as long as fp32 where a processor has no instructions for it.
+    A convolution's weights (out, in, kh, kw) are taken as a matrix (out, in·kh·kw). It takes the same steps as
+    torch.optim.Muon with ``adjust_lr_fn="match_rms_adamw"`` (Liu et al. 2025, https://arxiv.org/abs/2502.16982), which takes
+    matrices alone and always computes in bf16: thirty times as long as fp32 where a processor has no instructions for it.
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, momentum: float):
