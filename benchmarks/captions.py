@@ -3,8 +3,9 @@
     python benchmarks/captions.py [--quick] [--model RUN] [--images FOLDER]
 
 One model in both libraries, in fp32: the ViT and the decoder of Captioner-Ti/16 with random weights, which write sixteen tokens
-about each image of noise; or a trained captioner and photographs, already decoded. Vitrail gives captions with the probability
-of each word, ``generate`` of transformers gives tokens. Needs transformers, which the extra dev installs.
+about each image of noise; or a trained captioner and photographs, already decoded. transformers takes captioners with as many
+heads for the image as for the text (``--model.cross-heads 4`` in training). Vitrail gives captions with the probability of each
+word, ``generate`` of transformers gives tokens. Needs transformers, which the extra dev installs.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
+from vitrail.data.tree import images_below
 from vitrail.deploy.captions import Writer
 from vitrail.deploy.pictures import pictures_of
 from vitrail.models.registry import build, model_config
@@ -54,8 +56,10 @@ def main(reference: Path | None, folder: Path | None, *, quick: bool) -> str:
     if folder is None:
         pixels = torch.randint(0, 256, (BATCH, 3, *c.image_size), dtype=torch.uint8)
     else:
-        files = pictures_of(sorted(folder.glob("*.jpg"))[:BATCH])
-        pixels = torch.stack([torch.from_numpy(trained.preparation.pixels(file)) for file in files])
+        files = images_below(folder)[:BATCH]
+        if len(files) < BATCH:
+            sys.exit(f"{folder} has {len(files)} images, and a batch {BATCH}")
+        pixels = torch.stack([torch.from_numpy(trained.preparation.pixels(file)) for file in pictures_of(files)])
     writer = Writer(trained, beams=BEAMS)
     banned = [[token] for token in sorted({c.pad, c.start} - {c.end})] + ([[c.end]] if reference is None else [])
 
@@ -95,6 +99,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--model", type=Path, help="a run, or the folder of a captioner")
-    parser.add_argument("--images", type=Path, help="a folder with JPEGs")
+    parser.add_argument("--images", type=Path, help=f"a folder with {BATCH} images or more")
     given = parser.parse_args()
     print(main(given.model, given.images, quick=given.quick))

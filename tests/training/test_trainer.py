@@ -170,10 +170,13 @@ def test_the_best_epoch_is_kept_or_the_last_one(make_trainer, monkeypatch, keep)
     scores = iter([{"top1": top1, "loss": 1.0} for top1 in (0.5, 0.9, 0.6)])
     monkeypatch.setattr("vitrail.tasks.classification.LabelMetrics.scores", lambda self: next(scores))
     trainer = make_trainer(**{"training.keep": keep, "training.epochs": 3})
+    told: list[int] = []
+    monkeypatch.setattr(Observer, "kept", lambda self, epoch: told.append(epoch))
     trainer.run()
     best, last = (load_model(trainer.folder.path / name).model.state_dict() for name in ("best", "last"))
     assert trainer.best == trainer.rows[1 if keep == "best" else 2]
     assert all(torch.equal(best[name], last[name]) for name in best) == (keep == "last")
+    assert told == ([1, 2] if keep == "best" else [])
     purpose = {"best": "to choose the epoch by", "last": "to score it on"}[keep]
     assert purpose in (trainer.folder.path / "best/README.md").read_text()
 

@@ -250,7 +250,8 @@ class Trainer(RunState):
         if self._keeps_last or self.best is None or rank(row) >= rank(self.best):
             self.best = row
             self.save_model("best", row, weights)
-            self.observer.kept(epoch + 1)
+            if not self._keeps_last:  # else it would be said of every epoch
+                self.observer.kept(epoch + 1)
         self.last_epochs.add(weights)
         self.folder.log("  ".join(f"{name} {value:.6g}" for name, value in row.items()))
         self._track(row)
