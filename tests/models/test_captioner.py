@@ -9,6 +9,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import CaptionerConfig, caption_config
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.search import beam_search
+from vitrail.models.vit import ViT
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 5}
@@ -52,6 +53,35 @@ def test_the_encoder_gives_the_tokens_of_the_vit_that_it_starts_from(kind):
         expected = model.encoder.norm(expected)
     torch.testing.assert_close(model.encode(images).memory, expected)
     assert config == CaptionerConfig.read(config.model_dump(mode="json"), where="config")
+
+
+@pytest.mark.parametrize("kind", ["plain", "registers", "no norm", "rotary", "relative", "parallel"])
+def test_patches_are_read_behind_the_second_last_block_and_other_tokens_behind_the_last(kind):
+    of_kind = {**KINDS, "relative": {"position": "relative-per-block"}, "parallel": {"block": "parallel"}}[kind]
+    vit, images = random_vit(depth=3, **of_kind), torch.randn(2, 3, 16, 16)
+    config = caption_config(vit.config).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24, patches_behind="second-last")
+    model = build(config).eval()
+    transfer(vit, model.encoder, keep_head=False)
+    whole, prefix = vit.encode(images), vit.config.prefix
+    vit.blocks[-1] = Same()
+    expected = torch.cat([whole[:, :prefix], vit.encode(images)[:, prefix:]], dim=1)
+    torch.testing.assert_close(model.encode(images).memory, expected)
+
+
+class Same(nn.Module):
+    """A block that leaves tokens as they are."""
+
+    def forward(self, x, **options):
+        return x
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_tokens_are_read_behind_the_last_block_unless_it_is_told_otherwise(name):
+    one, other = small(name), small(name, patches_behind="second-last")
+    other.load_state_dict(one.state_dict())
+    images, tokens = torch.randn(2, 3, 16, 16), torch.randint(3, 20, (2, 5))
+    torch.testing.assert_close(one.encoder.encode(images), ViT.encode(one.encoder, images))
+    assert (one(images, tokens) - other(images, tokens)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("cross_heads", [None, 1, 4])
@@ -136,6 +166,7 @@ def test_images_are_told_of_beside_the_encoder_or_in_it():
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
         ({"cross_heads": 3}, "cross_heads"),
+        ({"patches_behind": "second-last", "encoder": {"class_token": False, "registers": 0}}, "class token"),
         ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),
     ],
 )

@@ -136,6 +136,7 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "registers": 2}}, "registers"),
         ({"encoder": {"patch_size": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32}}, "wider"),
         ({"cross_heads": 1}, "number of heads"),
+        ({"patches_behind": "second-last"}, "second last block"),
     ],
     ids=str,
 )

@@ -3,19 +3,38 @@
 from collections.abc import Mapping, Set
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vitrail.models import resizing
 from vitrail.models.base import Model
 from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.text_model import TextModel
 from vitrail.models.transformer_decoder import Encoded, TransformerDecoder
-from vitrail.models.vit import ViT
+from vitrail.models.vit import ViT, of_each_block
 from vitrail.parts import Interpolation
 
 
 class Encoder(ViT):
-    """A ViT without a head, of which every token is read."""
+    """A ViT without a head, of which every token is read.
+
+    Args:
+        config: of the ViT.
+        patches_behind: the block behind which its patches are read, see `OfImages`.
+    """
+
+    def __init__(self, config: ViTConfig, patches_behind: str = "last"):
+        super().__init__(config)
+        self.patches_behind = patches_behind
+
+    def transform(self, z: Tensor, attention: dict[str, Any], *, first: int | None = None) -> Tensor:
+        if self.patches_behind == "last":
+            return super().transform(z, attention, first=first)
+        prefix = self.config.prefix
+        for block, options in zip(self.blocks, of_each_block(attention, self.config.depth, first=prefix), strict=True):
+            patches, z = z[:, prefix:], block(z, **options)  # the last block gives (B, prefix, D)
+        return self.norm(torch.cat([z, patches], dim=1))  # (B, prefix + N, D)
 
     @classmethod
     def starts_from(cls, kind: type[Model]) -> bool:
@@ -62,7 +81,7 @@ class Captioner(WritesOfImages, TransformerDecoder):
     def __init__(self, config: CaptionerConfig):
         super().__init__()
         self.config = c = config
-        self.encoder = Encoder(c.encoder)
+        self.encoder = Encoder(c.encoder, c.patches_behind)
         self.add_embedding()
         self.add_decoder(c.encoder.dim, c.cross_heads)
         self.initialize(self.encoder)

@@ -19,7 +19,7 @@ class RecurrentCaptioner(WritesOfImages, RecurrentDecoder):
     def __init__(self, config: RecurrentCaptionerConfig):
         super().__init__()
         self.config = c = config
-        self.encoder = Encoder(c.encoder)
+        self.encoder = Encoder(c.encoder, c.patches_behind)
         self.narrow = nn.Linear(c.encoder.dim, c.hidden_dim)
         self.starts = nn.ModuleList(nn.Linear(c.hidden_dim, 2 * c.hidden_dim) for _ in c.inputs)
         self.add_embedding()

@@ -1,6 +1,6 @@
 """What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -23,6 +23,10 @@ class OfImages(ModelConfig):
 
     encoder: ViTConfig = ViTConfig(num_classes=0, pool="mean", class_token=True)
     """The ViT that looks at the image, without a head."""
+    patches_behind: Literal["last", "second-last"] = "last"
+    """Behind which of the ViT's blocks its patches are read; its other tokens are read behind the last one. A ViT that learned by
+    its class token alone never learned what its last block makes of patches; before it they still tell what is where. Liu et al.
+    2023 (https://arxiv.org/abs/2304.08485) read CLIP's there."""
 
     reads: ClassVar[Literal["texts", "images"]] = "images"
 
@@ -50,6 +54,14 @@ class OfImages(ModelConfig):
         if encoder.final_norm == "pooled":
             raise ValueError("the encoder of a captioner has no pooled vector for its norm: give final_norm tokens or none")
         return encoder
+
+    @model_validator(mode="after")
+    def _last_block_is_read(self) -> Self:
+        if self.patches_behind != "last" and not self.encoder.prefix:
+            raise ValueError(
+                "patches_behind second-last goes with a ViT that has a class token, since nothing else is read of its last block"
+            )
+        return self
 
     @property
     def image_size(self) -> Size:

@@ -69,6 +69,8 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
     ours, table = dict(state), state["embedding.weight"]
     if why := _no_vit(config.encoder):
         raise KeyError(f"{why} of the encoder")
+    if config.patches_behind != "last":
+        raise KeyError("patches of the second last block")
     if config.cross_heads not in (None, config.heads):
         raise KeyError("another number of heads for the image than for the text")
     if config.position != "learned":
