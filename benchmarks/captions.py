@@ -4,8 +4,8 @@
 
 One model in both libraries, in fp32: the ViT and the decoder of Captioner-Ti/16 with random weights, which write sixteen tokens
 about each image of noise; or a trained captioner and photographs, already decoded. transformers takes captioners with as many
-heads for the image as for the text (``--model.cross-heads 4`` in training). Vitrail gives captions with the probability of each
-word, ``generate`` of transformers gives tokens. Needs transformers, which the extra dev installs.
+heads for the image as for the text and the patches of the last block, as the recipe trains them. Vitrail gives captions with the
+probability of each word, ``generate`` of transformers gives tokens. Needs transformers, which the extra dev installs.
 """
 
 import argparse
