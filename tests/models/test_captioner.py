@@ -125,8 +125,8 @@ def test_weights_of_another_image_size_are_resized():
 
 @pytest.mark.parametrize("fields", [{"heads": 4}, {"mlp": "swiglu"}, {"norm_eps": 1e-3}, {"final_norm": "none"}, {"depth": 3}])
 def test_a_vit_that_computes_something_else_is_refused(fields):
-    model = small()
-    with pytest.raises(ConfigError, match="does not fit"):
+    model, (name,) = small(), fields
+    with pytest.raises(ConfigError, match=f"does not fit: {name} "):
         transfer(random_vit(**fields), model.encoder, keep_head=False)
 
 
