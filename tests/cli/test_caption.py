@@ -9,6 +9,7 @@ import yaml
 from captioned import write_captions
 from small_captioner import small_captioner
 from vitrail import api
+from vitrail.tasks.caption_words import Caption, Word
 from vitrail.weights.captioner import open_captioner
 from vitrail.weights.reference import open_model
 
@@ -79,6 +80,20 @@ def test_a_folder_shows_where_the_model_looked_for_each_word(vitrail, model, dat
     )
 
 
+def test_an_image_with_the_longest_name_has_its_sheet(vitrail, model, data, tmp_path):
+    (tmp_path / f"{83 * '猫'}.png").write_bytes((data.parent / "00.png").read_bytes())
+    ok(vitrail, "caption", str(model), str(tmp_path), "--attention", str(tmp_path / "looks"))
+    assert [file.stem[5:] for file in (tmp_path / "looks").glob("*.png")] == [66 * "猫"]
+
+
+def test_a_caption_with_a_line_break_is_one_line(vitrail, model, data, monkeypatch):
+    written = Caption("one\ncat", -1.0, (Word("one", 0.5), Word("cat", 0.5)))
+    monkeypatch.setattr("vitrail.deploy.captions.captions_of", lambda *given, **options: [written])
+    image = str(data.parent / "00.png")
+    assert ok(vitrail, "caption", str(model), image).out == f"{image}: one cat\n"
+    assert json.loads(ok(vitrail, "caption", str(model), image, "--json").out)[0]["caption"] == "one\ncat"
+
+
 def test_captions_stay_with_their_images_whatever_the_batches(vitrail, model, data):
     images = [str(data.parent / f"{number:02}.png") for number in range(7)]
     told = [ok(vitrail, "caption", str(model), *images, "--batch-size", str(size)).out for size in (1, 2, 7)]
@@ -101,10 +116,19 @@ def test_a_model_that_looks_nowhere_cannot_say_where(vitrail, data, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--beam", "0"], ["--beam", "65"], ["--no-repeat", "-1"], ["--samples", "-1"], ["--samples", "1025"], ["--batch-size", "0"]],
+    [
+        ["--beam", "0"],
+        ["--beam", "65"],
+        ["--no-repeat", "-1"],
+        ["--samples", "-1"],
+        ["--samples", "1025"],
+        ["--samples", "8", "--beam", "1"],
+        ["--batch-size", "0"],
+    ],
 )
 def test_numbers_that_mean_nothing_are_refused(vitrail, model, data, options):
-    assert failed(vitrail, 2, "caption", str(model), str(data.parent / "00.png"), *options).out == ""
+    told = failed(vitrail, 2, "caption", str(model), str(data.parent / "00.png"), *options)
+    assert told.out == "" and f"where: {options[0]}" in told.err
 
 
 def test_a_model_of_another_kind_is_refused(vitrail, run, data):
@@ -123,9 +147,30 @@ def test_a_run_writes_a_report_and_is_evaluated_beside_both_floors(vitrail, trai
     )
     assert found["floors"].keys() == {"one_caption", "nearest_image"}
     text = ok(vitrail, "evaluate", str(trained), "--csv", str(trained.parent / "table.csv"))
-    assert "without a captioner, one caption for all" in text.out
+    assert "without a captioner, one caption for all" in text.out and "captions of 10 beams, 32 samples" in text.err
     with (trained.parent / "table.csv").open(newline="", encoding="utf-8-sig") as table:
         assert len(list(csv.reader(table))) == 8  # a caption of noise may have a line break
+
+
+def test_a_run_is_evaluated_on_other_images_beside_the_floors_of_its_own(vitrail, trained, data, tmp_path):
+    other = write_captions(tmp_path, shapes=("circle",))
+    own = json.loads(ok(vitrail, "evaluate", str(trained), "--data", str(data), "--split", "val", "--json").out)
+    found = json.loads(ok(vitrail, "evaluate", str(trained), "--data", str(other), "--json").out)
+    assert found["split"] == "all" and found["floors"]["one_caption"]["caption"] == own["floors"]["one_caption"]["caption"]
+    assert found["floors"]["nearest_image"]["cider_d"] > 100, "it learned from most of these images"
+    assert "floors" not in json.loads(ok(vitrail, "evaluate", str(trained), "--split", "train", "--json").out)
+    folder = json.loads(ok(vitrail, "evaluate", str(trained / "best"), "--data", str(other), "--json").out)
+    assert "floors" not in folder, "a model folder does not know what it learned from"
+
+
+def test_a_run_is_evaluated_on_other_images_when_its_own_are_gone(vitrail, trained, data, tmp_path):
+    other = write_captions(tmp_path, shapes=("circle",))
+    away = data.rename(data.with_suffix(".away"))
+    try:
+        told = ok(vitrail, "evaluate", str(trained), "--data", str(other))
+    finally:
+        away.rename(data)
+    assert "nothing to compare with, as the run's images cannot be opened" in told.err and "without a captioner" not in told.out
 
 
 def test_the_encoder_stays_as_it_was(trained):
@@ -166,10 +211,19 @@ def test_a_captioner_is_summed_up_and_copied(vitrail, model, data, tmp_path):
     assert "a folder, with its tokens" in failed(vitrail, 2, "convert", str(model), str(tmp_path / "x.safetensors")).err
 
 
-def test_captions_that_tell_left_from_right_are_not_to_be_mirrored(vitrail, data, tmp_path):
+def test_captions_that_tell_left_from_right_are_not_to_be_mirrored_and_commands_for_captioners_come_next(vitrail, data, tmp_path):
     def told(*more):
         small = ["--model.dim", "16", "--model.heads", "2", "--task.vocabulary", "290", "--image-size", "32", "--fast-dev-run"]
         words = ["--task", "caption", "--data", str(data), "--model", "Captioner-Ti/16", *small, *more]
         return ok(vitrail, "train", *words, "--out", str(tmp_path / f"run{len(more)}")).err
 
-    assert "tell left from right, as in " in told() and "tell left" not in told("--no-flip")
+    assert "tell left from right, as in " in told()
+    without = told("--no-flip")
+    assert "tell left" not in without
+    folder = tmp_path / "run1"
+    assert without.splitlines()[-4:] == [
+        f"  vitrail evaluate {folder}",
+        f"  vitrail caption {folder} IMAGES --attention FOLDER",
+        f"  vitrail serve {folder}",
+        f"  vitrail summary {folder}",
+    ]

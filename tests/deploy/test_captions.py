@@ -173,3 +173,12 @@ def test_a_caption_of_no_words_is_one(trained):
     empty = Written([], -1.0, -1.0, finished=True)
     found = captions_of(trained.model, trained.tokenizer, encoded, [empty, empty], attention=True)
     assert [one.to_json("x") for one in found] == [{"image": "x", "caption": "", "score": -1.0, "words": []}] * 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch_size": 0}, {"beams": 0}, {"beams": 65}, {"no_repeat": -1}, {"samples": -1}, {"samples": 8, "beams": 1}]
+)
+def test_numbers_that_mean_nothing_are_refused_by_their_names(trained, options):
+    with pytest.raises(ConfigError) as told:
+        caption(trained, pictures(1), **options)
+    assert told.value.where == next(iter(options))

@@ -22,6 +22,20 @@ def test_scores_are_those_of_cocos_evaluation(case):
     assert found == pytest.approx({**case["scores"], **different}, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("A man's dog doesn't run.", "a man 's dog does n't run"),
+        ("बाईं ओर एक सफ़ेद वर्ग है।", "बाईं ओर एक सफ़ेद वर्ग है"),
+        ("می\u200cروم، خانه", "می\u200cروم خانه"),
+        ("E\u0301te\u0301, na\u00efve!", "e\u0301te\u0301 na\u00efve"),
+        ("हिन्दी-उर्दू", "हिन्दी-उर्दू"),
+    ],
+)
+def test_a_sign_belongs_to_the_word_of_its_letter(caption, expected):
+    assert words(caption) == expected.split(" ")
+
+
 def test_bleu_and_rouge_by_hand():
     written, references = [["a", "cat", "sits", "here"]], [[["a", "cat", "sleeps", "here"], ["the", "cat", "sits"]]]
     found = bleu(written, references)

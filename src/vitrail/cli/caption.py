@@ -54,24 +54,24 @@ def caption(
         One JSON document: a list of objects with image, caption, score, the logarithm of its probability, and words, each with
         its probability behind those before it.
     """
-    from vitrail.checks import require_positive
+    from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
     from vitrail.files import path_of
     from vitrail.runtime.output import require_free
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # all of these before torch is imported
     require_positive(**{"--beam": beam, "--batch-size": batch_size})
-    if no_repeat < 0:
-        raise ConfigError(f"{no_repeat} tokens in a row", where="--no-repeat", hint="give a whole number, 0 for no such rule")
-    if samples < 0:
-        raise ConfigError(f"{samples} samples", where="--samples", hint="give a whole number, 0 for none")
+    require_not_negative(**{"--no-repeat": no_repeat, "--samples": samples})
+    refuse_given("samples choose among several beams, and --beam is 1", {"--samples": beam == 1 and samples > 0})
     folder = attention and path_of(attention)
     if folder is not None:
         require_free(folder, where="--attention")
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
-    from vitrail.deploy.captions import Writer, captions_each
+    from vitrail.deploy.captions import MOST_BEAMS, MOST_SAMPLES, Writer, captions_each
 
+    require_at_most("--beam", beam, MOST_BEAMS)
+    require_at_most("--samples", samples, MOST_SAMPLES)
     files = image_files(images)
     writer = Writer(model, beams=beam, samples=samples, no_repeat=no_repeat, precision=precision)
     if folder is not None and not writer.attends:
@@ -90,7 +90,7 @@ def caption(
                     continue
                 found.append((file, answer))
                 if not json:
-                    result(f"{file}: {answer.text}")
+                    result(f"{file}: {' '.join(answer.text.split())}")  # a caption may have a line break in it
             progress.advance(len(answers))
     if json:
         result_json([answer.to_json(str(file)) for file, answer in found])

@@ -160,8 +160,12 @@ def print_result(run: Any) -> None:
 
 def uses(run: Any) -> list[list[Any]]:
     """What one would do with the model of a run, as words of commands."""
+    from vitrail.weights.captioner import TrainedCaptioner
+
     if "sentences" in run.scores:
         return [["translate", run.folder], ["summary", run.folder]]
+    if isinstance(run.trained, TrainedCaptioner):
+        return [["caption", run.folder, "IMAGES", "--attention", "FOLDER"], ["serve", run.folder], ["summary", run.folder]]
     if "people" in run.scores:
         return [["predict", run.folder, "IMAGES", "--pictures", "FOLDER"], ["export", run.folder], ["serve", run.folder]]
     if run.trained.labels:

@@ -1,26 +1,59 @@
 """Tables in UTF-8 whose first line names the columns."""
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from vitrail.data.items import SPLIT_OF_NAME
 from vitrail.errors import DataError
 from vitrail.files import text_file
 from vitrail.settings import brief
 
-TABS = (".tsv", ".tab")
-"""Endings of tables with tabs between columns; others have commas."""
+BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
+"""What may stand between columns, and how it is called."""
+
+T = TypeVar("T")
 
 
-def read_rows(file: Path, hint: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def separator_in(header: str, columns_of: Callable[[list[str]], T]) -> tuple[str, T]:
+    """What stands between the columns in the first line of a table, and what is made of their names.
+
+    Other lines do not count: in sentences there are commas and semicolons, too.
+
+    Args:
+        header: the first line.
+        columns_of: gets the names that one of `BETWEEN` gives, and raises `DataError` where a table cannot have them.
+
+    Raises:
+        DataError: ``columns_of`` takes none; it is the error about the most names.
+        csv.Error: a name is longer than the library reads.
+    """
+    refused: list[tuple[int, DataError]] = []
+    for separator in BETWEEN:
+        names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
+        try:
+            return separator, columns_of(names)
+        except DataError as error:
+            refused.append((len(names), error))
+    raise max(refused, key=lambda pair: pair[0])[1]
+
+
+def read_rows(
+    file: Path, hint: str, columns_of: Callable[[list[str]], object] = list
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and the cells of every line with its number.
+
+    What stands between them goes by ``columns_of``, see `separator_in`: commas where it takes any names, as by default.
 
     Raises:
         DataError: no such table, with a ``hint`` at its shape.
     """
     try:
         with text_file(file) as text:
-            reader = csv.reader(text, strict=True, delimiter="\t" if file.suffix.lower() in TABS else ",")
+            separator = _separator(file, text.readline(), hint, columns_of)
+            text.seek(0)
+            reader = csv.reader(text, strict=True, delimiter=separator)
             columns = [name.strip() for name in next(reader, [])]
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except OSError as error:
@@ -28,10 +61,21 @@ def read_rows(file: Path, hint: str) -> tuple[list[str], list[tuple[int, list[st
     except UnicodeDecodeError:
         raise DataError(f"{file.name} is not in UTF-8", where=file, hint="save it in UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{file.name} is no table: {error}", where=f"{file}:{reader.line_num}", hint=hint) from None
+        raise _no_table(file, reader.line_num, error, hint) from None
     if twice := next((name for name in columns if name and columns.count(name) > 1), None):
         raise DataError(f"two columns are called {brief(twice)}", where=file, hint="name each once")
     return columns, rows
+
+
+def _separator(file: Path, header: str, hint: str, columns_of: Callable[[list[str]], object]) -> str:
+    try:
+        return separator_in(header, columns_of)[0]
+    except csv.Error as error:
+        raise _no_table(file, 1, error, hint) from None
+
+
+def _no_table(file: Path, line: int, error: csv.Error, hint: str) -> DataError:
+    return DataError(f"{file.name} is no table: {error}", where=f"{file}:{line}", hint=hint)
 
 
 def row_of(columns: list[str], cells: list[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
+from vitrail.data.rows import BETWEEN, separator_in
 from vitrail.data.tree import files_of, folders_of, images_below
 from vitrail.errors import DataError
 from vitrail.files import regular_file, text_file
@@ -17,8 +18,6 @@ TABLE = "labels.csv"
 ENDINGS = (".csv", ".tsv")
 SEPARATOR = ";"
 """Stands between the labels of an image that has several."""
-BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
-"""What may stand between columns, and how it is called."""
 NAMES = {
     "image": ("filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img"),
     "label": ("labels", "class", "class_name", "category", "target"),
@@ -154,18 +153,16 @@ def _damaged(file: Path, line: int, error: csv.Error) -> DataError:
 
 def _header(file: Path, line: str) -> _Header:
     """The columns of a table, by whatever stands between them; raises `DataError` where image or label is not among them."""
-    refused: list[tuple[int, DataError]] = []
-    for separator in BETWEEN:
-        try:
-            cells = next(csv.reader([line], delimiter=separator), [])
-        except csv.Error as error:  # a column's name that is longer than the library reads
-            raise _damaged(file, 1, error) from None
-        found = ["_".join(cell.strip().lower().replace("-", " ").split()) for cell in cells]
-        try:
-            return _Header(separator, found, _columns(file, found))
-        except DataError as error:
-            refused.append((len(found), error))
-    raise max(refused, key=lambda pair: pair[0])[1]
+
+    def columns_of(names: list[str]) -> tuple[list[str], dict[str, str]]:
+        found = ["_".join(name.lower().replace("-", " ").split()) for name in names]
+        return found, _columns(file, found)
+
+    try:
+        separator, (found, columns) = separator_in(line, columns_of)
+    except csv.Error as error:
+        raise _damaged(file, 1, error) from None
+    return _Header(separator, found, columns)
 
 
 def _columns(file: Path, found: list[str]) -> dict[str, str]:

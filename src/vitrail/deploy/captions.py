@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitrail.checks import require_at_most, require_not_negative, require_positive
+from vitrail.checks import refuse_given, require_at_most, require_not_negative, require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.drafts import fast_copy
@@ -54,6 +54,8 @@ class Writer:
         require_at_most("beams", beams, MOST_BEAMS)
         require_not_negative(samples=samples)
         require_at_most("samples", samples, MOST_SAMPLES)
+        require_not_negative(no_repeat=no_repeat)
+        refuse_given("samples choose among several beams, and there is one", {"samples": beams == 1 and samples > 0})
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         self.device = pick_device()
         self.model = self.trained.model.to(self.device).eval()
@@ -111,6 +113,7 @@ def caption(
         ModelFileError: a model that writes no captions.
         DataError: an image that cannot be read.
     """
+    require_positive(batch_size=batch_size)
     options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "precision": precision}
     writer = model if isinstance(model, Writer) else Writer(model, **options)
     return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vitrail.data.captions.captions import CaptionData
 from vitrail.data.loader import EpochLoader
 from vitrail.deploy.predictor import OnBatch
 from vitrail.runtime.device import pick_device
@@ -11,14 +10,12 @@ from vitrail.runtime.output import require_free_file
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import write_table
 from vitrail.tasks.caption_floors import floors
-from vitrail.tasks.captioning import Captioning, CaptionMetrics, caption_rows
+from vitrail.tasks.captioning import Captioning, CaptionMetrics, ToEvaluate, caption_rows
 from vitrail.tasks.evaluation import answering
 from vitrail.tasks.evaluation import evaluate as evaluate_task
-from vitrail.tasks.settings import CaptionSettings
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
-OpenCaptions = Callable[[TrainedCaptioner], tuple[CaptionData, str, CaptionSettings]]
-"""Of a captioner, the images that it is evaluated on, which split of them is meant, and how captions are written."""
+OpenCaptions = Callable[[TrainedCaptioner], ToEvaluate]
 
 
 def evaluate_captions(
@@ -34,12 +31,12 @@ def evaluate_captions(
 ) -> tuple[CaptionMetrics, str]:
     """Scores of a captioner, and the split of the images; see `vitrail.evaluate`.
 
-    Where the data has other images for training, ``metrics.floors`` are what can be had without a captioner; see
+    Where it is known what was learned from, ``metrics.floors`` are what can be had without a captioner; see
     `vitrail.tasks.caption_floors.floors`.
 
     Args:
         model: a captioner, or the MODEL that it is behind.
-        open_captions: gives the images, which split of them is meant, and how captions are written.
+        open_captions: says on what.
         batch_size, workers: images per batch; processes that prepare them.
         table: a CSV file to write, with a row for each image.
         on_start, on_batch: called with the number of images; with the size of every finished batch.
@@ -49,8 +46,7 @@ def evaluate_captions(
         if table is not None:
             require_free_file(table, where="--csv")
         trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
-        source, split, settings = open_captions(trained)
-        items, device = source.split(split), pick_device()
+        (items, split, settings, known), device = open_captions(trained), pick_device()
     task = Captioning(trained.model, trained.preparation, trained.tokenizer, settings).to(device)
     if on_start:
         on_start(len(items))
@@ -58,8 +54,7 @@ def evaluate_captions(
     loader = EpochLoader(task.dataset(items), batch_size, shuffle=False, workers=workers, part=part)
     with answering(task, device) as answer:
         metrics = evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
-    known = source.splits.get("train", [])
-    if known and split not in ("train", "all"):
+    if known:
         metrics.floors = floors(task, known, items)
     if table is not None and group.first:
         write_table(table, caption_rows(items, metrics))

@@ -17,6 +17,8 @@ COLUMNS = 6
 """Pictures in a row of a sheet."""
 SIDE = 1.9
 """Of a picture on a sheet, in inches."""
+LONGEST = 200
+"""Bytes of an image's name that are kept in the name of its sheet: a file system takes 255, a number and an ending among them."""
 
 Look = tuple[str, np.ndarray]
 """A word, and how much the model looked at each patch, (rows, columns)."""
@@ -52,7 +54,8 @@ def write_looks(folder: Path, preparation: Preparation, found: Sequence[tuple[Pa
     sections = []
     for number, (file, caption, words) in enumerate(found, 1):
         picture = preparation.decode(file)
-        drawn = folder / f"{number:04}-{file.stem}.png"
+        name = file.stem.encode(errors="ignore")[:LONGEST].decode(errors="ignore")
+        drawn = folder / f"{number:04}-{name}.png"
         figures.save(looks_sheet(picture, preparation.box(*picture.size), words), drawn)
         about = "The picture, then for each word how much the model looked at each part of it; what it did not see is pale."
         sections.append(page.section(caption, page.picture(drawn, caption, f"{file.name}. {about}")))

@@ -2,9 +2,11 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 Words = Sequence[Any]
@@ -18,12 +20,24 @@ RECALL = 1.2
 """ROUGE-L: weight of recall against precision."""
 TINY, SMALL = 1e-15, 1e-9
 """What COCO's BLEU adds to counts so that none is divided by zero."""
-_WORD = re.compile(r"n't|\w+(?:[-.]\w+)*|(?<=\w)'\w+")
+MARKS = range(0x300, 0x20000)
+"""The part of Unicode in which signs that follow a letter are."""
+JOINERS = "\u200c\u200d"
+"""Invisible characters within words of Persian and of Indian languages."""
 
 
 def words(caption: str) -> list[str]:
     """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two."""
-    return _WORD.findall(caption.lower().replace("’", "'").replace("n't", " n't"))
+    text = caption.lower().replace("’", "'").replace("n't", " n't")
+    return _pattern(marks=not text.isascii()).findall(text)
+
+
+@cache
+def _pattern(*, marks: bool) -> re.Pattern[str]:
+    """Of words; with ``marks`` signs that follow a letter, such as vowels in Hindi, belong to it, which ``\\w`` leaves out."""
+    signs = "".join(chr(code) for code in MARKS if unicodedata.category(chr(code)).startswith("M"))
+    word = rf"\w+(?:[{JOINERS}{signs}]+\w*)*" if marks else r"\w+"
+    return re.compile(rf"n't|{word}(?:[-.]{word})*|(?<=\w)'{word}")
 
 
 def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:

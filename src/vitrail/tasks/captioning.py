@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,18 @@ SAME = 0.2
 """Share of the images from which on it is told that they have the same caption."""
 TEMPERATURE = 0.65
 """Of the captions that are drawn; of those at 1 too many are unlike all others to say what they have in common."""
+
+
+class ToEvaluate(NamedTuple):
+    """What a captioner is evaluated on."""
+
+    items: Sequence[Captioned]
+    split: str
+    """Which part of the data the images are."""
+    settings: CaptionSettings
+    """How captions are written."""
+    known: Sequence[Captioned]
+    """Images that it learned from, for what can be had without a captioner; none where there are none."""
 
 
 class Captioning(TokenTask):

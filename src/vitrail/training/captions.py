@@ -1,17 +1,17 @@
 """What a run does with images and sentences about them: opening and checking them, and what they decide of settings and model."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
-from vitrail.data.captions.captions import CaptionData
+from vitrail.data.captions.captions import CaptionData, Captioned
 from vitrail.data.captions.sources import open_captions
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokenizer import Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import build
@@ -19,6 +19,7 @@ from vitrail.models.text_model import TextModel
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.caption_scores import words
+from vitrail.tasks.captioning import ToEvaluate
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.training import images
 from vitrail.training.data_of_model import own_run, used_items
@@ -63,8 +64,10 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: S
 
 def open_captions_for(
     trained: TrainedCaptioner, reference: object, data: str | Path | None, split: str | None, note: Note
-) -> tuple[CaptionData, str, CaptionSettings]:
-    """Images to evaluate a captioner on, a run's own by default, which split of them, and how captions are written.
+) -> ToEvaluate:
+    """What a captioner is evaluated on: images, a run's own by default, and how captions are written.
+
+    Images of a file of their own stand beside the run's training images, if these are still there.
 
     Raises:
         DataError: there are none.
@@ -77,8 +80,25 @@ def open_captions_for(
     source.tell(note)
     if run and own:
         source = used(source, run.bad_images, run.settings)
-    task = _task(run.settings) if run else CaptionSettings()
-    return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
+    settings = _task(run.settings) if run else CaptionSettings()
+    chosen = split or (source.evaluation_split if own or source.has_splits else "all")
+    samples = f", {settings.samples} samples" if settings.samples and settings.beams > 1 else ""
+    note(f"captions of {settings.beams} beams{samples}")
+    known: Sequence[Captioned] = source.splits.get("train", [])
+    if not own and (chosen == "all" or not known):
+        known = [] if run is None else _learned_from(run, note)
+    elif chosen in ("train", "all"):
+        known = []  # each image would be the most similar to itself
+    return ToEvaluate(source.split(chosen), chosen, settings, known)
+
+
+def _learned_from(run: RunFolder, note: Note) -> Sequence[Captioned]:
+    """The images that a run has learned from, none if they are not there any more."""
+    try:
+        return used(open_source(run.settings, run=run), run.bad_images, run.settings).splits["train"]
+    except DataError as error:
+        note(f"nothing to compare with, as the run's images cannot be opened: {error.what}")
+        return []
 
 
 def complete(settings: RunSettings, source: CaptionData, start: Start | None) -> RunSettings:

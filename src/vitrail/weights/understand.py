@@ -37,7 +37,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
     if not issubclass(row.config, ImageConfig):
         sees = issubclass(row.config, TextConfig) and row.config.reads == "images"
         what = "a captioner gives no labels and no vectors" if sees else f"a {row.about} is no model of images"
-        hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate or summary"
+        hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate, serve, convert or summary"
         raise ModelFileError(what, where=where, hint=hint)
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
     del values["model_type"]

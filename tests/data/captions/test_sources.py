@@ -1,5 +1,6 @@
 """Images with captions: tables, COCO's format, splits by image, and what is refused."""
 
+import csv
 import json
 import shutil
 
@@ -16,7 +17,7 @@ def table(tmp_path):
     return write_captions(tmp_path)
 
 
-def as_coco(table, **changes):
+def as_coco(table, name="captions_train2017.json", **changes):
     """The same data in COCO's format, beside the table."""
     lines = [line.split(",", 1) for line in table.read_text().splitlines()[1:]]
     names = list(dict.fromkeys(name for name, _ in lines))
@@ -28,7 +29,7 @@ def as_coco(table, **changes):
         ],
         **changes,
     }
-    file = table.parent / "captions_train2017.json"
+    file = table.parent / name
     file.write_text(json.dumps(values))
     return file
 
@@ -69,6 +70,78 @@ def test_a_folder_may_have_a_file_for_each_split_and_images_beside_them(table):
     assert data.assignment is None and data.has_splits
 
 
+def lay(table, *names):
+    """The folder of the table, in whose place are files of these names, each with its share of the images."""
+    header, *lines = table.read_text().splitlines()
+    table.unlink()
+    (table.parent / "images").mkdir()
+    for picture in table.parent.glob("*.png"):
+        shutil.move(picture, table.parent / "images")
+    for place, name in enumerate(names):
+        file = table.parent / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("\n".join([header, *lines[2 * place :: 2 * len(names)]]) + "\n")
+        if file.suffix == ".json":
+            as_coco(file, file.name)
+    return table.parent
+
+
+def test_hidden_files_are_passed_over(table):
+    expected = open_captions(table).splits
+    (table.parent / "annotations").mkdir()
+    for name in ("._captions.csv", ".captions_train.json", "annotations/._captions_val2017.json"):
+        (table.parent / name).write_bytes(b"\x00\x05\x16\x07")
+    assert open_captions(table.parent).splits == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["annotations/captions_train2017.json", "annotations/captions_val2014.json"], ["train", "val"]),
+        (["Captions-TRAIN.csv", "captions.valid.csv", "captions (test 2).csv"], ["train", "val", "test"]),
+        (["train.csv", "validation.csv"], ["train", "val"]),
+        (["captions_train_2017.csv", "test2017_captions.csv"], ["train", "test"]),
+        (["captions_latest.csv"], ["all"]),
+        (["interval.csv"], ["all"]),
+        (["captions_trainval.csv"], ["all"]),
+        (["captions_train_val.csv"], ["all"]),
+    ],
+)
+def test_a_split_is_a_whole_word_of_a_files_name_perhaps_with_a_number_behind_it(table, names, splits):
+    found = read_captions(lay(table, *names))
+    assert sorted(found.splits) == sorted(splits) and not found.issues
+
+
+@pytest.mark.parametrize(
+    ("names", "unclear", "beside"),
+    [
+        (["captions.csv", "captions_test.csv"], "captions.csv", "captions_test.csv"),
+        (["captions_trainval.csv", "train_captions.csv", "val.csv"], "captions_trainval.csv", "train_captions.csv"),
+        (["captions_train_val.json", "captions_test.csv"], "captions_train_val.json", "captions_test.csv"),
+        (["captions.csv", "captions_latest.csv"], "captions.csv and captions_latest.csv", ""),
+        (["a.csv", "b.csv", "train.csv"], "a.csv and b.csv", "train.csv"),
+        ([f"{number}.csv" for number in range(30)], "0.csv, 1.csv, 2.csv, 3.csv and 26 more", ""),
+    ],
+)
+def test_a_file_whose_split_is_not_clear_is_refused_by_name_and_never_dropped(table, names, unclear, beside):
+    with pytest.raises(DataError) as error:
+        read_captions(lay(table, *names))
+    assert error.value.what == f"it is not clear which split is meant by {unclear}{beside and ', beside '}{beside}"
+    assert error.value.where == table.parent and "train, val or test" in error.value.hint
+
+
+def test_two_files_of_one_split_are_refused(table):
+    with pytest.raises(DataError, match=r"captions_val2014\.json and captions_val2017\.json would each be the val split"):
+        read_captions(lay(table, "captions_train2017.json", "captions_val2014.json", "captions_val2017.json"))
+
+
+def test_cocos_other_files_of_the_same_images_are_passed_over(table):
+    folder = lay(table, "annotations/captions_train2017.json", "annotations/captions_val2017.json")
+    for name in ("instances_train2017", "instances_val2017", "person_keypoints_train2017", "person_keypoints_val2017"):
+        (folder / "annotations" / f"{name}.json").write_text("{}")
+    assert [len(items) for items in read_captions(folder).splits.values()] == [16, 16]
+
+
 def test_a_column_may_name_the_split_and_columns_have_the_names_that_others_use(table):
     lines = table.read_text().splitlines()
     rows = [f"{line},{'test' if place >= 60 else 'train'}" for place, line in enumerate(lines[1:])]
@@ -82,6 +155,22 @@ def test_a_table_with_tabs_needs_no_quotes(table):
     other = table.with_suffix(".tsv")
     other.write_text("\n".join("\t".join((name, caption.strip('"'))) for name, caption in lines) + "\n")
     assert open_captions(other).splits == open_captions(table).splits
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_what_stands_between_columns_is_told_by_the_first_line_whatever_captions_hold(table, separator):
+    captions = ["Red; round, small", "one, two, three, four", "a | b | c; d", "a;b;c", "plain", "left\tright"]
+    rows = [("File_name", "Caption"), *((f"{place:02}.png", caption) for place, caption in enumerate(captions))]
+    with table.open("w", newline="") as out:
+        csv.writer(out, delimiter=separator).writerows(rows)
+    found = [item.target for item in read_captions(table).splits["all"]]
+    assert found == [(tidy(caption),) for caption in captions]
+
+
+def test_semicolons_need_no_quotes_around_captions_with_commas(table):
+    table.write_text('\ufeff"image";"caption"\r\n00.png;A red, round circle, on the left.\r\n')
+    (item,) = read_captions(table).splits["all"]
+    assert item.target == ("A red, round circle, on the left.",)
 
 
 def test_copies_of_an_image_are_in_the_same_split(table):
@@ -125,6 +214,9 @@ def test_captions_are_tidied():
         ("image,caption,split\n00.png,words,elsewhere\n", "none of train, val, test"),
         ("picture,caption\n00.png,words\n", "no column image"),
         ("image,label\n00.png,words\n", "no column caption"),
+        ("picture;caption\n00.png;one, two\n", "no column image; there are 'picture', 'caption'"),
+        ("image;caption\n00.png;one; two\n", "3 cells for 2 columns"),
+        ("image," + "z" * 200_000, "no table"),
         ("image,caption\n", "no captions found"),
         ("", "no column image"),
         ("image,caption,caption\n00.png,a,b\n", "two columns"),
