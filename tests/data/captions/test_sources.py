@@ -259,7 +259,7 @@ def test_all_faults_are_found_at_once(table):
 
 
 def test_no_data_is_said(tmp_path):
-    for place, message in ((tmp_path / "nothing.csv", "no data at"), (tmp_path, "no table and no JSON")):
+    for place, message in ((tmp_path / "nothing.csv", "no data at"), (tmp_path, "no file of the folder ends in .csv")):
         with pytest.raises(DataError, match=message):
             open_captions(place)
     (tmp_path / "photo.jpg").touch()

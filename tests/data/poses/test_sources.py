@@ -117,10 +117,11 @@ def test_faults_are_counted_and_the_first_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("files", "message"), [
-    ([], "no JSON file"),
-    (["a.json", "b.json"], "no train.json"),
-    (["train.json", "train2.json"], "train.json and train2.json are both the train split"),
-    (["trainval.json"], "trainval.json has the names of several splits"),
+    ([], "no file of the folder ends in .json"),
+    (["a.json", "b.json"], "it is not clear which split is meant by a.json and b.json"),
+    (["train.json", "latest.json"], "it is not clear which split is meant by latest.json, beside train.json"),
+    (["train.json", "train2.json"], "would each be the train split"),
+    (["train.json", "trainval.json"], "it is not clear which split is meant by trainval.json, beside train.json"),
 ])  # fmt: skip
 def test_folders_whose_splits_are_not_plain_are_refused(tmp_path, files, message):
     for name in files:

@@ -1,29 +1,22 @@
 """Where captions come from: the ``--data`` argument of captioning to named splits."""
 
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
 from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
-from vitrail.data.items import SPLIT_OF_NAME, Issue
+from vitrail.data.items import Issue
 from vitrail.data.rows import read_rows, row_of, split_in
+from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
-from vitrail.data.tree import files_of
 from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.settings import brief
 
 SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
 HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
-UNCLEAR = (
-    "put one of the words train, val or test into the name of each, as in captions_train.csv; or move elsewhere what is no part "
-    "of the data; or name one file that holds all of it in place of the folder"
-)
-MOST_NAMED = 4
-"""Files that an error names; more are counted."""
 ENDINGS = (".csv", ".tsv", ".tab", ".json")
 COLUMNS = {
     "image": ("image", "filename", "file_name", "file", "path", "image_name", "image_path"),
@@ -47,8 +40,8 @@ def open_captions(
 
     Args:
         source: a table ``captions.csv`` with the columns ``image,caption`` and perhaps ``split``; ``captions.json`` in COCO's
-            format; or a folder with such a file, or with one for each split, whose name has the word ``train``, ``val`` or
-            ``test``, perhaps with a number behind it. Images lie beside it, or in a folder ``images``.
+            format; or a folder with such a file, or with one for each split, see `split_files`.
+            Images lie beside it, or in a folder ``images``.
         split_seed: data without splits is split by it, image by image.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
@@ -101,37 +94,7 @@ def tells_captions(source: str | Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The file of each split of a folder, or its only file for all; raises `DataError`."""
-    places = [place for place in (folder, folder / "annotations") if place.is_dir()]
-    files = [file for place in places for file in files_of(place) if file.suffix.lower() in ENDINGS and file.is_file()]
-    files = [file for file in files if "caption" in file.stem.lower()] or files  # COCO has others of the same images beside them
-    named: dict[str, list[Path]] = {}
-    for file in files:
-        named.setdefault(_split_named(file), []).append(file)
-    if not files:
-        raise DataError("the folder has no table and no JSON", where=folder, hint=HINT)
-    if "all" in named and len(files) > 1:
-        others = [file for file in files if file not in named["all"]]
-        what = f"it is not clear which split is meant by {_listed(named['all'])}"
-        raise DataError(what + (f", beside {_listed(others)}" if others else ""), where=folder, hint=UNCLEAR)
-    if twice := next((split for split, own in named.items() if len(own) > 1), None):
-        raise DataError(f"{_listed(named[twice])} would each be the {twice} split", where=folder, hint=HINT)
-    return {split: file for split, (file,) in named.items()}
-
-
-def _split_named(file: Path) -> str:
-    """The split that is a word of a file's name, perhaps with a number behind it; "all" where none is, or several are."""
-    words = [word.rstrip("0123456789") for word in re.split(r"[\W_]+", file.stem.lower())]
-    splits = {SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME}
-    return splits.pop() if len(splits) == 1 else "all"
-
-
-def _listed(files: Sequence[Path]) -> str:
-    """The names of some files, as an error says them."""
-    names = [file.name for file in files[:MOST_NAMED]]
-    if len(files) > MOST_NAMED:
-        names.append(f"{len(files) - MOST_NAMED:,} more")
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return split_files(folder, "caption", ENDINGS, hint=HINT)
 
 
 def _read_table(file: Path, issues: list[Issue]) -> tuple[Path, list[Line], int]:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitrail.data.decode import upright_size
-from vitrail.data.items import SPLITS, Issue
+from vitrail.data.items import Issue
 from vitrail.data.poses.coco import Annotations, around, read_coco
 from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, with_splits
 from vitrail.data.poses.skeleton import Boxes, Skeleton
 from vitrail.data.poses.table import has_joints, read_table
+from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.errors import DataError
 from vitrail.files import path_of
@@ -32,8 +33,8 @@ def open_people(
     """Open people with their splits.
 
     Args:
-        source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, which has ``train``, ``val`` or
-            ``test`` in its name; or a table with the columns ``image,nose_x,nose_y,…``.
+        source: ``keypoints.json`` in COCO's format; a folder with such a file for each split, see
+            `split_files`; or a table with the columns ``image,nose_x,nose_y,…``.
         skeleton: limbs, pairs and sigmas in place of the data's own; its joints must be the data's.
         boxes: where boxes come from.
         split_seed: data without splits is split by it, picture by picture.
@@ -93,18 +94,7 @@ def tells_people(source: str | Path) -> bool:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The file of each split of a folder, or its only file for all; raises `DataError`."""
-    files = sorted(file for file in (*folder.glob("*.json"), *folder.glob("annotations/*.json")) if "caption" not in file.name)
-    files = [file for file in files if "keypoint" in file.name] or files  # COCO has other files of the same pictures beside them
-    named = {split: [file for file in files if split in file.stem.lower()] for split in SPLITS}
-    if twice := next((split for split, own in named.items() if len(own) > 1), None):
-        raise DataError(f"{' and '.join(file.name for file in named[twice])} are both the {twice} split", where=folder, hint=HINT)
-    found = {split: own[0] for split, own in named.items() if own}
-    if len(set(found.values())) < len(found):
-        raise DataError(f"{files[0].name} has the names of several splits", where=folder, hint=HINT)
-    if found or len(files) == 1:
-        return found or {"all": files[0]}
-    raise DataError("the folder has no train.json" if files else "the folder has no JSON file", where=folder, hint=HINT)
+    return split_files(folder, "keypoint", (".json",), hint=HINT)
 
 
 def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[Person]]) -> PeopleContents:
