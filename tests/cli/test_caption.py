@@ -205,9 +205,11 @@ def test_commands_that_want_labels_point_to_the_right_one(vitrail, model, data, 
 
 def test_a_captioner_is_summed_up_and_copied(vitrail, model, data, tmp_path):
     assert json.loads(ok(vitrail, "summary", str(model), "--json").out)["parameters"] > 0
-    ok(vitrail, "convert", str(model), str(tmp_path / "copy"))
+    assert "layout vision-encoder-decoder" in ok(vitrail, "convert", str(model), str(tmp_path / "copy")).err
     image = str(data.parent / "00.png")
     assert ok(vitrail, "caption", str(tmp_path / "copy"), image).out == ok(vitrail, "caption", str(model), image).out
+    small_captioner(cross_heads=1).save_pretrained(tmp_path / "one head")
+    assert "layout vitrail" in ok(vitrail, "convert", str(tmp_path / "one head"), str(tmp_path / "own")).err
     assert "a folder, with its tokens" in failed(vitrail, 2, "convert", str(model), str(tmp_path / "x.safetensors")).err
 
 

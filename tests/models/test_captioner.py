@@ -10,6 +10,7 @@ from vitrail.models.configs.captioner import CaptionerConfig, caption_config
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.search import beam_search
 from vitrail.models.vit import ViT
+from vitrail.study.captures import capture
 from vitrail.weights.transfer import transfer
 
 SMALL = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 24, "num_classes": 5}
@@ -68,6 +69,17 @@ def test_patches_are_read_behind_the_second_last_block_and_other_tokens_behind_t
     torch.testing.assert_close(model.encode(images).memory, expected)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_summary_says_which_patches_the_decoder_looks_at(name):
+    assert "second last" not in model_config(name).summary
+    assert "no head, patches of the second last block; " in model_config(name, patches_behind="second-last").summary
+
+
+@pytest.mark.parametrize(("cross_heads", "told"), [(None, "4 heads"), (4, "4 heads"), (1, "4 heads (1 for the image)")])
+def test_the_summary_says_with_how_many_heads_the_decoder_looks(cross_heads, told):
+    assert f"{told}, pre-norm" in model_config(NAMES[0], cross_heads=cross_heads).summary
+
+
 class Same(nn.Module):
     """A block that leaves tokens as they are."""
 
@@ -100,6 +112,15 @@ def test_the_image_is_looked_at_with_as_many_heads_as_told(cross_heads):
         torch.testing.assert_close(ours(words, context=tokens), expected, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(ours.weights(words, context=tokens), looks, rtol=1e-5, atol=1e-5)
         assert block.attention.layer.heads == 2
+
+
+def test_the_alignment_is_the_mean_of_all_blocks_and_heads():
+    model, images, tokens = small(), torch.randn(2, 3, 16, 16), torch.randint(3, 20, (2, 5))
+    with torch.no_grad(), capture(model, "decoder.*.cross.weights") as seen:
+        model(images, tokens)
+    expected = torch.stack([seen[f"decoder.{number}.cross.weights"].mean(dim=1) for number in range(2)]).mean(dim=0)
+    torch.testing.assert_close(model.alignment(images, tokens), expected)
+    assert (seen["decoder.0.cross.weights"] - seen["decoder.1.cross.weights"]).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("cross_heads", [1, 4])

@@ -56,6 +56,7 @@ def convert(
     from vitrail.weights.classes import read_classes, with_classes
     from vitrail.weights.convert import convert, convert_writer, read_labels
     from vitrail.weights.locate import is_captioner, is_of_texts
+    from vitrail.weights.plain_files import CONFIG, read_json
     from vitrail.weights.reference import from_pretrained
     from vitrail.weights.translator import open_translator
 
@@ -69,7 +70,8 @@ def convert(
         writes = open_captioner(model, trust_pickle=trust_pickle) if sees else open_translator(model, trust_pickle=trust_pickle)
         convert_writer(writes, path_of(out), layout=layout)
         result(str(out))
-        note(f"{sum(p.numel() for p in writes.parameters()):,} parameters")
+        kind = read_json(path_of(out) / CONFIG)["model_type"]
+        note(f"{sum(p.numel() for p in writes.parameters()):,} parameters, layout {kind}")
         return
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
     if labels is not None:

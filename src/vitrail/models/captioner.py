@@ -77,6 +77,7 @@ class Captioner(WritesOfImages, TransformerDecoder):
     """
 
     config: CaptionerConfig
+    shown = slice(None)  # which block looks at what a word names is chance
 
     def __init__(self, config: CaptionerConfig):
         super().__init__()

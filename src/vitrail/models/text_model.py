@@ -74,7 +74,7 @@ class TextModel(Model):
     def alignment(self, source: Tensor, target: Tensor) -> Tensor | None:
         """How much each token of targets (B, T) looked at each of the source, (B, T, S); None without attention.
 
-        Rows sum to 1. Where there are several layers of attention, it is the mean of the last one's heads.
+        Rows sum to 1. It is the mean of all heads: of a translator in its last block, of a captioner in all blocks.
         """
         return self.decode_with_attention(target, self.encode(source))[1]
 

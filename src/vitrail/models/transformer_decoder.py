@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ class TransformerDecoder(TextModel):
     """Writes a text of what an encoder, which the model itself has, makes of a source. Equations are the paper's."""
 
     config: DecoderConfig
+    shown: ClassVar[slice] = slice(-1, None)
+    """The blocks of which a text's looks at its source are shown."""
 
     def add_embedding(self, *, separate: bool = False) -> None:
         """Add what makes tokens vectors: one table, or ``separate`` ones for sources and targets."""
@@ -114,15 +116,17 @@ class TransformerDecoder(TextModel):
 
     def decode_with_attention(self, target: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
         seen: list[Any] = []
-        block: Any = self.decoder[-1]
-        keep = block.cross.layer.register_forward_pre_hook(lambda _, x, options: seen.append((x, options)), with_kwargs=True)
+        blocks: Iterable[Any] = self.decoder[self.shown]
+        hooks = [
+            block.cross.layer.register_forward_pre_hook(lambda *given: seen.append(given), with_kwargs=True) for block in blocks
+        ]
         try:
             decoded = self.decode(target, encoded)
         finally:
-            keep.remove()
-        ((x, options),) = seen
-        weights: Tensor = block.cross.layer.weights(*x, **options)
-        return decoded, weights.mean(dim=1)
+            for hook in hooks:
+                hook.remove()
+        looks = [layer.weights(*x, **options).mean(dim=1) for layer, x, options in seen]  # (B, T, S) of each block
+        return decoded, torch.stack(looks).mean(dim=0)
 
 
 def block_of(c: DecoderConfig, *, memory_dim: int | None = None, cross_heads: int | None = None) -> parts.Block:

@@ -8,7 +8,7 @@ import yaml
 
 from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.files import read_text
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import OF_IMAGES, ModelConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.settings import Settings, brief
 from vitrail.tasks.registry import TASKS
@@ -28,35 +28,40 @@ INSTEAD: dict[str, Values] = {
 """Settings of the loop that, unless they are 0, put away what a lower layer says of others."""
 
 
-def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None) -> RunSettings:
+def resolve(
+    recipe: Values, file: Values, flags: Values, start: ModelConfig | None = None, fitted: ModelConfig | None = None
+) -> RunSettings:
     """Add up recipe < file < flags, each a nested dictionary, into checked settings.
 
-    A layer that names a model means that model: of the layers below it, only the size and channels of the images stay.
+    A layer that names a model means that model: of the layers below it, only the size and channels of the images stay, and of
+    ``start`` what that kind of model takes of another (`ModelConfig.taken_from`): a captioner has a ViT as its encoder.
     A layer that names a task means that task, without the fields of another below it.
     What a layer says of the loop stands in place of what `INSTEAD` has of those below it: a number of epochs means that number,
     whatever ``min_steps`` there is.
-    ``start`` is the configuration of the model to start from: it takes the place of the recipe's model, and what a
-    recipe that names none says of it stands over that. With a teacher the model has a distillation token, if it can and no
-    layer says otherwise.
+    ``start`` is the configuration of the model to start from, and ``fitted`` the one that the task makes of it, if it does:
+    that takes the place of the recipe's model, and what a recipe that names none says of it stands over that.
+    With a teacher the model has a distillation token, if it can and no layer says otherwise.
     """
     merged: Values = {}
-    seen = {name: getattr(start, name) for name in ("image_size", "channels") if hasattr(start, name)}
-    if start is not None:
-        kept = getattr(start, "distillation_token", False)
-        fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
-        fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
+    fitted = start if fitted is None else fitted
+    seen = {name: getattr(fitted, name) for name in OF_IMAGES if hasattr(fitted, name)}
+    if fitted is not None:
+        kept = getattr(fitted, "distillation_token", False)
+        fields = fitted.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
+        fields = {"name": "custom", "architecture": architecture_of(fitted).name, **fields}
         over = {
-            name: value for name, value in recipe.get("model", {}).items() if name == "name" or name in type(start).model_fields
+            name: value for name, value in recipe.get("model", {}).items() if name == "name" or name in type(fitted).model_fields
         }
         recipe = {**recipe, "expected": {}, "model": {**fields, **({} if "name" in over else over)}}
     for layer in (recipe, file, flags):
         model = layer.get("model", {})
         if not isinstance(model, Mapping):
             raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
-        if isinstance(name := model.get("name"), str) and name != "custom":
-            images = {**seen, **{k: v for k, v in merged.get("model", {}).items() if k in ("image_size", "channels")}}
+        if (name := name_in(model)) is not None:
             row, fields = named(name)
-            merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields}}
+            taken = {} if start is None else row.config.taken_from(start)  # with what images it sees
+            images = {**({} if taken else seen), **of_images(merged.get("model", {}))}
+            merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields, **taken}}
         if (task := layer.get("task")) is not None:
             task = {"name": task} if isinstance(task, str) else task
             if isinstance(task, Mapping) and task.get("name", own := merged.get("task", {}).get("name")) != own:
@@ -82,6 +87,17 @@ def resolve(recipe: Values, file: Values, flags: Values, start: ModelConfig | No
         hint = "add --training.keep best, or give no patience"
         raise ConfigError("a run that waits for a better epoch in vain would keep a worse one", where="training.keep", hint=hint)
     return settings
+
+
+def name_in(model: Mapping[str, Any]) -> str | None:
+    """The name in what a layer says of the model; None where it has none, or one that means no model."""
+    name = model.get("name")
+    return name if isinstance(name, str) and name != "custom" else None
+
+
+def of_images(model: Mapping[str, Any]) -> Values:
+    """What a layer says of the model's images: it holds for a model of any name."""
+    return {name: value for name, value in model.items() if name in OF_IMAGES}
 
 
 def _with_token(settings: RunSettings) -> RunSettings:

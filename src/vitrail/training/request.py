@@ -18,7 +18,7 @@ from vitrail.runtime.output import require_free
 from vitrail.tasks.registry import task_row
 from vitrail.tasks.settings import CaptionSettings, TaskSettings, TranslationSettings
 from vitrail.training import texts
-from vitrail.training.configuration import Values, check_names, deep_merge, nested, read_yaml, resolve
+from vitrail.training.configuration import Values, check_names, deep_merge, name_in, nested, of_images, read_yaml, resolve
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_files import CONFIG
 from vitrail.training.settings import RunSettings
@@ -60,17 +60,20 @@ class Request:
 
     def settings(self, start: ModelConfig | None = None) -> RunSettings:
         """The complete settings, given the configuration of the model to start from; raises `ConfigError`."""
-        return resolve(self.recipe, self.file, self.flags, None if start is None else self._fitted(start))
+        return resolve(self.recipe, self.file, self.flags, start, None if start is None else self._fitted(start))
 
     def _fitted(self, start: ModelConfig) -> ModelConfig:
         """The configuration of the model to start from, as the task needs it.
 
-        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it.
+        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it. Where the file or the
+        flags name a model, which then stands in its place, only its images are.
         """
         fit = task_row(self.task).config_from
         own = self.recipe if _task_of(self.recipe) == self.task else {}
-        layers = [layer["model"] for layer in (own, self.file, self.flags) if isinstance(layer.get("model"), dict)]
-        return start if fit is None else fit(start, {name: value for layer in layers for name, value in layer.items()})
+        layers = [_model_of(layer) for layer in (own, self.file, self.flags)]
+        told = {name: value for layer in layers for name, value in layer.items()}
+        named = any(name_in(layer) for layer in layers[1:])
+        return start if fit is None else fit(start, of_images(told) if named else told)
 
     def require_possible(self, out: str | Path | None) -> None:
         """Refuse what can be seen to fail before a model is opened: settings, data or models that are not there, a taken folder.
@@ -131,6 +134,12 @@ def _require_model(reference: str) -> None:
         locate(reference)
     else:
         require_possible(reference)
+
+
+def _model_of(values: Values) -> Values:
+    """What settings that are not checked yet say of the model."""
+    model = values.get("model")
+    return model if isinstance(model, dict) else {}
 
 
 def _task_of(values: Values) -> str | None:

@@ -16,7 +16,7 @@ class CaptionedWord(Document):
 
 
 class Looks(Document):
-    """Where the model looked for each word: the last layer of attention, as the mean of its heads."""
+    """Where the model looked for each word: the mean of all layers and heads of attention."""
 
     rows: int
     columns: int

@@ -26,6 +26,8 @@ def _height_and_width(value: Any) -> Any:
 
 Side = Annotated[int, Field(gt=0, le=2**16)]
 Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
+OF_IMAGES = ("image_size", "channels")
+"""What any model of images is told of them."""
 
 
 def numbers(value: Any) -> Any:
@@ -78,6 +80,11 @@ class ModelConfig(Settings):
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
+
+    @classmethod
+    def taken_from(cls, start: "ModelConfig") -> dict[str, Any]:
+        """Fields that a model of this kind has of another one to start from, whatever its name says of them; none as a rule."""
+        return {}
 
     @property
     def summary(self) -> str:

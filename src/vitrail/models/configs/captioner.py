@@ -5,13 +5,11 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import field_validator, model_validator
 
 from vitrail.checks import require_divisible
-from vitrail.models.configs.base import ModelConfig, Positive, Size
+from vitrail.models.configs.base import OF_IMAGES, ModelConfig, Positive, Size
 from vitrail.models.configs.texts import DecoderConfig, RecurrentConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
 
-OF_IMAGES = ("image_size", "channels")
-"""Fields of the encoder that may be given beside it, as in any model of images."""
 FOR_A_HEAD = ("num_classes", "pool", "head", "head_dropout", "pool_heads", "pool_mlp_dim", "token_merging", "patch_dropout")
 """Fields of a ViT that are for the vector which its head reads, or leave out patches, of which a word may need any."""
 ENCODER = {"num_classes": 0, "pool": "mean"}
@@ -30,10 +28,15 @@ class OfImages(ModelConfig):
 
     reads: ClassVar[Literal["texts", "images"]] = "images"
 
+    @classmethod
+    def taken_from(cls, start: ModelConfig) -> dict[str, Any]:
+        """Of a ViT: it is the encoder."""
+        return {"encoder": encoder_config(start).model_dump()} if isinstance(start, ViTConfig) else {}
+
     @model_validator(mode="before")
     @classmethod
     def _images_are_the_encoders(cls, values: Any) -> Any:
-        """``image_size`` and ``channels`` beside the encoder are its own."""
+        """``image_size`` and ``channels`` may be given beside the encoder, as in any model of images, and are its own."""
         if not isinstance(values, dict):
             return values
         given = {name: values[name] for name in OF_IMAGES if name in values}
@@ -78,6 +81,11 @@ class OfImages(ModelConfig):
         """Heights and widths that the images may have are multiples of these."""
         return self.encoder.size_multiple
 
+    @property
+    def seen(self) -> str:
+        """What the decoder looks at, in one line."""
+        return self.encoder.summary + ", patches of the second last block" * (self.patches_behind == "second-last")
+
 
 class CaptionerConfig(OfImages, DecoderConfig):
     """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
@@ -101,8 +109,10 @@ class CaptionerConfig(OfImages, DecoderConfig):
     @property
     def summary(self) -> str:
         """The architecture in one line."""
-        decoder = f"{self.decoder_depth} blocks {self.dim} wide, {self.heads} heads, {self.norm}-norm, {self.vocabulary:,} tokens"
-        return f"{self.encoder.summary}; {decoder}"
+        looks = "" if self.cross_heads in (None, self.heads) else f" ({self.cross_heads} for the image)"
+        heads = f"{self.heads} heads{looks}"
+        decoder = f"{self.decoder_depth} blocks {self.dim} wide, {heads}, {self.norm}-norm, {self.vocabulary:,} tokens"
+        return f"{self.seen}; {decoder}"
 
 
 class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
@@ -112,7 +122,7 @@ class RecurrentCaptionerConfig(OfImages, RecurrentConfig):
     def summary(self) -> str:
         """The architecture in one line."""
         decoder = f"{self.depth} LSTM layers {self.hidden_dim} wide, {self.looks}, {self.vocabulary:,} tokens"
-        return f"{self.encoder.summary}; {decoder}"
+        return f"{self.seen}; {decoder}"
 
 
 SMALL_DECODER: dict[str, Any] = {"dim": 256, "decoder_depth": 2, "heads": 4, "mlp_dim": 1024, "norm": "pre", "dropout": 0.2}
@@ -132,7 +142,7 @@ def encoder_config(start: ViTConfig) -> ViTConfig:
 
 def caption_config(start: ViTConfig) -> CaptionerConfig:
     """The configuration of a captioner whose encoder is this ViT, with a small decoder."""
-    return CaptionerConfig.read({**SMALL_DECODER, "encoder": encoder_config(start)}, where="model")
+    return CaptionerConfig.read({**SMALL_DECODER, **CaptionerConfig.taken_from(start)}, where="model")
 
 
 _DECODERS = {"Ti": SMALL_DECODER, "S": SMALL_DECODER, "B": BASE_DECODER, "L": BASE_DECODER}
