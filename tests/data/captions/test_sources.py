@@ -157,6 +157,13 @@ def test_a_table_with_tabs_needs_no_quotes(table):
     assert open_captions(other).splits == open_captions(table).splits
 
 
+def test_a_file_that_is_not_called_captions_stands_beside_those_of_other_things(table):
+    folder = lay(table, "train.csv")
+    for name in ("person_keypoints_train", "instances_train"):
+        (folder / f"{name}.json").write_text("{}")
+    assert [split for split, items in read_captions(folder).splits.items() if items] == ["train"]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_what_stands_between_columns_is_told_by_the_first_line_whatever_captions_hold(table, separator):
     captions = ["Red; round, small", "one, two, three, four", "a | b | c; d", "a;b;c", "plain", "left\tright"]

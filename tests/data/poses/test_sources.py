@@ -43,6 +43,13 @@ def test_cocos_own_folder_of_annotations_is_understood(tmp_path):
         assert {Path(person.image).parent.name for person in data.splits["val"]} == {"val2017"}
 
 
+def test_files_of_other_things_in_the_same_pictures_are_passed_over(tmp_path):
+    write_many(tmp_path, 5, name="train.json")
+    for other in ("captions", "instances_train"):
+        (tmp_path / f"{other}.json").write_text("{}")
+    assert len(open_people(tmp_path).split("all")) == 10
+
+
 def test_training_alone_gives_a_part_to_validation(tmp_path):
     write_many(tmp_path, 20, name="train.json")
     data = open_people(tmp_path)
