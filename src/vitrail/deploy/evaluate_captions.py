@@ -36,7 +36,7 @@ def evaluate_captions(
 
     Args:
         model: a captioner, or the MODEL that it is behind.
-        open_captions: says on what.
+        open_captions: gives what it is evaluated on.
         batch_size, workers: images per batch; processes that prepare them.
         table: a CSV file to write, with a row for each image.
         on_start, on_batch: called with the number of images; with the size of every finished batch.
