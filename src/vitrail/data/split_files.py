@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from vitrail.data.items import SPLIT_OF_NAME
 from vitrail.data.tree import files_of
@@ -11,7 +11,6 @@ from vitrail.errors import DataError
 
 Kind = Literal["caption", "keypoint", "instances"]
 """What COCO's files of the same images are of: a part of their names."""
-KINDS: tuple[Kind, ...] = ("caption", "keypoint", "instances")
 UNCLEAR = (
     "put one of the words train, val or test into the name of each; or move elsewhere what is no part of the data; or name one "
     "file that holds all of it in place of the folder"
@@ -53,7 +52,7 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
 
 
 def _is_of_a_kind(file: Path) -> bool:
-    return any(kind in file.stem.lower() for kind in KINDS)
+    return any(kind in file.stem.lower() for kind in get_args(Kind))
 
 
 def _split_named(file: Path) -> str:

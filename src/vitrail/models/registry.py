@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from vitrail.errors import ConfigError, unknown
 from vitrail.lazy import lazily
 from vitrail.models.configs import captioner, cvt, mixer, pvt, pvt_v2, resnet, swin, t2t, texts, tnt, vit, vit_names, vitpose
-from vitrail.models.configs.base import ImageConfig, ModelConfig
+from vitrail.models.configs.base import OF_IMAGES, ImageConfig, ModelConfig
 
 if TYPE_CHECKING:
     from vitrail.models.base import ImageModel, Model
@@ -113,7 +113,7 @@ def family_of(config: ModelConfig) -> str:
 
 def listed_name(config: ModelConfig) -> str:
     """The listed name that says most of a model, whatever its images and classes; its family where there is none."""
-    row, free, found = architecture_of(config), {"image_size", "channels", "num_classes"}, dict[str, int]()
+    row, free, found = architecture_of(config), {*OF_IMAGES, "num_classes"}, dict[str, int]()
     for name, fields in row.presets.items():
         listed, told = row.config.read(dict(fields), where=name), fields.keys() - free
         if all(getattr(config, field) == getattr(listed, field) for field in told):

@@ -76,10 +76,8 @@ def open_captions_for(
     run, own = own_run(reference, data)
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name images to evaluate on: captions.csv")
-    source = open_source(run.settings, run=run) if run and own else open_captions(str(data))
+    source = _of_run(run) if run and own else open_captions(str(data))
     source.tell(note)
-    if run and own:
-        source = used(source, run.bad_images, run.settings)
     settings = _task(run.settings) if run else CaptionSettings()
     chosen = split or (source.evaluation_split if own or source.has_splits else "all")
     samples = f", {settings.samples} samples" if settings.samples and settings.beams > 1 else ""
@@ -92,10 +90,15 @@ def open_captions_for(
     return ToEvaluate(source.split(chosen), chosen, settings, known)
 
 
+def _of_run(run: RunFolder) -> CaptionData:
+    """The images of a run, without those that it left out."""
+    return used(open_source(run.settings, run=run), run.bad_images, run.settings)
+
+
 def _learned_from(run: RunFolder, note: Note) -> Sequence[Captioned]:
     """The images that a run has learned from, none if they are not there any more."""
     try:
-        return used(open_source(run.settings, run=run), run.bad_images, run.settings).splits["train"]
+        return _of_run(run).splits["train"]
     except DataError as error:
         note(f"nothing to compare with, as the run's images cannot be opened: {error.what}")
         return []
