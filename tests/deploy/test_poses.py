@@ -381,7 +381,7 @@ def test_joints_turn_with_the_picture(mirror):
         for _ in range(turns):  # against the clock, (x, y) came to (y, 39 - x)
             back = np.stack([39 - back[:, 1], back[:, 0]], axis=1)
         np.testing.assert_allclose(back, np.tile([12, 7], (len(JOINTS), 1)), atol=0.3)
-        assert found.scores.min() > 0.85  # as high above the ground as it comes
+        assert 0.8 < found.scores.min() < 0.9  # a mean, in which the turn where it stands the highest weighs the most
 
 
 def test_each_of_several_people_is_turned_by_itself(turning, files):

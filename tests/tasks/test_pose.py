@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import rotate
+from scipy.special import softmax
 
 from stick_figures import JOINTS, write_people
 from vitrail.data.augment import Augmentation
@@ -14,7 +16,7 @@ from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.heatmaps import decode, encode
-from vitrail.tasks.pose import PoseEstimation, heatmaps_of, joints_in, losses, turned
+from vitrail.tasks.pose import PoseEstimation, heatmaps_of, in_eight_turns, joints_in, losses, surest, turned, turned_by
 from vitrail.tasks.settings import PoseSettings
 
 SIZE, HEATMAP = (64, 48), (32, 24)
@@ -141,31 +143,47 @@ def test_what_joints_cannot_follow_is_refused(task, people):
 SQUARE = (32, 32)
 
 
-def rather_from_above(images):
-    """Heatmaps (B, 2, 32, 32): the picture's red and green, far fainter where they are in its lower half."""
-    height = torch.linspace(1, 0.1, 32)[:, None]
-    return images[:, :2] * height
-
-
 @pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_what_a_network_answers_in_the_surest_quarter_turn_is_turned_back(turns, mirror):
-    """A red and a green dot near the upper rim, turned: heatmaps lie on the dots, however the picture is turned."""
-    skeleton = Skeleton.of(("left_eye", "right_eye")).complete
-    images = torch.zeros(2, 3, *SQUARE)
-    images[0, 0, 3, 5] = images[0, 1, 4, 20] = images[1, 0, 2, 9] = images[1, 1, 6, 9] = 1
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_heatmaps_of_upright_people_turn_with_the_picture_whatever_the_network_is(turns, mirror):
+    torch.manual_seed(0)
+    network, images = torch.nn.Conv2d(3, 2, 5, padding=2), torch.rand(3, 3, *SQUARE)
+    skeleton, preparation = Skeleton.of(("left_eye", "right_eye")).complete, BoxPreparation.of_size(SQUARE, upright=True)
+    with torch.no_grad():
+        as_it_is, plain = heatmaps_of(network, images, preparation, skeleton, mirror=mirror)
+        found, _ = heatmaps_of(network, torch.rot90(images, turns, (-2, -1)), preparation, skeleton, mirror=mirror)
+        alone = torch.cat([in_eight_turns(network, image[None]) for image in images])
+    torch.testing.assert_close(found, torch.rot90(as_it_is, turns, (-2, -1)))
+    torch.testing.assert_close(as_it_is, alone)  # each image is weighed by itself
+    assert plain is as_it_is
 
-    def network(given):
-        """Which in a mirror image calls the left eye right, as a trained one does."""
-        reversed_ = torch.equal(given.sum(1), upright.sum(1).flip(-1))
-        answers = rather_from_above(given)
-        return answers[:, [1, 0]] if reversed_ else answers
 
-    upright, preparation = images, BoxPreparation.of_size(SQUARE, upright=True)
-    expected = torch.rot90(rather_from_above(images), turns, (-2, -1))
-    found, plain = heatmaps_of(network, torch.rot90(images, turns, (-2, -1)), preparation, skeleton, mirror=mirror)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(plain, expected)
+def test_the_surest_of_eight_turns_weigh_the_most():
+    heights = torch.linspace(0.1, 0.9, 16).reshape(8, 2)[torch.tensor([3, 0, 6, 1, 7, 2, 5, 4])]  # of two images in eight turns
+    asked = []
+
+    def network(images):
+        asked.append(images)
+        low, high = heights[len(asked) - 1] / 2, heights[len(asked) - 1] * 1.5
+        return torch.stack([low, high], dim=1)[..., None, None].expand(-1, -1, 9, 9)
+
+    found = in_eight_turns(network, torch.rand(2, 3, 9, 9))
+    weights = softmax(20 * heights.numpy(), axis=0)
+    middle = (weights * heights.numpy()).sum(axis=0)
+    np.testing.assert_allclose(found[:, :, 4, 4], np.stack([middle / 2, middle * 1.5], axis=1), rtol=1e-5)
+    assert len(asked) == 8
+
+
+@pytest.mark.parametrize("eighths", range(-8, 9))
+def test_images_are_turned_against_the_clock_as_scipy_turns_them(eighths):
+    images = torch.rand(2, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+    for beyond, mode in {"border": "nearest", "zeros": "grid-constant"}.items():
+        found = turned_by(images, eighths, beyond=beyond)
+        expected = rotate(images.numpy(), 45 * eighths, axes=(2, 3), reshape=False, order=1, mode=mode)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    bytes_ = turned_by((images * 255).to(torch.uint8), eighths)
+    assert bytes_.dtype == torch.uint8
+    assert (bytes_.float() / 255 - turned_by((images * 255).floor() / 255, eighths)).abs().max() < 0.51 / 255
 
 
 def test_a_network_is_asked_once_where_people_are_not_turned(task, people):
@@ -187,3 +205,15 @@ def test_each_picture_is_turned_by_its_own_quarter_turns():
     for number in range(4):
         assert torch.equal(found[number], torch.rot90(images[number], number, (-2, -1)))
     assert torch.equal(turned(found, torch.tensor([0, -1, -2, -3])), images)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_the_surest_quarter_turn_is_the_one_with_the_highest_peaks(turns):
+    """A network that sees the better, the higher something is."""
+    images = torch.zeros(2, 3, *SQUARE)
+    images[0, 0, 3, 5] = images[0, 1, 4, 20] = images[1, 0, 2, 9] = images[1, 1, 6, 9] = 1
+    heatmaps, found = surest(
+        lambda given: given[:, :2] * torch.linspace(1, 0.1, 32)[:, None], torch.rot90(images, turns, (-2, -1))
+    )
+    assert found.tolist() == [-turns % 4] * 2
+    torch.testing.assert_close(heatmaps, images[:, :2] * torch.linspace(1, 0.1, 32)[:, None])

@@ -65,7 +65,7 @@ class PosePredictor:
     """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time."""
 
     def run(self, pixels: Tensor) -> Tensor:
-        """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every quarter turn."""
+        """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every turn."""
         return heatmaps_of(self.heatmaps, pixels, self.preparation, self.skeleton, mirror=False)[0]
 
     def joints(self, pixels: Tensor, *, mirror: bool = False) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,8 @@ class PosePredictor:
 
         Args:
             pixels: of people that were cut out.
-            mirror: whether the answers to the mirror images are taken into the mean, which takes twice the time.
+            mirror: whether the answers to the mirror images are taken into the mean, which takes twice the time; where boxes are
+                looked at in eight turns, they are left out.
 
         Raises:
             ModelFileError: the model's answers are not finite.

@@ -79,8 +79,8 @@ class PoseSettings(TaskSettings):
     """Whether people are cut out by the data's own boxes, by the smallest around their joints, or not at all."""
     upright: Literal["auto", "always", "never"] = "auto"
     """Whether people are turned upright by their shoulders and hips before they are learned from, for people who stand, lie and
-    fall in every direction. Where they are to be found, a box is looked at in all four quarter turns, which takes four times the
-    time. It needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
+    fall in every direction. Where they are to be found, a box is looked at in eight turns, which takes eight times the time. It
+    needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
     before with a model that has been trained on people."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
@@ -88,7 +88,8 @@ class PoseSettings(TaskSettings):
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as in the
     model to start from, else 2. The model keeps it."""
     mirror: bool = True
-    """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time."""
+    """Whether evaluation takes the mean of the answers to an image and to its mirror image, which takes twice the time. Where a
+    box is looked at in eight turns, mirror images add nothing and are left out."""
 
 
 class DistillationSettings(Settings):

@@ -86,7 +86,7 @@ def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | No
 
 
 def _upright(settings: RunSettings, source: PeopleData) -> bool:
-    """Whether people are turned upright: where it is said, or where many lean and the model can look at every quarter turn."""
+    """Whether people are turned upright: where it is said, or where many lean and the model can look at every turn."""
     config, told, torso = settings.model.config, _task(settings).upright, torso_of(source.skeleton)
     possible = all(ends.any() for ends in torso) and _square(config)
     if told == "always" and not possible:
@@ -168,8 +168,8 @@ def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
     """That people are turned upright, that mirror images would be wrong, or that nobody is left to validate on."""
     found = []
     if preparation_of(settings, source).upright:
-        what = "people are turned upright to be learned from, and every box is looked at in four quarter turns afterwards"
-        found.append(f"{what}, in four times the time: --task.upright never does not")
+        what = "people are turned upright to be learned from, and every box is looked at in eight turns afterwards"
+        found.append(f"{what}, in eight times the time: --task.upright never does not")
     if settings.augmentation.horizontal_flip and not source.skeleton.pairs:
         what = "warning: images are mirrored, and no joint is on one side of the body, by its name"
         found.append(f"{what}: give task.skeleton.pairs, or --no-flip")

@@ -37,8 +37,8 @@ class BoxPreparation(Preparation):
     box_scale: Annotated[float, Field(ge=1, le=10)] = 1.25
     """How much larger than the box is what the model sees."""
     upright: bool = False
-    """Whether the model has learned from people who were turned upright, so that a box is looked at in all four quarter turns,
-    and joints are read in the one in which the model is surest of them; the input is square then."""
+    """Whether the model has learned from people who were turned upright, so that a box is looked at in eight turns; joints are
+    read in the mean, in which those turns weigh the most of which the model is the surest. The input is square then."""
     smoothing: Annotated[float, Field(ge=0, le=100)] = SMOOTHING
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
@@ -50,7 +50,7 @@ class BoxPreparation(Preparation):
 
     def __str__(self) -> str:
         (rows, columns), colours = self.image_size, ", ".join(f"{value:g}" for value in self.mean)
-        turns = " in the surest quarter turn" if self.upright else ""
+        turns = " in eight turns" if self.upright else ""
         deviations = ", ".join(f"{value:g}" for value in self.std)
         return f"boxes ×{self.box_scale:g}{turns} to {rows}×{columns}, mean {colours}, std {deviations}"
 
