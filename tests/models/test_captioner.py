@@ -80,13 +80,6 @@ def test_the_summary_says_with_how_many_heads_the_decoder_looks(cross_heads, tol
     assert f"{told}, pre-norm" in model_config(NAMES[0], cross_heads=cross_heads).summary
 
 
-@pytest.mark.parametrize(
-    ("cross_depth", "told"), [(None, "2 blocks "), (2, "2 blocks 256"), (1, "2 blocks (1 for the image) 256")]
-)
-def test_the_summary_says_how_many_blocks_look_at_the_image(cross_depth, told):
-    assert f"; {told}" in model_config(NAMES[0], cross_depth=cross_depth).summary
-
-
 class Same(nn.Module):
     """A block that leaves tokens as they are."""
 
@@ -130,30 +123,9 @@ def test_the_alignment_is_the_mean_of_all_blocks_and_heads():
     assert (seen["decoder.0.cross.weights"] - seen["decoder.1.cross.weights"]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("cross_depth", [None, 1, 2, 3])
-def test_the_first_blocks_look_at_the_image_and_the_others_at_the_text_alone(cross_depth):
-    model, images = small(decoder_depth=3, cross_depth=cross_depth), torch.randn(4, 3, 16, 16)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    looking = [block.cross is not None for block in model.decoder]
-    assert looking == [place < (cross_depth or 3) for place in range(3)]
-    with torch.no_grad(), capture(model, "decoder.*.cross.weights") as seen:
-        one, other = (model(pictures, torch.full((4, 5), 3)) for pictures in (images, images.flip(0)))
-    assert len(seen) == sum(looking)
-    assert (one - other).abs().max() > 1e-3
-
-
-def test_the_alignment_is_of_the_blocks_that_look():
-    model, images, tokens = small(cross_depth=1), torch.randn(2, 3, 16, 16), torch.randint(3, 20, (2, 5))
-    with torch.no_grad(), capture(model, "decoder.*.cross.weights") as seen:
-        model(images, tokens)
-    assert [*seen] == ["decoder.0.cross.weights"]
-    torch.testing.assert_close(model.alignment(images, tokens), seen["decoder.0.cross.weights"].mean(dim=1))
-
-
-@pytest.mark.parametrize("fields", [{"cross_heads": 1}, {"cross_heads": 4}, {"cross_depth": 1}])
-def test_a_search_looks_with_the_same_blocks_and_heads(fields):
-    model, images = small(**fields), torch.randn(6, 3, 16, 16)
+@pytest.mark.parametrize("cross_heads", [1, 4])
+def test_a_search_looks_with_the_same_heads(cross_heads):
+    model, images = small(cross_heads=cross_heads), torch.randn(6, 3, 16, 16)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     for found, wanted in zip(
@@ -215,7 +187,6 @@ def test_images_are_told_of_beside_the_encoder_or_in_it():
         ({"encoder": 3}, "encoder"),
         ({"dim": 30}, "heads"),
         ({"cross_heads": 3}, "cross_heads"),
-        ({"decoder_depth": 2, "cross_depth": 3}, "cross_depth 3 is more than there are blocks, which is decoder_depth 2"),
         ({"patches_behind": "second-last", "encoder": {"class_token": False, "registers": 0}}, "class token"),
         ({"encoder": {"patch_size": 16}, "image_size": 20}, "patch"),
     ],

@@ -111,7 +111,6 @@ def test_words_look_where_they_look_in_transformers(folder):
         {"scale_embedding": False, "activation": "gelu-tanh"},
         {"tied": False},
         {"heads": 4, "cross_heads": 4},
-        {"decoder_depth": 2, "cross_depth": 2},
     ],
     ids=str,
 )
@@ -137,7 +136,6 @@ def test_captioners_of_ours_are_written_for_transformers(fields, tmp_path):
         ({"encoder": {"patch_size": 8, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "registers": 2}}, "registers"),
         ({"encoder": {"patch_size": 8, "dim": 32, "depth": 1, "heads": 2, "mlp_dim": 32}}, "wider"),
         ({"cross_heads": 1}, "number of heads"),
-        ({"decoder_depth": 2, "cross_depth": 1}, "blocks that do not look at the image"),
         ({"patches_behind": "second-last"}, "second last block"),
     ],
     ids=str,

@@ -72,8 +72,8 @@ class WritesOfImages(TextModel):
 class Captioner(WritesOfImages, TransformerDecoder):
     """Images (B, C, H, W) and captions (B, T), or K of each image, (B, K, T), to logits of the next token.
 
-    Blocks of the decoder look at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are made
-    once an image, for all of its captions and for all beams.
+    Each block of the decoder looks at all tokens of the image, as the last norm of the ViT leaves them. Their keys and values are
+    made once an image, for all of its captions and for all beams.
     """
 
     config: CaptionerConfig
@@ -84,7 +84,7 @@ class Captioner(WritesOfImages, TransformerDecoder):
         self.config = c = config
         self.encoder = Encoder(c.encoder, c.patches_behind)
         self.add_embedding()
-        self.add_decoder(c.encoder.dim, cross_depth=c.cross_depth, cross_heads=c.cross_heads)
+        self.add_decoder(c.encoder.dim, c.cross_heads)
         self.initialize(self.encoder)
 
     def encode(self, source: Tensor) -> Encoded:

@@ -41,12 +41,10 @@ class TransformerDecoder(TextModel):
         )
         self.dropout = parts.Dropout(c.dropout)
 
-    def add_decoder(self, memory_dim: int, *, cross_depth: int | None = None, cross_heads: int | None = None) -> None:
-        """Add the blocks, of which the first ``cross_depth``, or all, look at a memory (B, S, memory_dim), and the readout."""
+    def add_decoder(self, memory_dim: int, cross_heads: int | None = None) -> None:
+        """Add the blocks, which look at a memory (B, S, memory_dim), and what logits are read from."""
         c = self.config
-        looking = c.decoder_depth if cross_depth is None else cross_depth
-        memories = [memory_dim] * looking + [None] * (c.decoder_depth - looking)
-        self.decoder = nn.ModuleList(block_of(c, memory_dim=memory, cross_heads=cross_heads) for memory in memories)
+        self.decoder = nn.ModuleList(block_of(c, memory_dim=memory_dim, cross_heads=cross_heads) for _ in range(c.decoder_depth))
         self.decoder_norm = last_norm(c)
         self.output = None if c.tied else nn.Linear(c.dim, c.vocabulary, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(c.vocabulary)) if c.output_bias else None
@@ -119,8 +117,9 @@ class TransformerDecoder(TextModel):
     def decode_with_attention(self, target: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
         seen: list[Any] = []
         blocks: Iterable[Any] = self.decoder[self.shown]
-        layers = [block.cross.layer for block in blocks if block.cross is not None]
-        hooks = [layer.register_forward_pre_hook(lambda *given: seen.append(given), with_kwargs=True) for layer in layers]
+        hooks = [
+            block.cross.layer.register_forward_pre_hook(lambda *given: seen.append(given), with_kwargs=True) for block in blocks
+        ]
         try:
             decoded = self.decode(target, encoded)
         finally:

@@ -74,7 +74,7 @@ class DecoderCache:
             itself = torch.eye(width, dtype=torch.bool, device=self.sees.device).expand(len(self.sees), -1, -1)
             self.sees = torch.cat([self.sees, itself], dim=2)
             mask = self.sees[:, None]  # (A, 1, W, N)
-        if any(across.length for _, across in self.blocks):  # every block has kept what it needs of it
+        if self.blocks[-1][1].length:  # every block has kept what it needs of it
             self.memory = None
         across = {"context": self.memory, "mask": self.mask}
         self.length += length

@@ -21,7 +21,7 @@ def product_of(matrix: Matrix, weight: Tensor, bias: Tensor | None) -> Product:
 
 
 class FastBlock:
-    """A `Block` of a decoder, called as it is in a search; ``matrix`` says how products are made.
+    """A `Block` with attention to another sequence, called as it is in a search; ``matrix`` says how products are made.
 
     It has nothing of what the Transformer's blocks do without: scales, dropped branches, norms of queries and keys.
     """
@@ -30,27 +30,24 @@ class FastBlock:
         def product(layer: nn.Linear) -> Product:
             return product_of(matrix, layer.weight, layer.bias)
 
-        own, cross, mlp = block.attention.layer, block.cross and block.cross.layer, block.mlp.layer
+        branches: list[Any] = [block.attention, block.cross, block.mlp]
+        own, cross, mlp = (branch.layer for branch in branches)
         self.own, self.cross, self.activation = own, cross, mlp.activation
         self.qkv, self.own_output = product(own.qkv), product(own.output)
-        if cross is not None:
-            self.query, self.cross_output = product(cross.query), product(cross.output)
+        self.query, self.cross_output = product(cross.query), product(cross.output)
         self.expand, self.contract = product(mlp.expand), product(mlp.contract)
         self.pre = block.attention.norm_place == "pre"
-        self.norms = [branch and branch.norm for branch in (block.attention, block.cross, block.mlp)]
+        self.norms = [branch.norm for branch in branches]
 
     def __call__(self, x: Tensor, *, cache: Any, across: dict[str, Any], mask: Tensor | None, causal: bool = False) -> Tensor:
-        """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source, if there is one, between the two."""
+        """(A, W, D) to (A, W, D): equations (2) and (3), with the attention to the source between the two."""
         q, k, v = map(self.own.split_heads, self.qkv(self._before(x, 0)).split(self.own.widths, dim=-1))
         x = self._after(x, self.own_output(self._joined(q, *cache.extended(k, v), mask=mask, causal=causal)), 0)
-        if self.cross is not None:
-            x = self._across(x, **across)
-        return self._after(x, self.contract(activate(self.expand(self._before(x, 2)), self.activation)), 2)
-
-    def _across(self, x: Tensor, *, context: Tensor | None, mask: Tensor | None, cache: Any) -> Tensor:
-        k, v = cache.tensors if cache.length else self.cross.project(x, context, cache=cache)[1:]
+        seen = across["cache"]
+        k, v = seen.tensors if seen.length else self.cross.project(x, across["context"], cache=seen)[1:]
         q = self.cross.split_heads(self.query(self._before(x, 1)))
-        return self._after(x, self.cross_output(self._joined(q, k, v, mask=mask)), 1)
+        x = self._after(x, self.cross_output(self._joined(q, k, v, mask=across["mask"])), 1)
+        return self._after(x, self.contract(activate(self.expand(self._before(x, 2)), self.activation)), 2)
 
     def _before(self, x: Tensor, branch: int) -> Tensor:
         return self._norm(x, branch) if self.pre else x

@@ -90,18 +90,11 @@ class OfImages(ModelConfig):
 class CaptionerConfig(OfImages, DecoderConfig):
     """Every choice of a captioner: any ViT, and the decoder of the Transformer."""
 
-    cross_depth: Positive | None = None
-    """How many blocks of the decoder, its first ones, look at the image; all if None. Where several look, it is chance which of
-    them looks at what a word names."""
     cross_heads: Positive | None = None
     """Heads of the attention to the image; as many as ``heads`` if None. With one, where a word looks is all that it reads."""
 
     @model_validator(mode="after")
-    def _blocks_that_look_fit(self) -> "CaptionerConfig":
-        if self.cross_depth is not None and self.cross_depth > self.decoder_depth:
-            raise ValueError(
-                f"cross_depth {self.cross_depth} is more than there are blocks, which is decoder_depth {self.decoder_depth}"
-            )
+    def _cross_heads_fit(self) -> "CaptionerConfig":
         if self.cross_heads is not None:
             require_divisible("dim", self.dim, "cross_heads", self.cross_heads)
         return self
@@ -118,9 +111,7 @@ class CaptionerConfig(OfImages, DecoderConfig):
         """The architecture in one line."""
         looks = "" if self.cross_heads in (None, self.heads) else f" ({self.cross_heads} for the image)"
         heads = f"{self.heads} heads{looks}"
-        seeing = "" if self.cross_depth in (None, self.decoder_depth) else f" ({self.cross_depth} for the image)"
-        blocks = f"{self.decoder_depth} blocks{seeing}"
-        decoder = f"{blocks} {self.dim} wide, {heads}, {self.norm}-norm, {self.vocabulary:,} tokens"
+        decoder = f"{self.decoder_depth} blocks {self.dim} wide, {heads}, {self.norm}-norm, {self.vocabulary:,} tokens"
         return f"{self.seen}; {decoder}"
 
 

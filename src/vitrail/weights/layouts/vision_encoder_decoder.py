@@ -71,8 +71,6 @@ def _share_out(state: Mapping[str, Tensor], config: CaptionerConfig, layout: Lay
         raise KeyError(f"{why} of the encoder")
     if config.patches_behind != "last":
         raise KeyError("patches of the second last block")
-    if config.cross_depth not in (None, config.decoder_depth):
-        raise KeyError("blocks that do not look at the image")
     if config.cross_heads not in (None, config.heads):
         raise KeyError("another number of heads for the image than for the text")
     if config.position != "learned":
@@ -113,8 +111,7 @@ def _encoder(values: Mapping[str, Any]) -> ViTConfig:
 
 def _canonical(config: CaptionerConfig) -> CaptionerConfig:
     return config.changed(
-        cross_depth=None,  # if they are any, they are the numbers of blocks and of heads
-        cross_heads=None,
+        cross_heads=None,  # if it is any, it is the number of heads
         position="learned",
         tied=config.tied and not config.scale_embedding,
         scale_embedding=False,
