@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
 from vitrail.models.vit import ViT
@@ -59,3 +60,9 @@ def test_where_nothing_can_be_prepacked_linear_layers_stay(monkeypatch):
         fast = for_inference(model, precision)
         assert {p.dtype for p in fast.parameters()} == {dtype}
         torch.testing.assert_close(fast(images), model(images), atol=0.05, rtol=0.05)
+
+
+def test_a_precision_that_does_not_exist_is_refused_by_name():
+    with pytest.raises(ConfigError, match="unknown precision 'bf61'") as refused:
+        for_inference(ViT(ViTConfig(**SMALL)), "bf61")  # type: ignore[arg-type]
+    assert refused.value.hint == "did you mean 'bf16'? known: fp32, bf16"

@@ -56,7 +56,8 @@ def evaluate(
         their own. Scores are COCO's then: who is not found counts as missed.
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
-        model that finds joints as in the run, which does unless it is told otherwise.
+        model that finds joints as in the run, which does unless it is told otherwise. A box that is looked at in eight turns has
+        no use for it.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """

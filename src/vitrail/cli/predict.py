@@ -67,7 +67,8 @@ def predict(
         Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
         annotations. Without it an image is one person.
     mirror
-        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time.
+        Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
+        in eight turns has no use for it.
     pictures
         Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
     json

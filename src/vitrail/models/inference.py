@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from vitrail.errors import unknown
 from vitrail.models.calibration import use_measured
 from vitrail.parts.convolved import DepthwiseConv
 from vitrail.parts.kernels import kernels
@@ -17,6 +18,8 @@ from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import Precision
 
 Model = TypeVar("Model", bound=nn.Module)
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""The type of each precision in which a model answers."""
 
 
 class Answering(nn.Module):
@@ -94,9 +97,14 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
 
     In fp32 it answers as the model does, up to the order of sums; in bf16 with two to three digits, and about twice as fast where
     the processor has instructions for it. It is in evaluation mode, where the model is, and shares with it what is the same.
+
+    Raises:
+        ConfigError: another precision.
     """
+    if precision not in TYPES:
+        raise unknown("precision", precision, [*TYPES], where="precision")
     use_measured()
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    dtype = TYPES[precision]
     fast = _with_norms_folded(standardized(model).eval())
     for name, module in list(fast.named_modules()):
         if type(module) is nn.Linear and prepacks(module.weight.device, dtype):
