@@ -163,15 +163,24 @@ def test_the_surest_of_eight_turns_weigh_the_most():
     asked = []
 
     def network(images):
-        asked.append(images)
-        low, high = heights[len(asked) - 1] / 2, heights[len(asked) - 1] * 1.5
-        return torch.stack([low, high], dim=1)[..., None, None].expand(-1, -1, 9, 9)
+        """Two heatmaps of one height everywhere, which is of this view of this image."""
+        begin, end = sum(asked), sum(asked) + len(images)
+        asked.append(len(images))
+        height = heights.flatten()[begin:end]
+        return torch.stack([height / 2, height * 1.5], dim=1)[..., None, None].expand(-1, -1, 9, 9)
 
     found = in_eight_turns(network, torch.rand(2, 3, 9, 9))
     weights = softmax(20 * heights.numpy(), axis=0)
     middle = (weights * heights.numpy()).sum(axis=0)
     np.testing.assert_allclose(found[:, :, 4, 4], np.stack([middle / 2, middle * 1.5], axis=1), rtol=1e-5)
-    assert len(asked) == 8
+    assert asked == [8, 8]
+
+
+@pytest.mark.parametrize(("count", "asked"), [(1, [8]), (3, [8, 8, 8]), (9, [9] * 8)])
+def test_a_batch_of_turned_images_is_no_larger_than_the_images_or_than_eight(count, asked):
+    sizes = []
+    in_eight_turns(lambda images: sizes.append(len(images)) or images, torch.rand(count, 3, 9, 9))
+    assert sizes == asked
 
 
 @pytest.mark.parametrize("eighths", range(-8, 9))

@@ -131,8 +131,10 @@ def in_eight_turns(network: Network, images: Tensor) -> Tensor:
 
     A turn is the surer, the higher its joints' peaks are in the mean.
     """
-    answers = [network(turned_by(images, eighths)) for eighths in range(8)]
-    peaks = torch.stack([answer.flatten(2).amax(dim=2).mean(dim=1) for answer in answers])  # (8, B)
+    views = torch.cat([turned_by(images, eighths) for eighths in range(8)])
+    batches = views.split(max(8, len(images)))  # of one image all views at once
+    answers = torch.cat([network(batch) for batch in batches]).unflatten(0, (8, -1))  # (8, B, K, h, w)
+    peaks = answers.flatten(3).amax(dim=3).mean(dim=2)  # (8, B)
     back = torch.stack([turned_by(answer, -eighths, beyond="zeros") for eighths, answer in enumerate(answers)])
     return torch.einsum("tb,tbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
 
