@@ -21,10 +21,14 @@ REQUEUED = getattr(signal, "SIGUSR1", None)
 """Under Slurm a run that is stopped by it asks to be put back into the queue."""
 
 
+SAVED = "interrupted; everything is saved"
+"""What a run tells that was asked to stop, unless it has something else to tell."""
+
+
 class InterruptedRunError(VitrailError):
     """A run that was asked to stop. Its exit code is 128 and the signal's number: 130 for Ctrl-C, 143 for SIGTERM."""
 
-    def __init__(self, number: int, folder: Path, resume: str, *, what: str = "interrupted; everything is saved"):
+    def __init__(self, number: int, folder: Path, resume: str, *, what: str = SAVED):
         super().__init__(what, where=folder, hint=resume)
         self.exit_code = 128 + number  # type: ignore[misc]
 

@@ -20,7 +20,7 @@ from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
-from vitrail.runtime.signals import REQUEUED, InterruptedRunError, Signals, requeue
+from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
 from vitrail.runtime.terminal import escaped
 from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
@@ -231,12 +231,12 @@ class RunFolder:
         """The command that continues the run."""
         return f"vitrail resume {shlex.quote(os.path.abspath(self.path))}"
 
-    def leave_for(self, number: int) -> None:
-        """Before the first step: leave for a signal, if there was one; raises `InterruptedRunError`."""
+    def leave_for(self, number: int, *, what: str = SAVED) -> None:
+        """Before the first step: leave for a signal, if there was one; raises `InterruptedRunError`, which says ``what``."""
         if number:
             self.write_status("interrupted", epoch=0, step=0)
             self.log(f"stopped by signal {number} before the first step")
-            raise InterruptedRunError(number, self.path, self.resume_command)
+            raise InterruptedRunError(number, self.path, self.resume_command, what=what)
 
     def log(self, message: str) -> None:
         """Append a line to train.log, if the disk has room for it: no run ends over a line."""

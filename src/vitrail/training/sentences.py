@@ -26,6 +26,7 @@ from vitrail.training.settings import RunSettings
 
 BATCH = 2048
 """Tokens of a batch, with what fills it up."""
+BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
 
 
 def read_sentences(file: str | Path) -> list[str]:
@@ -53,7 +54,7 @@ def begin_with_sentences(
     sentences = read_sentences(task.text)
     loss = learn_sentences(
         model, source.tokenizer, sentences, settings, epochs=task.text_epochs, most=task.max_length, observer=observer,
-        on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received)),
+        on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
     )  # fmt: skip
     line = f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token"
     run.log(line)
