@@ -19,8 +19,6 @@ HEARD = (*ALWAYS, *(getattr(signal, name) for name in ("SIGHUP", "SIGXCPU", "SIG
 """Ctrl-C; a request to end; the terminal has gone; the CPU time that is allowed is used up; Slurm's, before the time is over."""
 REQUEUED = getattr(signal, "SIGUSR1", None)
 """Under Slurm a run that is stopped by it asks to be put back into the queue."""
-
-
 SAVED = "interrupted; everything is saved"
 """What a run tells that was asked to stop, unless it has something else to tell."""
 
