@@ -21,7 +21,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, joint_maps
 from vitrail.study.subjects import Subjects
-from vitrail.tasks.pose import joints_in, surest, turned
+from vitrail.tasks.pose import in_eight_turns, joints_in, surest, turned
 from vitrail.weights.poses import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, Any]]
@@ -92,7 +92,9 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
-        joints, scores = joints_in(heatmaps, self.preparation)
+        with torch.no_grad():  # joints as predictions have them, of all turns
+            read = in_eight_turns(self.model, images) if self.preparation.upright else heatmaps
+        joints, scores = joints_in(read, self.preparation)
         return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
 
     def pixels_of(self, item: Person) -> np.ndarray:
