@@ -64,5 +64,5 @@ def test_where_nothing_can_be_prepacked_linear_layers_stay(monkeypatch):
 
 def test_a_precision_that_does_not_exist_is_refused_by_name():
     with pytest.raises(ConfigError, match="unknown precision 'bf61'") as refused:
-        for_inference(ViT(ViTConfig(**SMALL)), "bf61")  # type: ignore[arg-type]
+        for_inference(ViT(ViTConfig(**SMALL)), "bf61")
     assert refused.value.hint == "did you mean 'bf16'? known: fp32, bf16"

@@ -222,8 +222,11 @@ def test_the_surest_quarter_turn_is_the_one_with_the_highest_peaks(turns):
     """A network that sees the better, the higher something is."""
     images = torch.zeros(2, 3, *SQUARE)
     images[0, 0, 3, 5] = images[0, 1, 4, 20] = images[1, 0, 2, 9] = images[1, 1, 6, 9] = 1
-    heatmaps, found = surest(
-        lambda given: given[:, :2] * torch.linspace(1, 0.1, 32)[:, None], torch.rot90(images, turns, (-2, -1))
-    )
+
+    def network(given):
+        return given[:, :2] * torch.linspace(1, 0.1, 32)[:, None]
+
+    found = surest(network, torch.rot90(images, turns, (-2, -1)))
     assert found.tolist() == [-turns % 4] * 2
+    heatmaps = network(turned(torch.rot90(images, turns, (-2, -1)), found))
     torch.testing.assert_close(heatmaps, images[:, :2] * torch.linspace(1, 0.1, 32)[:, None])

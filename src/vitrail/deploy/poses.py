@@ -85,7 +85,7 @@ class PosePredictor:
 
     def turns(self, pixels: Tensor) -> Tensor:
         """By how many quarter turns against the clock each of some pixels (B, C, H, W) is looked at: (B,)."""
-        return surest(self._finite, pixels)[1] if self.preparation.upright else torch.zeros(len(pixels))
+        return surest(self._finite, pixels) if self.preparation.upright else torch.zeros(len(pixels))
 
     def _finite(self, pixels: Tensor) -> Tensor:
         return require_finite(self.heatmaps(pixels))

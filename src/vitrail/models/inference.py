@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,9 @@ from vitrail.parts.convolved import DepthwiseConv
 from vitrail.parts.kernels import kernels
 from vitrail.parts.prepacked import PrepackedLinear, prepacks
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
-from vitrail.runtime.device import Precision
+from vitrail.runtime.device import TYPES, Precision
 
 Model = TypeVar("Model", bound=nn.Module)
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""The type of each precision in which a model answers."""
 
 
 class Answering(nn.Module):
@@ -101,8 +99,8 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
     Raises:
         ConfigError: another precision.
     """
-    if precision not in TYPES:
-        raise unknown("precision", precision, [*TYPES], where="precision")
+    if precision not in (known := get_args(Precision)):
+        raise unknown("precision", precision, [*known], where="precision")
     use_measured()
     dtype = TYPES[precision]
     fast = _with_norms_folded(standardized(model).eval())

@@ -7,6 +7,9 @@ import torch
 from vitrail.errors import ConfigError
 
 Precision = Literal["fp32", "bf16"]
+"""In which a model answers."""
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""torch's types of these, and of fp16, in which a model may learn."""
 
 
 def pick_device(name: str = "auto") -> torch.device:

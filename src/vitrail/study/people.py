@@ -88,7 +88,7 @@ class PoseStudy(StudyContext):
         if not self.preparation.upright:
             return torch.zeros(len(self.pixels), dtype=torch.int64)
         with torch.no_grad():
-            return torch.cat([surest(self.model, images)[1] for images in self.batches(self.pixels, "upright")])
+            return torch.cat([surest(self.model, images) for images in self.batches(self.pixels, "upright")])
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)

@@ -134,9 +134,8 @@ def in_eight_turns(network: Network, images: Tensor) -> Tensor:
     views = torch.cat([turned_by(images, eighths) for eighths in range(8)])
     batches = views.split(max(8, len(images)))  # of one image all views at once
     answers = torch.cat([network(batch) for batch in batches]).unflatten(0, (8, -1))  # (8, B, K, h, w)
-    peaks = answers.flatten(3).amax(dim=3).mean(dim=2)  # (8, B)
     back = torch.stack([turned_by(answer, -eighths, beyond="zeros") for eighths, answer in enumerate(answers)])
-    return torch.einsum("tb,tbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
+    return torch.einsum("tb,tbkhw->bkhw", (SHARPNESS * peaks_of(answers)).softmax(dim=0), back)
 
 
 def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
@@ -152,14 +151,15 @@ def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor
     return found if images.is_floating_point() else found.round().to(images.dtype)
 
 
-def surest(network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Of square images (B, C, H, H) the heatmaps (B, K, h, h) of each in the quarter turn in which their peaks are the highest.
-
-    And by how many quarter turns against the clock that is, (B,).
-    """
+def surest(network: Network, images: Tensor) -> Tensor:
+    """The quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
     answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
-    turns = answers.flatten(3).amax(dim=3).mean(dim=2).argmax(dim=0)
-    return answers[turns, torch.arange(len(images))], turns.cpu()
+    return peaks_of(answers).argmax(dim=0).cpu()
+
+
+def peaks_of(heatmaps: Tensor) -> Tensor:
+    """The mean height of the joints' peaks in heatmaps (…, K, h, w): (…)."""
+    return heatmaps.flatten(-2).amax(dim=-1).mean(dim=-1)
 
 
 def turned(images: Tensor, turns: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from vitrail.data.batches import Batch
 from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.models.calibration import use_measured
-from vitrail.runtime.device import pick_device
+from vitrail.runtime.device import TYPES, pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Task
 from vitrail.training import parallel
@@ -24,8 +24,6 @@ from vitrail.training.recompute import recompute_layers
 from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.tuning import choose_parts
-
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
