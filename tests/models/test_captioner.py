@@ -6,9 +6,11 @@ from torch import nn
 
 from vitrail.deploy.matrices import plain
 from vitrail.errors import ConfigError
+from vitrail.models.captioner import Encoder as ViTEncoder
 from vitrail.models.configs.captioner import CaptionerConfig, caption_config
 from vitrail.models.registry import build, create_model, model_config
 from vitrail.models.search import beam_search
+from vitrail.models.transformer_decoder import Encoded
 from vitrail.models.vit import ViT
 from vitrail.study.captures import capture
 from vitrail.weights.transfer import transfer
@@ -46,7 +48,7 @@ def small(name: str = NAMES[0], **fields) -> nn.Module:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_encoder_gives_the_tokens_of_the_vit_that_it_starts_from(kind):
     vit, images = random_vit(**KINDS[kind]), torch.randn(2, 3, 16, 16)
-    config = caption_config(vit.config).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24)
+    config = caption_config(vit.config).changed(vocabulary=20, dim=16, heads=2, mlp_dim=24, patches_behind="last")
     model = build(config).eval()
     transfer(vit, model.encoder, keep_head=False)
     expected = vit.encode(images)
@@ -67,6 +69,58 @@ def test_patches_are_read_behind_the_second_last_block_and_other_tokens_behind_t
     vit.blocks[-1] = Same()
     expected = torch.cat([whole[:, :prefix], vit.encode(images)[:, prefix:]], dim=1)
     torch.testing.assert_close(model.encode(images).memory, expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "behind"),
+    [
+        ({}, "second-last"),
+        ({"registers": 2}, "second-last"),
+        ({"distillation_token": True}, "second-last"),
+        ({"pool": "mean"}, "last"),
+        ({"pool": "mean", "class_token": True}, "last"),
+        ({"pool": "attention", "pool_heads": 4}, "last"),
+    ],
+    ids=str,
+)
+def test_of_a_vit_that_is_read_by_its_class_token_patches_are_read_before_its_last_block(fields, behind):
+    assert caption_config(random_vit(**fields).config).patches_behind == behind
+
+
+@pytest.mark.parametrize("prefix", [{}, {"registers": 3}], ids=["class token", "registers"])
+@pytest.mark.parametrize("several", [(), (3,)], ids=["one caption", "three captions"])
+def test_in_training_some_images_are_seen_by_their_patches_alone(prefix, several):
+    model = small(class_token_dropout=0.5, dropout=0.0)
+    model.encoder = ViTEncoder(model.config.encoder.changed(**prefix))
+    model.config = model.config.changed(encoder=model.encoder.config)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    images, captions = torch.randn(40, 3, 16, 16), torch.randint(3, 20, (40, *several, 5))
+    whole = model(images, captions)
+    memory = model.encode(images).memory[:, model.config.encoder.prefix :]
+    alone = model.logits(model.decode(captions, Encoded(memory)))
+    model.decoder.train()  # as where the ViT is frozen
+    mixed = model(images, captions)
+    with_all, without = (
+        torch.isclose(mixed, expected, rtol=1e-4, atol=1e-4).flatten(1).all(dim=1) for expected in (whole, alone)
+    )
+    assert (with_all ^ without).all() and 8 < with_all.sum() < 32
+    assert model.of_nothing(2).mask is None
+
+
+def test_the_class_token_is_always_seen_unless_it_is_told_otherwise_and_in_evaluation():
+    images = torch.randn(4, 3, 16, 16)
+    assert small().train().encode(images).mask is None
+    assert small(class_token_dropout=0.5).encode(images).mask is None
+    of_patches = {key: value for key, value in SMALL.items() if key != "num_classes"} | {"class_token": False}
+    model = create_model(NAMES[0], vocabulary=20, encoder=of_patches, dim=16, heads=2, mlp_dim=24, class_token_dropout=0.5)
+    assert model.train().encode(images).mask is None
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_share_of_class_tokens_that_is_none_is_refused(share):
+    with pytest.raises(ConfigError, match="class_token_dropout"):
+        model_config(NAMES[0], class_token_dropout=share)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,9 +19,9 @@ VIT = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 1, "heads": 2, "ml
 @pytest.mark.parametrize(
     ("told", "expected"),
     [
-        ({}, (0.3, 2, None, "last")),
-        ({"model.dropout": 0.1, "model.cross_heads": 1}, (0.1, 2, 1, "last")),
-        ({"model.decoder_depth": 3, "model.patches_behind": "second-last"}, (0.3, 3, None, "second-last")),
+        ({}, (0.3, 2, 1, "second-last")),
+        ({"model.dropout": 0.1, "model.cross_heads": 4, "model.patches_behind": "last"}, (0.1, 2, 4, "last")),
+        ({"model.decoder_depth": 3}, (0.3, 3, 1, "second-last")),
     ],
 )
 def test_a_vit_becomes_a_captioner_with_what_the_recipe_and_the_flags_say_of_its_decoder(tmp_path, told, expected):

@@ -88,7 +88,17 @@ class Captioner(WritesOfImages, TransformerDecoder):
         self.initialize(self.encoder)
 
     def encode(self, source: Tensor) -> Encoded:
-        return Encoded(self.encoder.encode(source))  # (B, prefix + N, D of the ViT)
+        memory = self.encoder.encode(source)  # (B, prefix + N, D of the ViT)
+        return Encoded(memory, self._kept(memory))
+
+    def _kept(self, memory: Tensor) -> Tensor | None:
+        """In training, the tokens that are not left out, (B, 1, 1, prefix + N); None where that is all of them."""
+        share, prefix = self.config.class_token_dropout, self.config.encoder.prefix
+        if not share or not prefix or not self.decoder.training:  # of a frozen ViT's captioner the decoder alone is in training
+            return None
+        kept = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
+        kept[:, :prefix] = torch.rand(len(memory), 1, device=memory.device) >= share
+        return kept[:, None, None]
 
     def of_nothing(self, count: int) -> Encoded:
         """What the decoder sees of ``count`` sentences without an image: a token of zeros."""

@@ -1,8 +1,8 @@
 """What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from vitrail.checks import require_divisible
 from vitrail.models.configs.base import OF_IMAGES, ModelConfig, Positive, Size
@@ -92,6 +92,11 @@ class CaptionerConfig(OfImages, DecoderConfig):
 
     cross_heads: Positive | None = None
     """Heads of the attention to the image; as many as ``heads`` if None. With one, where a word looks is all that it reads."""
+    class_token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the images in training of which the decoder sees the patches alone. The class token tells of the whole image, so
+    that words need not look for what they name."""
+
+    training_only: ClassVar[frozenset[str]] = DecoderConfig.training_only | {"class_token_dropout"}
 
     @model_validator(mode="after")
     def _cross_heads_fit(self) -> "CaptionerConfig":
@@ -141,8 +146,12 @@ def encoder_config(start: ViTConfig) -> ViTConfig:
 
 
 def caption_config(start: ViTConfig) -> CaptionerConfig:
-    """The configuration of a captioner whose encoder is this ViT, with a small decoder."""
-    return CaptionerConfig.read({**SMALL_DECODER, **CaptionerConfig.taken_from(start)}, where="model")
+    """The configuration of a captioner whose encoder is this ViT, with a small decoder.
+
+    Of a ViT that was read by its class token, patches are read behind the second last block.
+    """
+    behind = "second-last" if start.pool == "class" else "last"
+    return CaptionerConfig.read({**SMALL_DECODER, "patches_behind": behind, **CaptionerConfig.taken_from(start)}, where="model")
 
 
 _DECODERS = {"Ti": SMALL_DECODER, "S": SMALL_DECODER, "B": BASE_DECODER, "L": BASE_DECODER}
