@@ -10,7 +10,9 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
 from vitrail.models.vit import ViT
+from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
 from vitrail.parts.prepacked import PrepackedLinear
+from vitrail.runtime.device import TYPES
 
 SMALL = {"image_size": 32, "patch_size": 8, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "num_classes": 5}
 FIELDS = [
@@ -51,6 +53,31 @@ def test_every_linear_layer_is_prepacked_and_nothing_is_copied_that_stays_the_sa
     assert sum(isinstance(module, PrepackedLinear) for module in fast.modules()) == 4 * 2 + 1
     assert fast.model.norm.weight.data_ptr() == model.norm.weight.data_ptr()
     assert not any(p.requires_grad for p in fast.parameters())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("mlp", "fused"),
+    [("gelu", True), ("gelu-tanh", True), ("relu", True), ("quick-gelu", False), ("silu", False), ("swiglu", False)],
+)
+def test_activations_are_part_of_the_product_where_they_can_be(mlp, fused, precision):
+    torch.manual_seed(0)
+    model, x = FeedForward(32, 64, activation=mlp, norm="layer").eval(), torch.randn(3, 50, 32)
+    fast = for_inference(model, precision).model
+    assert (fast.expand.activation, fast.activation) == ((mlp, None) if fused else (None, mlp))
+    assert model.activation == mlp
+    with torch.inference_mode():
+        expected, found = model(x), fast(x.to(TYPES[precision])).float()
+    close = {"atol": 1e-6, "rtol": 1e-5} if precision == "fp32" else {"atol": 0.03, "rtol": 0.02}
+    torch.testing.assert_close(found, expected, **close)
+
+
+@pytest.mark.parametrize("rectified", [True, False])
+def test_what_stands_before_the_activation_stays_before_it(rectified):
+    torch.manual_seed(0)
+    model, x = ConvFeedForward(32, 64, rectified=rectified).eval(), torch.randn(2, 5, 7, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(for_inference(model).model(x), model(x), atol=1e-6, rtol=1e-5)
 
 
 def test_where_nothing_can_be_prepacked_linear_layers_stay(monkeypatch):

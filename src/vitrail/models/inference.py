@@ -12,8 +12,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from vitrail.errors import unknown
 from vitrail.models.calibration import use_measured
 from vitrail.parts.convolved import DepthwiseConv
+from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
 from vitrail.parts.kernels import kernels
-from vitrail.parts.prepacked import PrepackedLinear, prepacks
+from vitrail.parts.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
 from vitrail.runtime.device import TYPES, Precision
 
@@ -82,6 +83,16 @@ def _with_norms_folded(model: Model) -> Model:
     return model
 
 
+def _with_activations_fused(model: Model) -> Model:
+    """The same, of whose MLPs the first layer also computes the activation, where it can and nothing stands between the two."""
+    for module in model.modules():
+        if isinstance(module, FeedForward) and not isinstance(module, ConvFeedForward):
+            expand: Any = module.expand
+            if isinstance(expand, PrepackedLinear) and module.activation in FUSED:
+                expand.activation, module.activation = module.activation, None
+    return model
+
+
 def quickest_precision(device: torch.device) -> Precision:
     """bf16 where the device answers faster in it, else fp32."""
     if device.type == "cuda":
@@ -112,4 +123,4 @@ def for_inference(model: nn.Module, precision: Precision = "fp32") -> Answering:
             setattr(module, key, nn.Parameter(parameter.to(dtype), requires_grad=False))
         for key, table in module.named_buffers(recurse=False):
             setattr(module, key, table.to(dtype) if table.is_floating_point() else table)
-    return Answering(fast, dtype).eval()
+    return Answering(_with_activations_fused(fast), dtype).eval()

@@ -48,7 +48,8 @@ class FeedForward(nn.Module):
         norm_eps: float = 1e-6,
     ):
         super().__init__()
-        self.activation = activation
+        self.activation: Activation | None = activation
+        """None where ``expand`` applies it."""
         self.expand = nn.Linear(dim, 2 * hidden_dim if activation == "swiglu" else hidden_dim, bias=bias)
         self.norm = norm_layer(hidden_dim, kind=norm, eps=norm_eps) if norm else nn.Identity()
         self.contract = nn.Linear(hidden_dim, output_dim or dim, bias=bias)
@@ -150,8 +151,10 @@ def in_slices(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.cat([layer(part) for part in slices]).unflatten(0, x.shape[:-1])
 
 
-def activate(hidden: Tensor, activation: Activation) -> Tensor:
+def activate(hidden: Tensor, activation: Activation | None) -> Tensor:
     """What stands between the two linear layers: (…, hidden_dim), or twice that with a gate, to (…, hidden_dim)."""
+    if activation is None:
+        return hidden
     if activation == "swiglu":
         gate, hidden = hidden.chunk(2, dim=-1)
         return F.silu(gate) * hidden

@@ -8,6 +8,14 @@ from torch import Tensor, nn
 
 from vitrail.parts.kernels import kernels
 
+FUSED: dict[str | None, tuple[str, list[float], str]] = {
+    None: ("none", [], ""),
+    "gelu": ("gelu", [], "none"),
+    "gelu-tanh": ("gelu", [], "tanh"),
+    "relu": ("relu", [], ""),
+}
+"""Activations that oneDNN applies to a product while it is at hand, as it names them."""
+
 
 class PrepackedLinear(nn.Module):
     """``y = x Wᵀ + b`` with W in the layout that oneDNN multiplies fastest on this processor: (…, in) to (…, out).
@@ -15,13 +23,16 @@ class PrepackedLinear(nn.Module):
     It has no parameters: it can be neither trained nor saved.
     """
 
+    activation: str | None = None
+    """What is applied to y, a name in `FUSED`."""
+
     def __init__(self, linear: nn.Linear, dtype: torch.dtype):
         super().__init__()
         self.bias = None if linear.bias is None else linear.bias.detach().to(dtype)
         self.matrix = cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, "none", [], ""))
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, *FUSED[self.activation]))
 
 
 @cache
