@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from vitrail.parts.kernels import kernels
 
-FUSED: dict[str | None, tuple[str, list[float], str]] = {
-    None: ("none", [], ""),
+FUSED: dict[str, tuple[str, list[float], str]] = {
     "gelu": ("gelu", [], "none"),
     "gelu-tanh": ("gelu", [], "tanh"),
     "relu": ("relu", [], ""),
@@ -24,7 +23,7 @@ class PrepackedLinear(nn.Module):
     """
 
     activation: str | None = None
-    """What is applied to y, a name in `FUSED`."""
+    """What is applied to y, a name in `FUSED`; None for nothing."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype):
         super().__init__()
@@ -32,7 +31,8 @@ class PrepackedLinear(nn.Module):
         self.matrix = cast(Tensor, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to(dtype)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, *FUSED[self.activation]))
+        applied = ("none", [], "") if self.activation is None else FUSED[self.activation]
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self.matrix, self.bias, *applied))
 
 
 @cache
