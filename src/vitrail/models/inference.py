@@ -12,7 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from vitrail.errors import unknown
 from vitrail.models.calibration import use_measured
 from vitrail.parts.convolved import DepthwiseConv
-from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
+from vitrail.parts.feed_forward import FeedForward
 from vitrail.parts.kernels import kernels
 from vitrail.parts.prepacked import FUSED, PrepackedLinear, prepacks
 from vitrail.parts.resnet import FixedConv2d, StandardizedConv2d
@@ -86,7 +86,7 @@ def _with_norms_folded(model: Model) -> Model:
 def _with_activations_fused(model: Model) -> Model:
     """The same, of whose MLPs the first layer also computes the activation, where it can and nothing stands between the two."""
     for module in model.modules():
-        if isinstance(module, FeedForward) and not isinstance(module, ConvFeedForward):
+        if isinstance(module, FeedForward) and type(module).exchanged is FeedForward.exchanged:
             expand: Any = module.expand
             if isinstance(expand, PrepackedLinear) and module.activation in FUSED:
                 expand.activation, module.activation = module.activation, None

@@ -1,11 +1,11 @@
 """What a captioner consists of, a ViT that looks and a decoder that writes, and the names of its sizes."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from vitrail.checks import require_divisible
-from vitrail.models.configs.base import OF_IMAGES, ModelConfig, Positive, Size
+from vitrail.models.configs.base import OF_IMAGES, ModelConfig, Positive, Probability, Size
 from vitrail.models.configs.texts import DecoderConfig, RecurrentConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
@@ -92,7 +92,7 @@ class CaptionerConfig(OfImages, DecoderConfig):
 
     cross_heads: Positive | None = None
     """Heads of the attention to the image; as many as ``heads`` if None. With one, where a word looks is all that it reads."""
-    class_token_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    class_token_dropout: Probability = 0.0
     """Share of the images in training of which the decoder sees the patches alone. The class token tells of the whole image, so
     that words need not look for what they name."""
 
