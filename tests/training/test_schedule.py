@@ -180,3 +180,13 @@ def test_images_grow_along_a_line_in_whole_patches_and_end_at_their_full_size():
     assert sizes[0] == (16, 8) and sizes[40] == (24, 16) and sizes[80:] == [(32, 24)] * 20
     assert sizes == sorted(sizes) and all(h % 4 == w % 4 == 0 for h, w in sizes)
     assert image_size_at(ScheduleSettings(), (32, 24), (4, 4), 0, total=100) == (32, 24)
+
+
+def test_the_first_size_may_be_a_share_of_the_models_own():
+    def sizes(first, full):
+        settings = ScheduleSettings(first_image_size=first)
+        return [image_size_at(settings, full, (16, 16), step, total=100) for step in range(100)]
+
+    assert sizes(0.5, (256, 192)) == sizes((128, 96), (256, 192)) == sizes((0.5, 96), (256, 192))
+    assert sizes(0.1, (32, 16))[0] == (16, 16)  # a patch at least
+    assert set(sizes(1, (256, 192))) == {(256, 192)}

@@ -213,8 +213,9 @@ def test_half_precision_is_used_and_stays_near_full_precision(make_trainer, prec
     assert half.rows[0]["train_loss"] == pytest.approx(full.rows[0]["train_loss"], rel=0.02)
 
 
-def test_images_grow_from_their_first_size_to_the_models_own(make_trainer):
-    trainer = make_trainer(**{"schedule.first_image_size": 4, "training.epochs": 5})
+@pytest.mark.parametrize("first", [4, 0.5])
+def test_images_grow_from_their_first_size_to_the_models_own(make_trainer, first):
+    trainer = make_trainer(**{"schedule.first_image_size": first, "training.epochs": 5})
     full, seen = trainer.settings.model.image_size, []
     model = trainer.learner.model
     model.embedding.register_forward_pre_hook(lambda _, given: seen.append(tuple(given[0].shape[2:])) if model.training else None)

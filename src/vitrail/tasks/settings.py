@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from vitrail.data.poses.skeleton import Boxes, Skeleton
+from vitrail.data.poses.skeleton import Boxes, BoxScale, Skeleton, Smoothing
 from vitrail.models.configs.base import Positive
 from vitrail.settings import Settings
 
@@ -82,9 +82,12 @@ class PoseSettings(TaskSettings):
     fall in every direction. Where they are to be found, a box is looked at in eight turns, which takes eight times the time. It
     needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
     before with a model that has been trained on people."""
+    box_scale: BoxScale | None = None
+    """How much larger than the box is what the model sees. By default as in the model to start from, else 1.25, as is usual, and
+    1.1 where people are turned upright. The model keeps it."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
-    smoothing: Annotated[float, Field(ge=0, le=100)] | None = None
+    smoothing: Smoothing | None = None
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as in the
     model to start from, else 2. The model keeps it."""
     mirror: bool = True

@@ -95,11 +95,11 @@ class Learner:
             parallel.shard(one, self.group, self.device)
         return self.task
 
-    def _allow_small_images(self, task: Any, first: tuple[int, int]) -> None:
+    def _allow_small_images(self, task: Any, first: tuple[float, float]) -> None:
         full = task.model.config.image_size
         if any(a > b for a, b in zip(first, full, strict=True)):
             raise ConfigError(
-                f"images cannot grow from {first[0]} × {first[1]} to the model's {full[0]} × {full[1]}",
+                f"images cannot grow from {first[0]:g} × {first[1]:g} to the model's {full[0]} × {full[1]}",
                 where="schedule.first_image_size",
                 hint="give a size below --image-size",
             )

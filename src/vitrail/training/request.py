@@ -12,7 +12,7 @@ from vitrail.data.text import pairs
 from vitrail.data.text.tokenizer import require_vocabulary
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
-from vitrail.models.configs.base import ModelConfig
+from vitrail.models.configs.base import ImageConfig, ModelConfig, height_and_width
 from vitrail.models.registry import USUAL, model_config
 from vitrail.runtime.output import require_free
 from vitrail.tasks.registry import task_row
@@ -65,12 +65,13 @@ class Request:
     def _fitted(self, start: ModelConfig) -> ModelConfig:
         """The configuration of the model to start from, as the task needs it.
 
-        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it. Where the file or the
-        flags name a model, which then stands in its place, only its images are.
+        Where it becomes one of another kind, it is as the task's recipe, the file and the flags say of it; images of the recipe's
+        size have the nearest one in whole patches. Where the file or the flags name a model, which then stands in its place,
+        only its images are.
         """
         fit = task_row(self.task).config_from
         own = self.recipe if _task_of(self.recipe) == self.task else {}
-        layers = [_model_of(layer) for layer in (own, self.file, self.flags)]
+        layers = [_in_whole_patches(_model_of(own), start), _model_of(self.file), _model_of(self.flags)]
         told = {name: value for layer in layers for name, value in layer.items()}
         named = any(name_in(layer) for layer in layers[1:])
         return start if fit is None else fit(start, of_images(told) if named else told)
@@ -140,6 +141,14 @@ def _model_of(values: Values) -> Values:
     """What settings that are not checked yet say of the model."""
     model = values.get("model")
     return model if isinstance(model, dict) else {}
+
+
+def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
+    """What a recipe says of the model, with images of the nearest size that the model to start from can have."""
+    if "image_size" not in model or not isinstance(start, ImageConfig):
+        return model
+    sides = zip(height_and_width(model["image_size"]), start.size_multiple, strict=True)
+    return {**model, "image_size": [max(1, round(side / patch)) * patch for side, patch in sides]}
 
 
 def _task_of(values: Values) -> str | None:

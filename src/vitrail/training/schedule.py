@@ -50,6 +50,12 @@ def image_size_at(
     if settings.first_image_size is None:
         return full
     t = min(1.0, step / (GROWN * total))
-    sides = zip(settings.first_image_size, full, patch, strict=True)
+    sides = zip(first_image_size(settings.first_image_size, full), full, patch, strict=True)
     height, width = (max(1, round((first + (last - first) * t) / side)) * side for first, last, side in sides)
+    return height, width
+
+
+def first_image_size(given: tuple[float, float], full: tuple[int, int]) -> tuple[float, float]:
+    """Height and width of the first step's images, in pixels; what is 1 or less is a share of the full size."""
+    height, width = (side if side > 1 else side * last for side, last in zip(given, full, strict=True))
     return height, width

@@ -11,7 +11,7 @@ from vitrail.data.augment import Augmentation
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import ModelConfig, Positive, Size
+from vitrail.models.configs.base import ModelConfig, Positive, height_and_width
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
 from vitrail.settings import Settings
 from vitrail.tasks.registry import TASKS, task_row
@@ -141,6 +141,10 @@ class LoraSettings(Settings):
     """Linear layers of the blocks that get one: qkv (also where query, key and value stand apart), output, expand, contract."""
 
 
+PixelsOrShare = Annotated[float, Field(gt=0, le=2**16)]
+FirstSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(height_and_width)]
+
+
 class ScheduleSettings(Settings):
     """How the learning rate moves, step by step."""
 
@@ -156,8 +160,9 @@ class ScheduleSettings(Settings):
     """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
     extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
     """Epoch and step at which a finished run was extended: the schedule of the others begins there."""
-    first_image_size: Size | None = None
-    """Height and width that images are shrunk to at first; they grow to the model's own, which the last fifth of the run has."""
+    first_image_size: FirstSize | None = None
+    """Height and width that images are shrunk to at first, in pixels, or up to 1 as a share of the model's own. They grow to the
+    model's own, which the last fifth of the run has; 1 is for no change."""
 
 
 def _seconds(value: Any) -> Any:

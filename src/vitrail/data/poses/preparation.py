@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vitrail.data.plan import Extent, Frame, Plan
 from vitrail.data.poses.people import Box
+from vitrail.data.poses.skeleton import BoxScale, Smoothing
 from vitrail.data.preparation import Preparation, Size
 from vitrail.data.warp import Warp
 from vitrail.errors import ConfigError, ModelFileError
@@ -34,12 +35,12 @@ class BoxPreparation(Preparation):
     centres of the outermost pixels, so that a mirrored input shows exactly the mirrored box.
     """
 
-    box_scale: Annotated[float, Field(ge=1, le=10)] = 1.25
+    box_scale: BoxScale = 1.25
     """How much larger than the box is what the model sees."""
     upright: bool = False
     """Whether the model has learned from people who were turned upright, so that a box is looked at in eight turns; joints are
     read in the mean, in which those turns weigh the most of which the model is the surest. The input is square then."""
-    smoothing: Annotated[float, Field(ge=0, le=100)] = SMOOTHING
+    smoothing: Smoothing = SMOOTHING
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
     @model_validator(mode="after")

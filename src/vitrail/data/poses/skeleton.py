@@ -12,6 +12,10 @@ from vitrail.settings import Settings
 Limb = tuple[str, str]
 Boxes = Literal["annotations", "joints", "image"]
 """Where the box of a person comes from: the data's own; the smallest around the joints that are marked; or the whole picture."""
+BoxScale = Annotated[float, Field(ge=1, le=10)]
+"""How much larger than the box is what a model sees."""
+Smoothing = Annotated[float, Field(ge=0, le=100)]
+"""Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
 SIGMAS = {
     "nose": 0.026,

@@ -17,7 +17,7 @@ Ratio = Annotated[float, Field(gt=0, le=256)]
 Epsilon = Annotated[float, Field(gt=0, le=1)]
 
 
-def _height_and_width(value: Any) -> Any:
+def height_and_width(value: Any) -> Any:
     """One number means a square; on the command line a pair is written ``224x160``."""
     if isinstance(value, str) and "x" in value:
         return tuple(value.split("x"))
@@ -25,7 +25,7 @@ def _height_and_width(value: Any) -> Any:
 
 
 Side = Annotated[int, Field(gt=0, le=2**16)]
-Size = Annotated[tuple[Side, Side], BeforeValidator(_height_and_width)]
+Size = Annotated[tuple[Side, Side], BeforeValidator(height_and_width)]
 OF_IMAGES = ("image_size", "channels")
 """What any model of images is told of them."""
 
