@@ -256,17 +256,14 @@ def test_joints_are_read_as_it_is_said_or_as_the_model_to_start_from_has_it(file
         assert people.preparation_of(again, source).smoothing == expected
 
 
-def test_boxes_are_as_large_as_said_or_as_the_model_to_start_from_has_them_and_narrow_around_upright_people(file):
-    settings, source = completed(file, **{"task.upright": "never", "model.image_size": [32, 32]})
+def test_boxes_are_as_large_as_it_is_said_or_as_the_model_to_start_from_has_them(file):
+    settings, source = completed(file)
     assert settings.preparation.box_scale == 1.25
-    for upright, told, expected in (("never", 1.4, 1.4), ("always", None, 1.25), ("always", 1.0, 1.0)):
-        again = settings.changed(task=settings.task.changed(upright=upright, box_scale=told))
+    settings, source = completed(file, **{"task.box_scale": 1.1})
+    assert settings.preparation.box_scale == 1.1
+    for told, expected in ((None, 1.1), (1.4, 1.4)):
+        again = settings.changed(task=settings.task.changed(box_scale=told))
         assert people.preparation_of(again, source).box_scale == expected
-    for told, expected in ((None, 1.1), (1.3, 1.3)):
-        values = {"task.upright": "always", "model.image_size": [32, 32], "task.box_scale": told}
-        settings, source = completed(file, **values)
-        assert settings.preparation.box_scale == expected
-        assert people.preparation_of(settings.changed(task=settings.task.changed(box_scale=None)), source).box_scale == expected
 
 
 def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_stays(file, tmp_path):
@@ -274,7 +271,7 @@ def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_
     TrainedModel(vit, ("a", "b", "c"), Preparation.standard((32, 32))).save_pretrained(tmp_path / "vit")
     words = {"data": str(file), "start": str(tmp_path / "vit"), "task": "pose"}
     settings, _ = preparing.resolve_run(None, None, nested(words))
-    assert settings.model.image_size == (192, 192) and settings.model.stochastic_depth == 0.1 and settings.model.dim == 16
+    assert settings.model.image_size == (224, 224) and settings.model.stochastic_depth == 0.1 and settings.model.dim == 16
     settings, _ = preparing.resolve_run(None, None, nested({**words, "model.image_size": [64, 48]}))
     assert settings.model.image_size == (64, 48)
     settings, _ = preparing.resolve_run("cifar10-vit", None, nested(words))  # of another task, whose model is another
@@ -286,7 +283,7 @@ def test_a_model_of_another_kind_becomes_what_the_recipe_says_and_one_of_joints_
 
 @pytest.mark.parametrize(
     ("patch", "asked", "expected"),
-    [(8, {}, (192, 192)), (14, {}, (196, 196)), (18, {}, (198, 198)), (18, {"model.image_size": [252, 180]}, (252, 180))],
+    [(14, {}, (224, 224)), (12, {}, (228, 228)), (18, {}, (216, 216)), (18, {"model.image_size": [252, 180]}, (252, 180))],
 )
 def test_a_patch_that_does_not_divide_the_usual_size_is_no_obstacle(file, tmp_path, patch, asked, expected):
     vit = create_model("ViT-Ti/16", num_classes=3, **{**VIT, "image_size": 2 * patch, "patch_size": patch})

@@ -83,8 +83,8 @@ class PoseSettings(TaskSettings):
     needs a square input; auto does it with one, where a fifth of the people lean by more than 45 degrees, and goes on as
     before with a model that has been trained on people."""
     box_scale: BoxScale | None = None
-    """How much larger than the box is what the model sees. By default as in the model to start from, else 1.25, as is usual, and
-    1.1 where people are turned upright. The model keeps it."""
+    """How much larger than the box is what the model sees. By default as in the model to start from, else 1.25, as is usual. The
+    model keeps it."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
     """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
     smoothing: Smoothing | None = None

@@ -31,10 +31,6 @@ from vitrail.weights.transfer import transfer
 LEANING, LEAN = 45, 0.2
 """Degrees from which on somebody leans, and the share of such people from which on all are turned upright."""
 
-UPRIGHT_BOX_SCALE = 1.1
-"""How much larger than the box is what a model sees of people who are turned upright, unless it is told otherwise: the rim of the
-usual 1.25 is a third of the patches, and a person who is turned seldom reaches the corners of the square."""
-
 
 def open_start(reference: str) -> TrainedModel:
     return open_model(reference)
@@ -194,9 +190,7 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
         upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
         return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
     colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}
-    upright = _upright(settings, source)
-    usual = {"box_scale": UPRIGHT_BOX_SCALE} if upright else {}
-    return BoxPreparation.of_size(model.image_size, model.channels, upright=upright, **{**colours, **usual, **told})
+    return BoxPreparation.of_size(model.image_size, model.channels, upright=_upright(settings, source), **colours, **told)
 
 
 def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
