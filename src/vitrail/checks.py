@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from vitrail.errors import ConfigError
 
 
+def nearest_multiple(value: float, divisor: int) -> int:
+    """The multiple of ``divisor`` nearest to ``value``; none below ``divisor`` itself."""
+    return max(1, round(value / divisor)) * divisor
+
+
 def nearest_multiples(value: int, divisor: int) -> list[int]:
     """The multiples of ``divisor`` just below and just above ``value``; none below 1."""
     below = value // divisor * divisor

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from vitrail.checks import nearest_multiple
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
 from vitrail.models.cost import totals
@@ -46,7 +47,7 @@ def measured(model: ImageModel, batch: int = 8, *, sizes: Sequence[tuple[int, in
     own, patch = model.config.image_size, model.config.size_multiple
     steps = patch if max(patch) > 1 else [2 ** min(5, max(0, (side // 4).bit_length() - 1)) for side in own]
     smaller, larger = (
-        tuple(max(1, round(f * side / step)) * step for side, step in zip(own, steps, strict=True)) for f in (2 / 3, 3 / 2)
+        tuple(nearest_multiple(f * side, step) for side, step in zip(own, steps, strict=True)) for f in (2 / 3, 3 / 2)
     )
     scaled = [smaller, own, larger]
     return [_measured(model, (height, width), batch, seconds) for height, width in sizes or _possible(model, scaled)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from vitrail.checks import nearest_multiple
 from vitrail.data import sources
 from vitrail.data.captions import sources as captions
 from vitrail.data.text import pairs
@@ -148,7 +149,7 @@ def _in_whole_patches(model: Values, start: ModelConfig) -> Values:
     if "image_size" not in model or not isinstance(start, ImageConfig):
         return model
     sides = zip(height_and_width(model["image_size"]), start.size_multiple, strict=True)
-    return {**model, "image_size": [max(1, round(side / patch)) * patch for side, patch in sides]}
+    return {**model, "image_size": [nearest_multiple(side, patch) for side, patch in sides]}
 
 
 def _task_of(values: Values) -> str | None:

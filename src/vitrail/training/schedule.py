@@ -2,6 +2,7 @@
 
 import math
 
+from vitrail.checks import nearest_multiple
 from vitrail.training.settings import ScheduleSettings
 
 
@@ -51,7 +52,7 @@ def image_size_at(
         return full
     t = min(1.0, step / (GROWN * total))
     sides = zip(first_image_size(settings.first_image_size, full), full, patch, strict=True)
-    height, width = (max(1, round((first + (last - first) * t) / side)) * side for first, last, side in sides)
+    height, width = (nearest_multiple(first + (last - first) * t, side) for first, last, side in sides)
     return height, width
 
 
