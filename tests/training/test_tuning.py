@@ -5,10 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from test_contract import TINY, tiny
 from vitrail.errors import ConfigError
 from vitrail.training.adapters import load_adapter, merge_lora
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.schedule import learning_rate_factor
+from vitrail.training.tuning import choose_parts
 from vitrail.weights.reference import load_model
 
 PROBE = {"training.tune": "head"}
@@ -29,6 +31,33 @@ def test_a_probe_changes_the_head_and_nothing_else(make_trainer, fields):
     assert changed == heads
     kept = trainer.learner.evaluated.model.state_dict()
     assert {name for name, value in kept.items() if not torch.equal(value, before[name])} == heads
+
+
+@pytest.mark.parametrize(("share", "left"), [(0, 0), (0.1, 0), (0.3, 1), (0.5, 2), (0.99, 4)])
+def test_the_first_layers_and_what_precedes_them_stay_as_they_are(make_trainer, share, left):
+    trainer = make_trainer(**{"start": "model", "training.frozen_share": share, "model.depth": 4, "model.pool": "class"})
+    before = state(trainer.learner.model)
+    trainer.run()
+    same = {name for name, value in trainer.learner.model.state_dict().items() if torch.equal(value, before[name])}
+    first = ("embedding.", "position", "class_token", *(f"blocks.{number}." for number in range(left)))
+    assert same == {name for name in before if left and name.startswith(first)}
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_a_share_of_the_layers_of_any_model_stays_as_it_is(name):
+    model, asked = tiny(name), {"data": "digits", "model": "ViT-Ti/16", "start": "model", "training.frozen_share": 0.5}
+    choose_parts(model, resolve({}, {}, nested(asked)))
+    layers = model.layers()
+    trained = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
+    half = round(0.5 * len(layers))
+    assert trained == [False] * half + [True] * (len(layers) - half)
+    assert not next(model.parameters()).requires_grad
+    assert all(p.requires_grad for head in model.heads().values() for p in head.parameters())
+
+
+def test_a_model_that_knows_nothing_is_trained_as_a_whole(make_trainer):
+    trainer = make_trainer(**{"training.frozen_share": 0.5, "model.depth": 4})
+    assert all(parameter.requires_grad for parameter in trainer.learner.model.parameters())
 
 
 def test_a_probe_computes_no_gradient_below_the_head(make_trainer):

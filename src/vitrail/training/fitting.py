@@ -48,7 +48,7 @@ def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, floa
     """
     t, counted = settings.training, cost(settings.model.config)
     weights = float(NUMBER * counted.parameters)
-    if pick_device(t.device).type != "cpu" or t.tune != "all" or settings.optimizer.layers:
+    if pick_device(t.device).type != "cpu" or t.tune != "all" or t.frozen_share or settings.optimizer.layers:
         return weights, 0.0
     shared = processes if t.parallel == "fsdp" else 1
     kept = weights * (1 + KEPT[settings.optimizer.name] + (t.ema > 0)) / shared + weights * min(t.average, t.epochs)

@@ -186,6 +186,9 @@ class TrainingSettings(Settings):
     tune: Literal["all", "head", "lora"] = "all"
     """What a run that starts from a model trains: all of it, its head alone (a linear probe), or adapters and the head. Of a
     captioner the whole decoder is the head."""
+    frozen_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the layers, from the first on, that a run that starts from a model leaves as they are, with what stands before
+    them: less is computed, and less is learned by heart; 0 for none."""
     probe: bool = False
     """Whether a run that starts from a model first fits a head to features of the frozen model, keeps it as its first model, and
     goes on from there. With ``tune: head`` it ends there. Has no effect on a model whose head is not one linear layer."""

@@ -4,18 +4,30 @@ from torch import nn
 
 from vitrail.models.base import Model
 from vitrail.training.adapters import add_adapters
+from vitrail.training.optimizer import layers_above
 from vitrail.training.settings import RunSettings
 
 
 def choose_parts(model: Model, settings: RunSettings) -> None:
-    """Take the gradient from everything that ``training.tune`` leaves as it is, and add adapters where it trains those."""
+    """Take the gradient from everything that the run leaves as it is, and add adapters where it trains those."""
     if settings.training.tune == "all":
+        if settings.start is not None:
+            _leave_first_layers(model, settings.training.frozen_share)
         return
     model.requires_grad_(False)
     for part in model.readout().values():
         part.requires_grad_()
     if settings.training.tune == "lora":
         add_adapters(model, settings.lora)
+
+
+def _leave_first_layers(model: Model, share: float) -> None:
+    """Take the gradient from the nearest whole number of layers to a share of them, and from what stands before them."""
+    layers = len(model.layers())
+    frozen = round(share * layers)
+    for parameter, above in layers_above(model).items():
+        if frozen and above > layers - frozen:
+            parameter.requires_grad_(False)
 
 
 def start_training(model: Model, settings: RunSettings) -> None:
