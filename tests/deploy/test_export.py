@@ -31,6 +31,14 @@ MODELS = [
     {"embedding": "stem", "position": "learned-2d", "distillation_token": True, "token_merging": "5,0", "depth": 2},
     {"embedding": "resnet", "resnet_depths": (1, 1), "resnet_width": 32, "resnet_root": "cifar", "patch_size": (8, 4)},
     {"embedding": "resnet", "resnet_depths": (1, 1), "resnet_root": "whitened", "resnet_block": "pooled", "patch_size": 4},
+    {
+        "embedding": "resnet",
+        "resnet_depths": (1, 1),
+        "resnet_root": "whitened-valid",
+        "resnet_block": "pooled",
+        "patch_size": 4,
+        "position": "none",
+    },
     {"image_size": (16, 24), "position": "sincos-1d", "head": "lecture", "final_norm": "pooled", "embedding": "linear"},
 ]
 

@@ -55,12 +55,14 @@ BESIDE: dict[str, dict[str, Any]] = {
     **{name: RESNET for name in ViTConfig.model_fields if name.startswith("resnet_")},
     **{name: {"position": "rotary"} for name in ViTConfig.model_fields if name.startswith("rotary_")},
     **{name: {"pool": "attention"} for name in ViTConfig.model_fields if name.startswith("pool_")},
+    "resnet_root": RESNET | {"resnet_block": "pooled"},
     "class_token": {"pool": "mean"},
     "final_norm": {"pool": "mean"},
 }
 """What a field needs beside it to mean anything."""
 
 TOGETHER: list[dict[str, Any]] = [
+    *({**RESNET, "resnet_root": root} for root in ("imagenet", "cifar", "whitened")),
     *({"patch_dropout": 0.5, "position": position} for position in POSITIONS),
     *({"patch_dropout": 0.5, "pool": pool} for pool in POOLS),
     *({"registers": 2, "pool": pool, "position": position} for pool in POOLS for position in ("relative-per-block", "rotary")),
@@ -677,6 +679,8 @@ def test_a_norm_on_the_tokens_comes_after_their_positions():
         {"distillation_token": True, "head": "mlp"},
         {"final_norm": "pooled", "pool": "class+mean"},
         {"head_dim": 6, "position": "rotary"},
+        {**RESNET, "resnet_root": "whitened-valid"},
+        {**RESNET, "resnet_root": "whitened-valid", "resnet_block": "pooled", "image_size": (16, 8)},
     ],
     ids=str,
 )

@@ -14,19 +14,20 @@ def correlated(count: int, channels: int, *size: int) -> torch.Tensor:
     return (noise - noise.mean()) / noise.std() + 0.5 * noise.mean(1, keepdim=True)
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("channels", "side", "size"), [(3, 2, (9, 12)), (1, 2, (5, 4)), (2, 3, (8, 8))])
-def test_what_it_gives_has_no_correlation_and_variance_one(channels, side, size):
+def test_what_it_gives_has_no_correlation_and_variance_one(channels, side, size, whole):
     images = correlated(40, channels, *size)
-    layer = Whitening(channels, side).double()
+    layer = Whitening(channels, side, whole=whole).double()
     layer.fit([images[:7], images[7:]])
     found = layer(images.double())
-    half = channels * side**2
-    assert found.shape == (40, 2 * half, *size)
+    half, rim = channels * side**2, 0 if whole else side - 1
+    assert found.shape == (40, 2 * half, size[0] + rim + 1 - side, size[1] + rim + 1 - side)
     torch.testing.assert_close(found[:, half:], -found[:, :half])
     values = found[:, :half].transpose(0, 1).flatten(1).numpy()
     moments = values @ values.T / values.shape[1]
 
-    padded = np.pad(images.double().numpy(), ((0, 0), (0, 0), (0, side - 1), (0, side - 1)))
+    padded = np.pad(images.double().numpy(), ((0, 0), (0, 0), (0, rim), (0, rim)))
     patches = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axis=(2, 3)).transpose(1, 4, 5, 0, 2, 3)
     patches = patches.reshape(half, -1)
     spectrum = np.linalg.svd(patches, compute_uv=False)[::-1] ** 2 / patches.shape[1]

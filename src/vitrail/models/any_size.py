@@ -20,9 +20,9 @@ class AnySize(nn.Module):
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """As `ViT.forward`."""
-        model, (height, width) = self.model, self.model.config.patch_size
+        model, grid = self.model, self.model.config.grid_of(images.shape[2], images.shape[3])
         z = model.transform(*model.embed(images, any_size=True), first=model.tokens_read)
-        return model.forward_head(z, separate=separate, grid=(images.shape[2] // height, images.shape[3] // width))
+        return model.forward_head(z, separate=separate, grid=grid)
 
 
 class AnySizeGraph(nn.Module):
@@ -46,8 +46,7 @@ class AnySizeGraph(nn.Module):
     def forward(self, images: Tensor) -> Any:
         """As `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
-        height, width = model.config.patch_size
-        grid = images.shape[2] // height, images.shape[3] // width
+        grid = model.config.grid_of(images.shape[2], images.shape[3])
         rows, columns = (torch.arange(count, device=images.device).to(images.dtype) for count in grid)
         z, attention = model.embed(images, position=self._position(rows, columns))
         return model.forward_head(model.transform(z, attention, first=model.tokens_read), grid=grid)

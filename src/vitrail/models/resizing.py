@@ -101,7 +101,7 @@ def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[
         allowed -= {"patch_size"}
     if source.embedding_norm == "patches":  # which has a weight for every pixel of a patch
         allowed -= {"patch_size", "channels"}
-    if source.embedding == "resnet" and source.resnet_root == "whitened":  # as many filters as numbers in a patch
+    if source.embedding == "resnet" and source.resnet_root.startswith("whitened"):  # as many filters as numbers in a patch
         allowed -= {"channels"}
     if not target.position.startswith("learned-1d"):
         allowed -= {"class_position"}

@@ -16,10 +16,11 @@ Kind = Literal["hybrid", "bit", "resnet"]
 """Convolutions, norms and padding. ``bit``: weight-standardised convolutions and GroupNorm (Kolesnikov et al. 2020,
 https://arxiv.org/abs/1912.11370), padded evenly, the maximum with zeros; ``hybrid``: the same padded as TensorFlow pads, and
 another epsilon; ``resnet``: plain convolutions and BatchNorm, padded evenly."""
-Root = Literal["imagenet", "cifar", "whitened"]
+Root = Literal["imagenet", "cifar", "whitened", "whitened-valid"]
 """``imagenet``: a 7×7 convolution and a 3×3 maximum, each of stride 2; ``cifar``: one 3×3 convolution of stride 1; ``whitened``:
-`Whitening` and GELU, then a 3×3 convolution with a 2×2 maximum."""
-STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "whitened": 2}
+`Whitening` and GELU, then a 3×3 convolution with a 2×2 maximum; ``whitened-valid``: the same of whole patches, and all maxima
+of whole windows, so that 32 pixels become 15, 7 and 3 rows in place of 16, 8 and 4."""
+STRIDES: dict[Root, int] = {"imagenet": 4, "cifar": 1, "whitened": 2, "whitened-valid": 2}
 BlockKind = Literal["basic", "bottleneck", "pre-activation", "pooled"]
 
 
@@ -119,15 +120,15 @@ class PooledBlock(nn.Module):
     """``y + f(y)``, f one 3×3 convolution: (B, C, H, W) to (B, width, H/stride, W/stride).
 
     y is x, or where the shape changes ``ReLU(norm(max(conv(x))))`` with a 3×3 convolution, which sees all places of x, and a
-    2×2 maximum. After the ResNet-9 of Page 2018 (https://github.com/davidcpage/cifar10-fast), for training in little time.
+    2×2 maximum, beyond an odd side of what there is, or where ``whole`` of whole windows alone. After the ResNet-9 of Page 2018 (https://github.com/davidcpage/cifar10-fast), for training in little time.
     """
 
     expansion = 1
 
-    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "resnet"):
+    def __init__(self, channels: int, width: int, stride: int = 1, *, kind: Kind = "resnet", whole: bool = False):
         super().__init__()
         changes = channels != width or stride > 1
-        self.widen = _pooled(kind, channels, width, stride) if changes else nn.Identity()
+        self.widen = _pooled(kind, channels, width, stride, whole=whole) if changes else nn.Identity()
         self.refine = nn.Sequential(_convolution(kind, width, width, 3), _norm(kind, width), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,10 +137,10 @@ class PooledBlock(nn.Module):
         return refined
 
 
-def _pooled(kind: Kind, channels: int, width: int, stride: int) -> nn.Sequential:
+def _pooled(kind: Kind, channels: int, width: int, stride: int, *, whole: bool) -> nn.Sequential:
     """A 3×3 convolution, then the maximum of every ``stride`` × ``stride`` places, norm and ReLU."""
     return nn.Sequential(
-        _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=True), _norm(kind, width), nn.ReLU()
+        _convolution(kind, channels, width, 3), nn.MaxPool2d(stride, ceil_mode=not whole), _norm(kind, width), nn.ReLU()
     )
 
 
@@ -197,9 +198,10 @@ BLOCKS: dict[BlockKind, type[BasicBlock | PooledBlock | Bottleneck | PreActivati
 
 def _root(kind: Kind, root: Root, channels: int, width: int) -> list[nn.Module]:
     """What sees the image, without the maximum of the root for large ones; its norm and ReLU stand last."""
-    if root == "whitened":
-        first = Whitening(channels)
-        return [first, nn.GELU(), *_pooled(kind, first.out_channels, width, 2)]
+    if root in ("whitened", "whitened-valid"):
+        whole = root == "whitened-valid"
+        first = Whitening(channels, whole=whole)
+        return [first, nn.GELU(), *_pooled(kind, first.out_channels, width, 2, whole=whole)]
     side, stride = (7, 2) if root == "imagenet" else (3, 1)
     return [_convolution(kind, channels, width, side, stride), _norm(kind, width), nn.ReLU()]
 
@@ -232,11 +234,13 @@ class ResNetFeatures(nn.Module):
         layers = _root(kind, root, channels, width)
         self.root = nn.Sequential(*(layers[:-2] if late else layers))
         self.stages = nn.ModuleList()
+        windows = {"whole": root == "whitened-valid"} if block == "pooled" else {}
         self.channels, self.stride = width, resnet_stride(root, len(depths))
         for i, depth in enumerate(depths):
             blocks = []
             for j in range(depth):
-                blocks.append(BLOCKS[block](self.channels, width * 2**i, 2 if i and not j else 1, kind=kind))
+                stride = 2 if i and not j else 1
+                blocks.append(BLOCKS[block](self.channels, width * 2**i, stride, kind=kind, **windows))
                 self.channels = BLOCKS[block].expansion * width * 2**i
             self.stages.append(nn.Sequential(*blocks))
         self.norm = nn.Sequential(_norm(kind, self.channels), nn.ReLU()) if late else nn.Identity()

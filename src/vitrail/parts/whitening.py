@@ -15,15 +15,18 @@ class Whitening(nn.Conv2d):
     """The principal components of small patches, each with variance 1, and their negatives: (B, C, H, W) to (B, 2·C·k², H, W).
 
     The filters are ``± e_i / sqrt(λ_i + ε)``, with the eigenvectors and eigenvalues of the mean of ``p pᵀ`` over all patches p of
-    the images in `fit`. They are not trained. Zeros to the right and below keep height and width.
+    the images in `fit`. They are not trained. Zeros to the right and below keep height and width, unless patches are ``whole``:
+    then k − 1 rows and columns fewer come out.
 
     Args:
         channels: C of the images.
         side: k of a patch.
+        whole: patches inside the image alone.
     """
 
-    def __init__(self, channels: int, side: int = 2):
+    def __init__(self, channels: int, side: int = 2, *, whole: bool = False):
         super().__init__(channels, 2 * channels * side**2, side, bias=False)
+        self.whole = whole
         filters = self.weight.detach()
         del self.weight
         self.register_buffer("weight", filters)  # kept with the weights, but no parameter
@@ -32,6 +35,8 @@ class Whitening(nn.Conv2d):
         return super().forward(self._padded(x))
 
     def _padded(self, x: Tensor) -> Tensor:
+        if self.whole:
+            return x
         rows, columns = (side - 1 for side in self.kernel_size)
         return F.pad(x, (0, columns, 0, rows))
 

@@ -87,7 +87,7 @@ CHOICES: dict[str, list] = {
     "embedding": choices("embedding"),
     "resnet_depths": [(), (1,), (1, 1)],
     "resnet_width": [32, 64],
-    "resnet_root": ["imagenet", "cifar", "whitened"],
+    "resnet_root": ["imagenet", "cifar", "whitened", "whitened-valid"],
     "resnet_block": ["bottleneck", "pooled"],
     "position": choices("position"),
     "rotary_base": [100.0, 1e4],

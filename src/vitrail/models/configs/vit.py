@@ -1,6 +1,6 @@
 """What a Vision Transformer consists of: a field for every choice."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -34,9 +34,10 @@ class ViTConfig(ImageConfig):
     """Blocks in every stage of the ResNet; none leaves its root alone."""
     resnet_width: Annotated[int, Field(gt=0, le=2**12)] = 64
     """Channels of the ResNet's root."""
-    resnet_root: Literal["imagenet", "cifar", "whitened"] = "imagenet"
+    resnet_root: Literal["imagenet", "cifar", "whitened", "whitened-valid"] = "imagenet"
     """Root of the ResNet: 7×7 of stride 2 and a maximum of stride 2; or for small images 3×3 of stride 1; or filters that are
-    fitted to the images before training, then 3×3 and a maximum of stride 2."""
+    fitted to the images before training, then 3×3 and a maximum of stride 2; or the last without padding, which makes one row
+    and column of patches fewer of an image, in a quarter less time."""
     resnet_block: Literal["bottleneck", "pooled"] = "bottleneck"
     """Blocks of the ResNet: bottlenecks with standardised weights and GroupNorm, as in the paper's hybrids; or pairs of 3×3
     convolutions with BatchNorm that halve by maxima, for training in little time."""
@@ -157,6 +158,12 @@ class ViTConfig(ImageConfig):
             )
         if isinstance(self.token_merging, tuple) and len(self.token_merging) > self.depth:
             raise ValueError(f"token_merging has {len(self.token_merging)} numbers for {self.depth} blocks")
+        if self.resnet_root == "whitened-valid" and self.resnet_block != "pooled":
+            raise ValueError("the root 'whitened-valid' goes with blocks that halve by maxima; set resnet_block to 'pooled'")
+        if min(self.grid) < 1:
+            raise ValueError(
+                f"images of {self.image_size[0]}×{self.image_size[1]} hold no patch without padding; take larger ones"
+            )
         if len(self.resnet_depths) > 8:
             raise ValueError("a ResNet of more than 8 stages leaves nothing of an image")
         most = 2**12 if self.is_relative else 2**16  # the relative bias has an entry for every pair
@@ -205,7 +212,12 @@ class ViTConfig(ImageConfig):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+        return self.grid_of(*self.image_size)
+
+    def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """Rows and columns of patches of an image of this size, in whole patches: numbers, or those of a graph."""
+        lost = 1 if self.embedding == "resnet" and self.resnet_root == "whitened-valid" else 0  # pixels at the rim
+        return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
     @property
     def pools_by_attention(self) -> bool:
