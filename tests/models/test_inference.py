@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+import random_weights
 from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.inference import for_inference
+from vitrail.models.registry import create_model
 from vitrail.models.vit import ViT
 from vitrail.parts.feed_forward import ConvFeedForward, FeedForward
 from vitrail.parts.prepacked import PrepackedLinear
@@ -32,6 +34,37 @@ def test_it_answers_as_the_model_does(fields):
     assert model.training and not fast.training
     with torch.inference_mode():
         torch.testing.assert_close(fast(images), model.eval()(images), atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+POOLED = {"embedding": "resnet", "resnet_depths": (1,), "resnet_width": 8, "resnet_block": "pooled", "patch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "norms"),
+    [
+        ("ResNet-18", {"depths": (1, 1), "width": 8}, 0),
+        ("ResNet-50", {"depths": (1, 1), "width": 8, "root": "cifar"}, 0),
+        ("ResNet-18", {"depths": (1, 1), "width": 8, "root": "whitened", "block": "pooled"}, 2),
+        ("ViT-Ti/16", POOLED | {"resnet_root": "whitened-valid"}, 1),
+        ("ViT-Ti/16", {"embedding": "stem"}, 0),
+        ("ViT-Ti/16", {"embedding": "pooled-stem"}, 0),
+        ("ViTPose-Ti", {}, 0),
+        ("BiT-R50x1", {"depths": (1, 1), "width": 8}, 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_norm_right_behind_a_convolution_is_part_of_it(name, fields, norms, precision):
+    """Behind a maximum it stays: the largest value need not be the largest once it is scaled."""
+    sizes = {"dim": 32, "depth": 1, "heads": 4, "mlp_dim": 64} if name.startswith("ViT") else {}
+    model = random_weights.randomize(create_model(name, image_size=32, num_classes=5, **sizes, **fields), std=0.1).float()
+    before, images = copy.deepcopy(model.state_dict()), torch.randn(3, 3, 32, 32)
+    fast = for_inference(model, precision)
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in fast.modules()) == norms
+    with torch.inference_mode():
+        found, exact = fast(images), model(images)
+    torch.testing.assert_close(found, exact, rtol=0, atol=exact.abs().max().item() * (1e-5 if precision == "fp32" else 0.05))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

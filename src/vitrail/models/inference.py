@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
 import torch
@@ -76,11 +77,22 @@ def standardized(model: Model) -> Model:
 
 
 def _with_norms_folded(model: Model) -> Model:
-    """The same, of convolutions that have the running statistics of the norm behind them in their weights."""
+    """The same, of convolutions that have the running statistics of the norm right behind them in their weights."""
     for name, module in list(model.named_modules()):
         if isinstance(module, DepthwiseConv):
             model.set_submodule(name, fuse_conv_bn_eval(module.convolution, module.norm))
+        elif isinstance(module, nn.Sequential):
+            _fold_norms(module)
     return model
+
+
+def _fold_norms(layers: nn.Sequential) -> None:
+    children: list[tuple[str, Any]] = list(layers.named_children())
+    for (name, layer), (behind, norm) in pairwise(children):
+        if type(layer) in (nn.Conv2d, nn.ConvTranspose2d) and isinstance(norm, nn.BatchNorm2d):
+            folded = fuse_conv_bn_eval(layer, norm, transpose=isinstance(layer, nn.ConvTranspose2d))
+            layers.set_submodule(name, folded)
+            layers.set_submodule(behind, nn.Identity())
 
 
 def _with_activations_fused(model: Model) -> Model:
