@@ -13,7 +13,7 @@ from vitrail.errors import ConfigError
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import create_model
 from vitrail.models.vit import ViT
-from vitrail.parts import patchify, unpatchify
+from vitrail.parts import patchify, resnet_stride, unpatchify
 
 SMALL: dict[str, Any] = {
     "image_size": 16, "patch_size": 4, "num_classes": 4, "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64,
@@ -181,6 +181,25 @@ def test_every_field_changes_the_model():
         assert fingerprint(model) != fingerprint(plain), f"{case} changes nothing"
         seen |= case.keys()
     assert seen | {"crop_remainder"} == ViTConfig.model_fields.keys()  # which allows sizes, and changes no others
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2, 3])
+@pytest.mark.parametrize("patches", [(2, 2), (3, 5)])
+def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages, patches):
+    side = 2 * resnet_stride("whitened-valid", stages)  # patches of two by two places
+    size = side * patches[0], side * patches[1]
+    fields = {k: v for k, v in RESNET.items() if k != "patch_size"} | {
+        "resnet_root": "whitened-valid",
+        "resnet_block": "pooled",
+        "resnet_depths": (1,) * stages,
+    }
+    model = randomized(small(**fields, patch_size=side, image_size=size, position="none", pool="mean"))
+    images = images_for(model, 2, torch.float64)
+    assert model.config.grid == (patches[0] - 1, patches[1] - 1)
+    assert model.features(images).patches.shape == (2, *model.config.grid, 32)
+    other = small(**fields, patch_size=side, image_size=3 * side, position="none", pool="mean").double().eval()
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.at_any_size()(images), model(images))
 
 
 def test_what_remains_behind_the_last_whole_patch_is_left_out():

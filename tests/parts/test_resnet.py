@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import BitBackbone, BitConfig, ResNetConfig, ResNetModel
 
@@ -157,6 +158,29 @@ def test_the_stride_is_that_of_the_feature_map(root, depths, stride):
 def test_an_image_alone_has_the_features_it_has_in_a_batch():
     model, images = randomize(ResNetFeatures(3, (1, 1), width=8)), torch.randn(3, 3, 32, 32, dtype=torch.double)
     torch.testing.assert_close(model.train()(images[1:2]), model(images)[1:2])
+
+
+@pytest.mark.parametrize("size", [(32, 32), (9, 22)])
+def test_without_padding_whole_windows_alone_are_looked_at(size):
+    """Written out: nothing is added around the image, and what remains beyond the last window of a maximum is left out."""
+    model = randomize(ResNetFeatures(3, (1, 1), width=8, root="whitened-valid", kind="resnet", block="pooled")).eval()
+    tensors, images = model.state_dict(), torch.randn(2, 3, *size, dtype=torch.double)
+
+    def convolution(name: str, number: int, x: Tensor, *, halve: bool = False) -> Tensor:
+        x = F.conv2d(x, tensors[f"{name}.{number}.weight"], padding=1)
+        if halve:
+            x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+        norm = {
+            leaf: tensors[f"{name}.{number + 1 + halve}.{leaf}"] for leaf in ("running_mean", "running_var", "weight", "bias")
+        }
+        return F.relu(F.batch_norm(x, **norm))
+
+    x = convolution("root", 2, F.gelu(F.conv2d(images, tensors["root.0.weight"])), halve=True)
+    x = x + convolution("stages.0.0.refine", 0, x)
+    x = convolution("stages.1.0.widen", 0, x, halve=True)
+    x = x + convolution("stages.1.0.refine", 0, x)
+    assert x.shape == (2, 16, *((side - 1) // 4 for side in size))
+    torch.testing.assert_close(model(images), x)
 
 
 def test_hybrid_tokens_are_the_projected_features_row_by_row():

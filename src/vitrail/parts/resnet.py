@@ -120,7 +120,8 @@ class PooledBlock(nn.Module):
     """``y + f(y)``, f one 3×3 convolution: (B, C, H, W) to (B, width, H/stride, W/stride).
 
     y is x, or where the shape changes ``ReLU(norm(max(conv(x))))`` with a 3×3 convolution, which sees all places of x, and a
-    2×2 maximum, beyond an odd side of what there is, or where ``whole`` of whole windows alone. After the ResNet-9 of Page 2018 (https://github.com/davidcpage/cifar10-fast), for training in little time.
+    2×2 maximum: at an odd side of what there is, or where ``whole`` of whole windows alone. After the ResNet-9 of Page 2018
+    (https://github.com/davidcpage/cifar10-fast), for training in little time.
     """
 
     expansion = 1
