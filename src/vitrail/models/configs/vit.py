@@ -158,7 +158,7 @@ class ViTConfig(ImageConfig):
             )
         if isinstance(self.token_merging, tuple) and len(self.token_merging) > self.depth:
             raise ValueError(f"token_merging has {len(self.token_merging)} numbers for {self.depth} blocks")
-        if self.resnet_root == "whitened-valid" and self.resnet_block != "pooled":
+        if self._unpadded and self.resnet_block != "pooled":
             raise ValueError("the root 'whitened-valid' goes with blocks that halve by maxima; set resnet_block to 'pooled'")
         if min(self.grid) < 1:
             raise ValueError(
@@ -186,6 +186,11 @@ class ViTConfig(ImageConfig):
             f"{self.num_classes} classes" if self.num_classes else "no head",
         ]
         return ", ".join(part for part in parts if part)
+
+    @property
+    def _unpadded(self) -> bool:
+        """Whether patches are of a ResNet without padding."""
+        return self.embedding == "resnet" and self.resnet_root == "whitened-valid"
 
     @property
     def resnet_kind(self) -> Literal["hybrid", "resnet"]:
@@ -216,7 +221,7 @@ class ViTConfig(ImageConfig):
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
         """Rows and columns of patches of an image of this size, in whole patches: numbers, or those of a graph."""
-        lost = 1 if self.embedding == "resnet" and self.resnet_root == "whitened-valid" else 0  # pixels at the rim
+        lost = 1 if self._unpadded else 0  # pixels at the rim
         return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
     @property
