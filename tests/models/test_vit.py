@@ -188,16 +188,13 @@ def test_every_field_changes_the_model():
 def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages, patches):
     side = 2 * resnet_stride("whitened-valid", stages)  # patches of two by two places
     size = side * patches[0], side * patches[1]
-    fields = {k: v for k, v in RESNET.items() if k != "patch_size"} | {
-        "resnet_root": "whitened-valid",
-        "resnet_block": "pooled",
-        "resnet_depths": (1,) * stages,
-    }
-    model = randomized(small(**fields, patch_size=side, image_size=size, position="none", pool="mean"))
+    root = {"resnet_root": "whitened-valid", "resnet_block": "pooled", "resnet_depths": (1,) * stages}
+    fields = RESNET | root | {"patch_size": side, "position": "none", "pool": "mean"}
+    model = randomized(small(**fields, image_size=size))
     images = images_for(model, 2, torch.float64)
     assert model.config.grid == (patches[0] - 1, patches[1] - 1)
     assert model.features(images).patches.shape == (2, *model.config.grid, 32)
-    other = small(**fields, patch_size=side, image_size=3 * side, position="none", pool="mean").double().eval()
+    other = small(**fields, image_size=3 * side).double().eval()
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other.at_any_size()(images), model(images))
 

@@ -87,6 +87,7 @@ def _with_norms_folded(model: Model) -> Model:
 
 
 def _fold_norms(layers: nn.Sequential) -> None:
+    """Fold each BatchNorm that follows a convolution into it, and leave an identity in its place."""
     children: list[tuple[str, Any]] = list(layers.named_children())
     for (name, layer), (behind, norm) in pairwise(children):
         if type(layer) in (nn.Conv2d, nn.ConvTranspose2d) and isinstance(norm, nn.BatchNorm2d):

@@ -25,8 +25,10 @@ def _leave_first_layers(model: Model, share: float) -> None:
     """Take the gradient from the nearest whole number of layers to a share of them, and from what stands before them."""
     layers = len(model.layers())
     frozen = round(share * layers)
+    if not frozen:
+        return
     for parameter, above in layers_above(model).items():
-        if frozen and above > layers - frozen:
+        if above > layers - frozen:
             parameter.requires_grad_(False)
 
 

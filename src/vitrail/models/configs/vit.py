@@ -220,7 +220,7 @@ class ViTConfig(ImageConfig):
         return self.grid_of(*self.image_size)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """Rows and columns of patches of an image of this size, in whole patches: numbers, or those of a graph."""
+        """Rows and columns of patches of an image of this size, which may be numbers or a graph's unknown sizes."""
         lost = 1 if self._unpadded else 0  # pixels at the rim
         return (height - lost) // self.patch_size[0], (width - lost) // self.patch_size[1]
 
