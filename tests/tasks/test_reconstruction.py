@@ -219,7 +219,8 @@ def test_a_folder_of_loose_images_is_learned_from_and_a_tenth_is_kept_for_valida
 
 
 def test_what_has_no_meaning_without_labels_is_refused(pictures, tmp_path):
-    for wrong in ({"balance": "loss"}, {"balance": "sampling"}, {"schedule.first_image_size": 4}, {"augmentation.mixup": 1}):
+    sizes = {"schedule.first_image_size": 4}, {"schedule.last_image_size": 4}
+    for wrong in ({"balance": "loss"}, {"balance": "sampling"}, *sizes, {"augmentation.mixup": 1}):
         with pytest.raises(ConfigError):
             api.train(pictures, tmp_path / "run", **RUN, **wrong)
 

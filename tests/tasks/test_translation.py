@@ -108,6 +108,7 @@ def test_a_saved_translator_comes_back_and_damaged_ones_are_refused(translator, 
         ({"batch_size": "auto"}, "batch_size"),
         ({"balance": "sampling"}, "--balance"),
         ({"schedule.first_image_size": 8}, "first_image_size"),
+        ({"schedule.last_image_size": 8}, "last_image_size"),
     ],
 )
 def test_what_makes_no_sense_of_sentences_is_refused_by_name(tmp_path, more, where):

@@ -190,3 +190,13 @@ def test_the_first_size_may_be_a_share_of_the_models_own():
     assert sizes(0.5, (256, 192)) == sizes((128, 96), (256, 192)) == sizes((0.5, 96), (256, 192))
     assert sizes(0.1, (32, 16))[0] == (16, 16)  # a patch at least
     assert set(sizes(1, (256, 192))) == {(256, 192)}
+
+
+def test_images_grow_to_their_last_size_which_alone_is_that_of_every_step():
+    def sizes(**given):
+        return [image_size_at(ScheduleSettings(**given), (256, 192), (16, 16), step, total=100) for step in range(100)]
+
+    grown = sizes(first_image_size=0.25, last_image_size=0.75)
+    assert grown[0] == (64, 48) and grown[40] == (128, 96) and grown[80:] == [(192, 144)] * 20
+    assert set(sizes(last_image_size=(128, 0.5))) == {(128, 96)}
+    assert sizes(first_image_size=64, last_image_size=1) == sizes(first_image_size=64)

@@ -224,9 +224,28 @@ def test_images_grow_from_their_first_size_to_the_models_own(make_trainer, first
     assert trainer.rows[-1]["train_loss"] < trainer.rows[0]["train_loss"]
 
 
-def test_images_that_would_shrink_are_refused(make_trainer):
-    with pytest.raises(ConfigError, match="cannot grow"):
-        make_trainer(**{"schedule.first_image_size": 64})
+def test_images_may_be_smaller_than_the_models_own_to_the_end(make_trainer):
+    trainer = make_trainer(**{"schedule.last_image_size": 0.5, "training.epochs": 3})
+    full, seen = trainer.settings.model.image_size, {True: set(), False: set()}
+    model = trainer.learner.model
+    model.embedding.register_forward_pre_hook(lambda _, given: seen[model.training].add(tuple(given[0].shape[2:])))
+    trainer.run()
+    assert seen == {True: {(full[0] // 2, full[1] // 2)}, False: {full}}  # and whole where they are answered
+    assert trainer.rows[-1]["train_loss"] < trainer.rows[0]["train_loss"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named", "whose"),
+    [
+        ({"first": 64}, "first", "the last ones' 8 × 8"),
+        ({"first": 8, "last": 4}, "first", "the last ones' 4 × 4"),
+        ({"first": 4, "last": 64}, "last", "the model's 8 × 8"),
+        ({"last": (4, 9)}, "last", "the model's 8 × 8"),
+    ],
+)
+def test_images_that_would_shrink_or_be_enlarged_are_refused(make_trainer, sizes, named, whose):
+    with pytest.raises(ConfigError, match=rf"is larger than {whose}\nwhere: schedule.{named}_image_size"):
+        make_trainer(**{f"schedule.{name}_image_size": size for name, size in sizes.items()})
 
 
 def test_the_faster_ways_of_half_precision_train_as_torch_by_itself_does(make_trainer, monkeypatch):

@@ -70,8 +70,8 @@ class Reconstruction(ImageTask):
         return TrainedModel(model, [], self.preparation)
 
     def allow_any_size(self) -> None:
-        hint = "leave schedule.first_image_size out"
-        raise ConfigError("masked autoencoding takes images of one size", where="schedule.first_image_size", hint=hint)
+        hint = "leave first_image_size and last_image_size out"
+        raise ConfigError("masked autoencoding takes images of one size", where="schedule", hint=hint)
 
     def loss(self, images: Tensor, noise: Tensor) -> Tensor:
         """The mean squared error of the masked patches of normalized images (B, C, H, W), for each image: (B,)."""

@@ -128,7 +128,7 @@ def require_of_captions(settings: RunSettings) -> None:
         "augmentation.mixup, augmentation.cutmix": a.mixes,
         "augmentation.repeats": a.repeats > 1,
         "--batch-size auto": settings.training.batch_size == "auto",
-        "schedule.first_image_size": settings.schedule.first_image_size is not None,
+        "schedule.first_image_size, schedule.last_image_size": settings.schedule.shrinks_images,
         "training.probe": settings.training.probe,
         "--parallel fsdp": settings.training.parallel == "fsdp",  # each process writes captions of its own length
     }

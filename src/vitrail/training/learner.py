@@ -21,7 +21,7 @@ from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
 from vitrail.training.optimizer import create_optimizers, freeze
 from vitrail.training.recompute import recompute_layers
-from vitrail.training.schedule import image_size_at, learning_rate_factor, patch_dropout_at
+from vitrail.training.schedule import first_and_last_image_size, image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings
 from vitrail.training.tuning import choose_parts
 
@@ -82,8 +82,8 @@ class Learner:
     def _shared(self) -> nn.Module:
         """The task as it is called, by several processes together."""
         t = self.settings.training
-        if self.settings.schedule.first_image_size:
-            self._allow_small_images(self.task, self.settings.schedule.first_image_size)
+        if self.settings.schedule.shrinks_images:
+            self._allow_small_images(self.task)
         if self.group.count == 1:
             return self.task
         if t.parallel == "ddp":
@@ -95,14 +95,16 @@ class Learner:
             parallel.shard(one, self.group, self.device)
         return self.task
 
-    def _allow_small_images(self, task: Any, first: tuple[float, float]) -> None:
+    def _allow_small_images(self, task: Any) -> None:
         full = task.model.config.image_size
-        if any(a > b for a, b in zip(first, full, strict=True)):
-            raise ConfigError(
-                f"images cannot grow from {first[0]:g} × {first[1]:g} to the model's {full[0]} × {full[1]}",
-                where="schedule.first_image_size",
-                hint="give a size below --image-size",
-            )
+        first, last = first_and_last_image_size(self.settings.schedule, full)
+        for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
+            if any(a > b for a, b in zip(given, bound, strict=True)):
+                raise ConfigError(
+                    f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
+                    where=f"schedule.{name}_image_size",
+                    hint="give a smaller one, or a larger --image-size",
+                )
         task.allow_any_size()
 
     def rate(self, done: int) -> float:
@@ -127,7 +129,7 @@ class Learner:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * self.rate(done)
-        if self.settings.schedule.first_image_size:
+        if self.settings.schedule.shrinks_images:
             self._resize_images(self.task, done)
         names = ("loss", *self.task.counts)
         sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the units

@@ -44,19 +44,27 @@ GROWN = 0.8
 def image_size_at(
     settings: ScheduleSettings, full: tuple[int, int], patch: tuple[int, int], step: int, *, total: int
 ) -> tuple[int, int]:
-    """Height and width of the images in step ``step`` of ``total``, counted from 0: whole patches, along a line to ``full``.
+    """Height and width of the images in step ``step`` of ``total``, counted from 0: whole patches, along a line.
 
     Progressive resizing (Howard 2018, https://www.fast.ai/posts/2018-04-30-dawnbench-fastai.html): the first steps are cheap.
     """
-    if settings.first_image_size is None:
+    if not settings.shrinks_images:
         return full
     t = min(1.0, step / (GROWN * total))
-    sides = zip(first_image_size(settings.first_image_size, full), full, patch, strict=True)
+    sides = zip(*first_and_last_image_size(settings, full), patch, strict=True)
     height, width = (nearest_multiple(first + (last - first) * t, side) for first, last, side in sides)
     return height, width
 
 
-def first_image_size(given: tuple[float, float], full: tuple[int, int]) -> tuple[float, float]:
-    """Height and width of the first step's images, in pixels; what is 1 or less is a share of the full size."""
-    height, width = (side if side > 1 else side * last for side, last in zip(given, full, strict=True))
+def first_and_last_image_size(
+    settings: ScheduleSettings, full: tuple[int, int]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Height and width of the images in the first and in the last step, in pixels."""
+    last = _in_pixels(settings.last_image_size or full, full)
+    return _in_pixels(settings.first_image_size or last, full), last
+
+
+def _in_pixels(given: tuple[float, float], full: tuple[int, int]) -> tuple[float, float]:
+    """Height and width; what is 1 or less is a share of the full size."""
+    height, width = (side if side > 1 else side * own for side, own in zip(given, full, strict=True))
     return height, width

@@ -142,7 +142,7 @@ class LoraSettings(Settings):
 
 
 PixelsOrShare = Annotated[float, Field(gt=0, le=2**16)]
-FirstSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(height_and_width)]
+ImageSize = Annotated[tuple[PixelsOrShare, PixelsOrShare], BeforeValidator(height_and_width)]
 
 
 class ScheduleSettings(Settings):
@@ -160,9 +160,18 @@ class ScheduleSettings(Settings):
     """Whether ``model.patch_dropout`` stays, or falls along a line to 0 at the end of the run."""
     extended_at: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
     """Epoch and step at which a finished run was extended: the schedule of the others begins there."""
-    first_image_size: FirstSize | None = None
-    """Height and width that images are shrunk to at first, in pixels, or up to 1 as a share of the model's own. They grow to the
-    model's own, which the last fifth of the run has; 1 is for no change."""
+    first_image_size: ImageSize | None = None
+    """Height and width that images are shrunk to at first, in pixels, or up to 1 as a share of the model's own. They grow to
+    ``last_image_size``, which the last fifth of the run has; 1 is for the model's own. By default they do not grow."""
+    last_image_size: ImageSize | None = None
+    """Height and width that images are shrunk to at the end, said in the same way; by default they are not. A model may answer
+    better to images larger than those it has learned from, which is also cheaper (Touvron et al. 2019,
+    https://arxiv.org/abs/1906.06423)."""
+
+    @property
+    def shrinks_images(self) -> bool:
+        """Whether images are shrunk in some steps."""
+        return self.first_image_size is not None or self.last_image_size is not None
 
 
 def _seconds(value: Any) -> Any:

@@ -13,7 +13,7 @@ def require_of_texts(settings: RunSettings) -> None:
     refused = {
         "augmentation": settings.augmentation != Augmentation(),
         "preparation": settings.preparation is not None,
-        "schedule.first_image_size": settings.schedule.first_image_size is not None,
+        "schedule.first_image_size, schedule.last_image_size": settings.schedule.shrinks_images,
         "data.crop_ratio": settings.data.crop_ratio is not None,
         "transform": bool(settings.transform),
         "training.batch_size": settings.training.batch_size == "auto",
