@@ -15,9 +15,11 @@ SKELETON = Skeleton.of(JOINTS, LIMBS).complete
 FIELDS = {"image_size": SIZE, "patch_size": 8, "patch_padding": 0, "dim": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
 
 
-def tiny_pose(*, upright: bool = False, **fields: Any) -> TrainedPose:
+def tiny_pose(*, upright: bool = False, smaller_sizes: tuple[float, ...] = (), **fields: Any) -> TrainedPose:
     """With heatmaps that differ from place to place, and from picture to picture; ``upright`` for square images."""
     torch.manual_seed(0)
     model = vitrail.create_model("ViTPose-Ti-simple", num_classes=len(JOINTS), **{**FIELDS, **fields}).eval()
     torch.nn.init.normal_(model.decoder.heatmaps.weight)
-    return TrainedPose(model, SKELETON, BoxPreparation.of_size(model.config.image_size, upright=upright))
+    return TrainedPose(
+        model, SKELETON, BoxPreparation.of_size(model.config.image_size, upright=upright, smaller_sizes=smaller_sizes)
+    )

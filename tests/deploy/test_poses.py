@@ -16,12 +16,14 @@ from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.sources import open_people
 from vitrail.deploy.artefact import Description, graph_of
 from vitrail.deploy.graph_files import description_in
-from vitrail.deploy.poses import PosePredictor
+from vitrail.deploy.poses import PosePredictor, any_in_python
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.deploy.predict_poses import poses_each
 from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.runtime.observer import Observer
 from vitrail.tasks.heatmaps import encode, mirrored
 from vitrail.tasks.pose import joints_in
+from vitrail.weights.poses import TrainedPose
 
 BOXES = [[4, 3, 22, 40], [30, 2, 25, 44, 0.5], [-5, 10, 30, 30]]
 
@@ -356,15 +358,16 @@ def test_people_with_other_joints_are_refused(folder, keypoints, tmp_path):
 # people who are turned upright
 
 
-@pytest.fixture(scope="module")
-def turning():
-    """A model that has learned from people who were turned upright."""
-    return tiny_pose(upright=True, image_size=(64, 64))
+@pytest.fixture(scope="module", params=[(), (0.75,)], ids=["one size", "two sizes"])
+def turning(request):
+    """A model that has learned from people who were turned upright, and looks at them in one size or in two."""
+    return tiny_pose(upright=True, smaller_sizes=request.param, image_size=(64, 64))
 
 
-def test_a_folder_tells_that_people_are_turned_upright(turning, tmp_path):
+def test_a_folder_tells_in_which_views_people_are_looked_at(turning, tmp_path):
     turning.save_pretrained(tmp_path / "model")
-    assert open_pose_predictor(tmp_path / "model").preparation.upright
+    found = open_pose_predictor(tmp_path / "model").preparation
+    assert [*found.turns] == [*range(8)] and found.smaller_sizes == turning.preparation.smaller_sizes
 
 
 @pytest.mark.parametrize("mirror", [True, False])
@@ -397,7 +400,23 @@ def test_evaluation_turns_people_as_predictions_do(turning, keypoints):
     assert found["ap"] == pytest.approx(boxes["ap"], abs=1e-6) and found["people"] == 12
 
 
-def test_a_graph_turns_people_as_the_model_does(turning, files, tmp_path):
-    folder, _ = api.export(turning, tmp_path / "graph", to="onnx")
+def test_a_graph_turns_people_as_the_model_does_in_its_one_size(turning, files, tmp_path):
+    notes, observer = [], Observer()
+    observer.note = notes.append
+    folder, _ = api.export(turning, tmp_path / "graph", to="onnx", observer=observer)
     found = vitrail.predict_poses(folder, files[0], BOXES)[0]
-    same(found, vitrail.predict_poses(turning, files[0], BOXES)[0], 1e-2)
+    alone = TrainedPose(turning.model, SKELETON, turning.preparation.changed(smaller_sizes=()))
+    same(found, vitrail.predict_poses(alone, files[0], BOXES)[0], 1e-2)
+    assert any("in that size alone" in note for note in notes) is bool(turning.preparation.smaller_sizes)
+
+
+def test_a_size_besides_changes_what_is_found_and_the_fast_model_has_it_too(turning, files):
+    alone = TrainedPose(turning.model, SKELETON, turning.preparation.changed(smaller_sizes=()))
+    found = vitrail.predict_poses(turning, files[0], BOXES)[0]
+    differ = [
+        abs(a.scores - b.scores).max() > 1e-4
+        for a, b in zip(found, vitrail.predict_poses(alone, files[0], BOXES)[0], strict=True)
+    ]
+    assert all(differ) if turning.preparation.smaller_sizes else not any(differ)
+    fast = any_in_python(turning, prepacked=True)
+    same(found, vitrail.predict_poses(fast, files[0], BOXES)[0], 1e-3)

@@ -87,8 +87,10 @@ def test_what_is_drawn_is_what_the_model_sees_with_joints_where_it_finds_them(pe
     assert np.allclose(inside, study.joints[0] * [71 / 47, 95 / 63], atol=1e-6)
 
 
-def test_people_are_studied_as_they_are_turned_upright_and_joints_are_where_predictions_have_them(people, tmp_path):
-    trained, chosen = tiny_pose(depth=2, upright=True, image_size=(64, 64)), open_people(people).split("all")
+@pytest.mark.parametrize("sizes", [(), (0.75,)])
+def test_people_are_studied_as_they_are_turned_upright_and_joints_are_where_predictions_have_them(people, tmp_path, sizes):
+    trained = tiny_pose(depth=2, upright=True, smaller_sizes=sizes, image_size=(64, 64))
+    chosen = open_people(people).split("all")
     study = PoseStudy(tmp_path, trained, Subjects(chosen, labelled=True), Observer(), layer=-1, head=None)
     assert len(set(study.turns.tolist())) > 1
     for number, person in enumerate(chosen):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.ndimage import rotate
+from scipy.ndimage import rotate, zoom
 from scipy.special import softmax
 
 from stick_figures import JOINTS, write_people
@@ -16,7 +16,7 @@ from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.heatmaps import decode, encode
-from vitrail.tasks.pose import PoseEstimation, heatmaps_of, in_eight_turns, joints_in, losses, surest, turned, turned_by
+from vitrail.tasks.pose import PoseEstimation, heatmaps_of, in_views, joints_in, losses, resized, surest, turned, turned_by
 from vitrail.tasks.settings import PoseSettings
 
 SIZE, HEATMAP = (64, 48), (32, 24)
@@ -152,7 +152,7 @@ def test_heatmaps_of_upright_people_turn_with_the_picture_whatever_the_network_i
     with torch.no_grad():
         as_it_is, plain = heatmaps_of(network, images, preparation, skeleton, mirror=mirror)
         found, _ = heatmaps_of(network, torch.rot90(images, turns, (-2, -1)), preparation, skeleton, mirror=mirror)
-        alone = torch.cat([in_eight_turns(network, image[None]) for image in images])
+        alone = torch.cat([in_views(network, image[None], range(8)) for image in images])
     torch.testing.assert_close(found, torch.rot90(as_it_is, turns, (-2, -1)))
     torch.testing.assert_close(as_it_is, alone)  # each image is weighed by itself
     assert plain is as_it_is
@@ -169,7 +169,7 @@ def test_the_surest_of_eight_turns_weigh_the_most():
         height = heights.flatten()[begin:end]
         return torch.stack([height / 2, height * 1.5], dim=1)[..., None, None].expand(-1, -1, 9, 9)
 
-    found = in_eight_turns(network, torch.rand(2, 3, 9, 9))
+    found = in_views(network, torch.rand(2, 3, 9, 9), range(8))
     weights = softmax(20 * heights.numpy(), axis=0)
     each = weights * heights.numpy()
     for place, mean in {4: each.sum(axis=0), 0: each[::2].sum(axis=0)}.items():  # diagonal turns have not seen the corner
@@ -177,11 +177,16 @@ def test_the_surest_of_eight_turns_weigh_the_most():
     assert asked == [8, 8]
 
 
-@pytest.mark.parametrize(("count", "asked"), [(1, [8]), (3, [8, 8, 8]), (9, [9] * 8)])
+@pytest.mark.parametrize(("count", "asked"), [(1, [8]), (3, [6] * 4), (5, [5] * 8), (9, [9] * 8)])
 def test_a_batch_of_turned_images_is_no_larger_than_the_images_or_than_eight(count, asked):
     sizes = []
-    in_eight_turns(lambda images: sizes.append(len(images)) or images, torch.rand(count, 3, 9, 9))
-    assert sizes == asked
+
+    def network(images):
+        sizes.append((len(images), *images.shape[2:]))
+        return images.repeat_interleave(4, -1).repeat_interleave(4, -2)[..., ::8, ::8]  # patches of 8 pixels
+
+    in_views(network, torch.rand(count, 3, 32, 32), range(8), (0.8, 0.5))
+    assert sizes == [(number, side, side) for side in (32, 24, 16) for number in asked]  # whole patches
 
 
 @pytest.mark.parametrize("eighths", range(-8, 9))
@@ -194,6 +199,60 @@ def test_images_are_turned_against_the_clock_as_scipy_turns_them(eighths):
     bytes_ = turned_by((images * 255).to(torch.uint8), eighths)
     assert bytes_.dtype == torch.uint8
     assert (bytes_.float() / 255 - turned_by((images * 255).floor() / 255, eighths)).abs().max() < 0.51 / 255
+
+
+@pytest.mark.parametrize("size", [(9, 9), (12, 7), (24, 5)])
+def test_images_are_resized_corners_on_corners_as_scipy_zooms(size):
+    images = torch.rand(2, 3, 12, 9, generator=torch.Generator().manual_seed(0))
+    expected = zoom(images.numpy(), (1, 1, size[0] / 12, size[1] / 9), order=1, grid_mode=False)
+    np.testing.assert_allclose(resized(images, size), expected, atol=1e-5)
+    bytes_ = resized((images * 255).to(torch.uint8), size)
+    assert bytes_.dtype == torch.uint8
+    assert (bytes_.float() / 255 - resized((images * 255).floor() / 255, size)).abs().max() < 0.51 / 255
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize(("size", "small"), [((32, 32), (24, 24)), ((32, 48), (24, 40))])
+def test_heatmaps_of_several_sizes_are_their_mean_with_mirror_images_or_without(size, small, mirror):
+    torch.manual_seed(0)
+    network, images, order = torch.nn.Conv2d(3, 2, 8, stride=2, padding=3), torch.rand(3, 3, *size), [1, 0]  # as patches of 8
+    skeleton = Skeleton.of(("left_eye", "right_eye")).complete
+    preparation = BoxPreparation.of_size(size, smaller_sizes=[0.8])
+    with torch.no_grad():
+        found, told = heatmaps_of(network, images, preparation, skeleton, mirror=mirror)
+        answers = []
+        for view in (images, resized(images, small)):
+            answer = network(view)
+            answers.append((answer + network(view.flip(-1))[:, order].flip(-1)) / 2 if mirror else answer)
+    heights = np.stack([answer.numpy().max(axis=(2, 3)).mean(axis=1) for answer in answers])  # (2, 3)
+    first, second = torch.from_numpy(softmax(20 * heights, axis=0))[..., None, None, None]
+    torch.testing.assert_close(found, first * answers[0] + second * resized(answers[1], answers[0].shape[2:]))
+    assert told is found
+
+
+def test_a_joint_in_a_smaller_size_lies_where_it_lies_in_the_image():
+    """Bells that a network draws wherever it is shown a bright dot, whatever the size."""
+    images, place = torch.zeros(1, 1, 64, 48), torch.tensor([[[20.0, 41.0]]])
+    skeleton, preparation = Skeleton.of(("dot",)).complete, BoxPreparation.of_size((64, 48), 1, smaller_sizes=[0.75, 0.5])
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(48.0), indexing="ij")
+    images[0, 0] = torch.exp(-((columns - place[0, 0, 0]) ** 2 + (rows - place[0, 0, 1]) ** 2) / (2 * 4**2))
+    found, _ = heatmaps_of(
+        lambda given: resized(given, [side // 2 for side in given.shape[2:]]), images, preparation, skeleton, mirror=False
+    )
+    joints, _ = joints_in(found, preparation.changed(smoothing=0.0))
+    torch.testing.assert_close(joints, place.to(joints), atol=0.1, rtol=0)
+
+
+def test_epochs_are_compared_in_one_size(task, people):
+    """And in all else as people are looked at."""
+    batch, own = batch_of(task, people), task.boxes
+    expected = task.answer(batch)
+    task.boxes = own.changed(smaller_sizes=(0.5,))
+    task.allow_any_size()
+    found, whole = task.follow(batch), task.answer(batch)
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values)
+    assert not torch.allclose(whole["scores"], expected["scores"])
 
 
 def test_a_network_is_asked_once_where_people_are_not_turned(task, people):

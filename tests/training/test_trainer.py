@@ -371,6 +371,14 @@ def test_the_number_of_workers_changes_nothing(make_trainer):
 # what is kept
 
 
+def test_epochs_are_compared_by_what_the_task_answers_for_that(make_trainer):
+    trainer, asked = make_trainer(**{"training.epochs": 2}), []
+    task = trainer.learner.task
+    task.follow = lambda batch: asked.append(len(batch["images"])) or task.answer(batch)
+    trainer.run()
+    assert sum(asked) == 2 * len(trainer.validation)
+
+
 def test_best_is_the_best_epoch_by_validation_and_last_is_the_last(make_trainer):
     trainer = make_trainer(**{"training.epochs": 6, "optimizer.lr": 0.05, "schedule.name": "constant"})
     digests = []

@@ -75,13 +75,16 @@ class Description(Settings):
     def of_model(
         cls, trained: TrainedModel, name: str, precision: ExportPrecision, *, any_size: bool = False, pixels: bool = False
     ) -> Self:
-        """Of a graph that is to be made of a model."""
+        """Of a graph that is to be made of a model; one of a single size looks at people in that size alone."""
+        preparation = trained.preparation
+        if isinstance(preparation, BoxPreparation) and not any_size:
+            preparation = preparation.changed(smaller_sizes=())
         return cls(
             name=name,
             labels=tuple(trained.labels),
             multi_label=trained.multi_label,
             thresholds=tuple(trained.thresholds),
-            preparation=trained.preparation,
+            preparation=preparation,
             skeleton=trained.skeleton if isinstance(trained, TrainedPose) else None,
             precision=precision,
             any_size=any_size,

@@ -76,11 +76,13 @@ def export_model(
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
     joints = isinstance(trained, TrainedPose)
-    if joints:
+    if isinstance(trained, TrainedPose):
         _refuse_for_joints({
             "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
             "--image-size": any_size,
         })  # fmt: skip
+        if trained.preparation.smaller_sizes:
+            observer.note("a graph takes images of one size, and so looks at people in that size alone")
     precisions = _quickest(to, joints=joints, force=force) if precision == "auto" else {precision: ""}
     python = samples = None
     if calibrate is not None or "int8" in precisions or merge is None:

@@ -62,7 +62,8 @@ class PosePredictor:
     preparation: BoxPreparation
     """What cuts a person out of a picture."""
     heatmaps: Callable[[Tensor], Tensor]
-    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time."""
+    """Prepared pixels, uint8 (B, C, H, W), to float32 (B, K, h, w), on the CPU; for one thread at a time. They may be smaller
+    than the model's own size, where the preparation has smaller sizes."""
 
     def run(self, pixels: Tensor) -> Tensor:
         """What it computes of some boxes, by a name that all predictors have: heatmaps, after a look in every turn."""
@@ -121,7 +122,8 @@ def any_in_python(
     """A trained model as it is; see `vitrail.deploy.predictor.in_python`."""
     if not isinstance(trained, TrainedPose):
         return in_python(trained, precision, device, prepacked=prepacked)
-    heatmaps = answering(trained, precision, device, prepacked=prepacked)
+    any_size = bool(trained.preparation.smaller_sizes)
+    heatmaps = answering(trained, precision, device, prepacked=prepacked, any_size=any_size)
     return PosePredictor(f"torch {precision}", trained.skeleton, trained.preparation, heatmaps)
 
 

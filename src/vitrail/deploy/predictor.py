@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrail.data.batches import Batch
 from vitrail.data.dataset import ImageDataset
@@ -114,11 +114,21 @@ def in_python(
 
 
 def answering(
-    trained: TrainedModel, precision: Precision = "fp32", device: torch.device | str = "cpu", *, prepacked: bool = True
+    trained: TrainedModel,
+    precision: Precision = "fp32",
+    device: torch.device | str = "cpu",
+    *,
+    prepacked: bool = True,
+    any_size: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """What a trained model answers to prepared pixels, uint8 (B, C, H, W), in float32 on the CPU; see `in_python`."""
+    """What a trained model answers to prepared pixels, uint8 (B, C, H, W), in float32 on the CPU; see `in_python`.
+
+    They have the model's own size, or ``any_size`` that it can take.
+    """
     model = trained.model.to(device).eval()
-    network = for_inference(model, precision) if prepacked or precision != "fp32" else model
+    network: nn.Module = model.at_any_size() if any_size else model
+    if prepacked or precision != "fp32":
+        network = for_inference(network, precision)
 
     @torch.inference_mode()
     def answers(pixels: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, joint_maps
 from vitrail.study.subjects import Subjects
-from vitrail.tasks.pose import in_eight_turns, joints_in, surest, turned
+from vitrail.tasks.pose import heatmaps_of, joints_in, surest, turned
 from vitrail.weights.poses import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, Any]]
@@ -73,6 +73,7 @@ class PoseStudy(StudyContext):
         self.skeleton, self.layer, self.head = trained.skeleton, layer, head
         self.turns = self._turns()
         """By how many quarter turns against the clock each person is looked at, (N,)."""
+        self._any_size = self.model.at_any_size()
         self.pixels = turned(self.pixels, self.turns)
         parts = [self._pass(images) for images in self.batches(self.pixels, "joints")]
         heatmaps, joints, scores, maps, between = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -92,8 +93,8 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
-        with torch.no_grad():  # joints as predictions have them, of all turns
-            read = in_eight_turns(self.model, images) if self.preparation.upright else heatmaps
+        with torch.no_grad():  # joints as predictions have them, of all views
+            read, _ = heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=False)
         joints, scores = joints_in(read, self.preparation)
         return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
 

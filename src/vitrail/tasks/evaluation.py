@@ -16,10 +16,11 @@ M = TypeVar("M", bound=Metrics)
 
 
 @contextmanager
-def answering(task: Task, device: torch.device) -> Iterator[Callable[[Batch], Answers]]:
-    """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before."""
+def answering(task: Task, device: torch.device, *, follow: bool = False) -> Iterator[Callable[[Batch], Answers]]:
+    """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before. ``follow`` is for `Task.follow`."""
+    answer = task.follow if follow else task.answer
     with evaluation_mode(task), torch.no_grad():
-        yield lambda batch: task.answer({name: tensor.to(device) for name, tensor in batch.items()})
+        yield lambda batch: answer({name: tensor.to(device) for name, tensor in batch.items()})
 
 
 def evaluate(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import refuse_given
+from vitrail.checks import nearest_multiple, refuse_given
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.poses.dataset import PersonDataset
@@ -19,6 +19,7 @@ from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
+from vitrail.models.configs.vitpose import ENLARGED
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.heatmaps import decode, encode, mirrored, pixels_per_place
 from vitrail.tasks.image_task import ImageTask
@@ -30,7 +31,9 @@ from vitrail.weights.poses import TrainedPose
 Network = Callable[[Tensor], Tensor]
 """Images (B, C, H, W) to heatmaps (B, K, h, w)."""
 SHARPNESS = 20.0
-"""What the mean height of a turn's peaks is multiplied by in the softmax that weighs turns. On validation 10 to 40 were alike."""
+"""What the mean height of a view's peaks is multiplied by in the softmax that weighs views. On validation 10 to 40 were alike."""
+FEW = 8
+"""Of fewer images than this, several turns are answered at once."""
 
 
 class PoseEstimation(ImageTask):
@@ -52,6 +55,8 @@ class PoseEstimation(ImageTask):
     def __init__(self, model: ImageModel, preparation: BoxPreparation, skeleton: Skeleton, settings: PoseSettings):
         super().__init__(model, preparation)
         self.boxes, self.skeleton, self.settings = preparation, skeleton, settings
+        if preparation.smaller_sizes:
+            self.allow_any_size()
 
     @classmethod
     def create(cls, model: ImageModel, preparation: Any, data: Any, options: Options) -> Self:
@@ -85,6 +90,11 @@ class PoseEstimation(ImageTask):
         """``joints``, places in the input (B, K, 2), ``scores``, the heights of their peaks (B, K), and the ``loss`` (B,)."""
         return answers_of(self.network, self.images(batch), batch, self.boxes, self.skeleton, self.settings)
 
+    def follow(self, batch: Batch) -> Answers:
+        """As `answer`, with people looked at in one size alone."""
+        boxes = self.boxes.changed(smaller_sizes=())
+        return answers_of(self.network, self.images(batch), batch, boxes, self.skeleton, self.settings)
+
     def metrics(self, *, keep: bool = False) -> "PoseMetrics":
         return PoseMetrics(self.boxes, self.skeleton, keep=keep)
 
@@ -112,42 +122,72 @@ def answers_of(
 def heatmaps_of(
     network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
 ) -> tuple[Tensor, Tensor]:
-    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w), and the same without ``mirror``.
+    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w), and that whose loss is told.
 
-    With ``mirror`` it is the mean of the answers to an image and to its mirror image. Of a network that has learned from people
-    who were turned upright it is the mean of eight turns, `in_eight_turns`, to which mirror images add nothing.
+    It is the mean of the preparation's views, `in_views`, if it has other turns or sizes. With ``mirror`` it is the mean of the
+    answers to an image and to its mirror image, of which the loss is that of the image alone; to turns they add nothing and are
+    left out.
     """
-    if preparation.upright:
-        heatmaps = in_eight_turns(network, images)
+
+    def of_mirror_images(images: Tensor) -> Tensor:
+        return mirrored(network(images.flip(-1)), skeleton.order_mirrored)
+
+    mirror = mirror and not preparation.upright
+    if preparation.upright or preparation.smaller_sizes:
+        asked = (lambda images: (network(images) + of_mirror_images(images)) / 2) if mirror else network
+        heatmaps = in_views(asked, images, preparation.turns, preparation.smaller_sizes)
         return heatmaps, heatmaps
     plain = network(images)
-    if not mirror:
-        return plain, plain
-    return (plain + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2, plain
+    return (plain + of_mirror_images(images)) / 2 if mirror else plain, plain
 
 
-def in_eight_turns(network: Network, images: Tensor) -> Tensor:
-    """Of square images (B, C, H, H) the mean heatmaps (B, K, h, h) of eight turns, turned back; the surest turns weigh the most.
+def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:
+    """Of images (B, C, H, W) the mean heatmaps (B, K, h, w) of some views, brought back; the surest views weigh the most.
 
-    A turn is the surer, the higher its joints' peaks are in the mean.
+    A view is the surer, the higher its joints' peaks are in the mean. Images are square where they are turned.
+
+    Args:
+        network: images to heatmaps; of any size, if there are smaller ones.
+        images: as the network takes them.
+        turns: eighths of a turn against the clock.
+        smaller: sizes beside the images' own, as shares of it, to whole patches.
     """
-    views = torch.cat([turned_by(images, eighths) for eighths in range(8)])
-    batches = views.split(max(8, len(images)))  # of one image all views at once
-    answers = torch.cat([network(batch) for batch in batches]).unflatten(0, (8, -1))  # (8, B, K, h, w)
-    back = torch.stack([turned_by(answer, -eighths, beyond="zeros") for eighths, answer in enumerate(answers)])
-    return torch.einsum("tb,tbkhw->bkhw", (SHARPNESS * peaks_of(answers)).softmax(dim=0), back)
+    peaks, back = in_turns(network, images, turns)
+    size = back.shape[-2:]
+    patch = [ENLARGED * side // places for side, places in zip(images.shape[-2:], size, strict=True)]
+    for share in smaller:
+        sides = [nearest_multiple(share * side, own) for side, own in zip(images.shape[-2:], patch, strict=True)]
+        more, answers = in_turns(network, resized(images, sides), turns)
+        peaks, back = torch.cat([peaks, more]), torch.cat([back, resized(answers.flatten(0, 1), size).unflatten(0, more.shape)])
+    return torch.einsum("vb,vbkhw->bkhw", (SHARPNESS * peaks).softmax(dim=0), back)
+
+
+def in_turns(network: Network, images: Tensor, turns: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """`peaks_of` images (B, C, H, W) in T turns, (T, B), and their heatmaps, turned back, (T, B, K, h, w)."""
+    together = max(1, FEW // len(images))  # of one image several turns at once
+    parts = [turns[start : start + together] for start in range(0, len(turns), together)]
+    answers = torch.cat([network(torch.cat([turned_by(images, eighths) for eighths in part])) for part in parts])
+    answers = answers.unflatten(0, (len(turns), -1))
+    back = [turned_by(answer, -eighths, beyond="zeros") for eighths, answer in zip(turns, answers, strict=True)]
+    return peaks_of(answers), torch.stack(back)
 
 
 def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor:
     """Square images (B, C, H, H), turned by eighths against the clock; ``beyond`` them lie "zeros", or the "border" goes on."""
     quarters, diagonal = divmod(eighths, 2)
-    images = torch.rot90(images, quarters, (-2, -1))
+    images = torch.rot90(images, quarters, (-2, -1)) if quarters else images
     if not diagonal:
         return images
     side = math.sqrt(0.5)
     matrix = torch.tensor([[side, -side, 0.0], [side, side, 0.0]], device=images.device).expand(len(images), 2, 3)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=True)
     found = F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True)
+    return found if images.is_floating_point() else found.round().to(images.dtype)
+
+
+def resized(images: Tensor, size: Sequence[int]) -> Tensor:
+    """Images (B, C, H, W) of another height and width, corners on corners, as heatmaps lie on images."""
+    found = F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True)
     return found if images.is_floating_point() else found.round().to(images.dtype)
 
 

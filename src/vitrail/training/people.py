@@ -185,7 +185,7 @@ def files(source: PeopleData) -> dict[str, bytes]:
 def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     """How people are prepared: in the colours of the model to start from, if there is one."""
     model, theirs, task = settings.model.config, settings.preparation, _task(settings)
-    told = {name: value for name in ("box_scale", "smoothing") if (value := getattr(task, name)) is not None}
+    told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
     if isinstance(theirs, BoxPreparation):
         upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
         return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)

@@ -290,7 +290,7 @@ class Trainer(RunState):
         """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
         task = self.learner.evaluated
         try:
-            with answering(task, self.device) as answer:
+            with answering(task, self.device, follow=True) as answer:
                 return evaluate(answer, self.val_loader, task.metrics(), on_batch=self._looked_at, group=self.group)
         except DataError:
             self.save()

@@ -1,5 +1,7 @@
 """The box that the model sees, and where joints are in it."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -66,6 +68,22 @@ def test_it_is_normalised_as_vitpose_was_trained_and_changes_size():
 def test_a_scale_that_cuts_the_person_is_refused(values):
     with pytest.raises(ConfigError, match="box_sca"):
         BoxPreparation.of_size((64, 48), **values)
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((), None), ((0.9, 0.8), [0.9, 0.8])])
+def test_smaller_sizes_are_kept_beside_the_preparation_where_there_are_any(sizes, told):
+    preparation = PREPARATION.changed(smaller_sizes=sizes)
+    values = json.loads(json.dumps(preparation.to_hugging_face()))
+    assert values.get("smaller_sizes") == told and BoxPreparation.from_hugging_face(values) == preparation
+    assert ("in 3 sizes to" in str(preparation)) is bool(sizes)
+    for wrong in (1, [1], [0.1], "1", [0.5] * 9):
+        with pytest.raises(ModelFileError, match="smaller_sizes"):
+            BoxPreparation.from_hugging_face({**values, "smaller_sizes": wrong})
+
+
+def test_a_box_is_looked_at_as_it_is_or_in_eight_turns():
+    assert [*PREPARATION.turns] == [0]
+    assert [*BoxPreparation.of_size((32, 32), upright=True).turns] == [*range(8)]
 
 
 @pytest.mark.parametrize(("smoothing", "told"), [(2.0, None), (0.0, 0.0), (0.8, 0.8)])

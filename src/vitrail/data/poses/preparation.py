@@ -10,15 +10,17 @@ from pydantic import model_validator
 
 from vitrail.data.plan import Extent, Frame, Plan
 from vitrail.data.poses.people import Box
-from vitrail.data.poses.skeleton import BoxScale, Smoothing
+from vitrail.data.poses.skeleton import BoxScale, SmallerSizes, Smoothing
 from vitrail.data.preparation import Preparation, Size
 from vitrail.data.warp import Warp
 from vitrail.errors import ConfigError, ModelFileError
 
 PROCESSOR = "VitPoseImageProcessor"
+OWN = ("box_scale", "upright", "smaller_sizes", "smoothing")
+"""Keys that transformers' processor does not have."""
 UNDERSTOOD = {
     *("image_processor_type", "do_affine_transform", "size", "normalize_factor", "do_rescale", "rescale_factor", "do_normalize"),
-    *("image_mean", "image_std", "box_scale", "upright", "smoothing"),
+    *("image_mean", "image_std", *OWN),
     *("_valid_processor_keys", "processor_class", "model_input_names", "data_format", "input_data_format", "device"),
     *("return_tensors", "disable_grouping", "image_seq_length", "auto_map"),
 }
@@ -40,6 +42,9 @@ class BoxPreparation(Preparation):
     upright: bool = False
     """Whether the model has learned from people who were turned upright, so that a box is looked at in eight turns; joints are
     read in the mean, in which those turns weigh the most of which the model is the surest. The input is square then."""
+    smaller_sizes: SmallerSizes = ()
+    """Sizes in which a box is looked at beside the model's own, as shares of it; joints are read in the mean of all, as of turns.
+    The model is one for images of any size."""
     smoothing: Smoothing = SMOOTHING
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
 
@@ -52,8 +57,9 @@ class BoxPreparation(Preparation):
     def __str__(self) -> str:
         (rows, columns), colours = self.image_size, ", ".join(f"{value:g}" for value in self.mean)
         turns = " in eight turns" if self.upright else ""
+        sizes = f" in {1 + len(self.smaller_sizes)} sizes" if self.smaller_sizes else ""
         deviations = ", ".join(f"{value:g}" for value in self.std)
-        return f"boxes ×{self.box_scale:g}{turns} to {rows}×{columns}, mean {colours}, std {deviations}"
+        return f"boxes ×{self.box_scale:g}{turns}{sizes} to {rows}×{columns}, mean {colours}, std {deviations}"
 
     @classmethod
     def of_size(cls, image_size: Size, channels: int = 3, **fields: Any) -> Self:
@@ -63,8 +69,9 @@ class BoxPreparation(Preparation):
         return cls.read({**values, **fields}, where="preparation")
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """As ``preprocessor_config.json`` of transformers' processor for ViTPose; ``box_scale`` and ``smoothing`` are of our own.
+        """As ``preprocessor_config.json`` of transformers' processor for ViTPose.
 
+        ``box_scale``, ``smaller_sizes`` and ``smoothing`` are of our own.
         transformers does not know the name of a processor that turns people upright, and so does not answer without doing it.
         """
         return {
@@ -78,6 +85,7 @@ class BoxPreparation(Preparation):
             "image_std": list(self.std),
             "box_scale": self.box_scale,
             **({"upright": True} if self.upright else {}),
+            **({"smaller_sizes": list(self.smaller_sizes)} if self.smaller_sizes else {}),
             **({"smoothing": self.smoothing} if self.smoothing != SMOOTHING else {}),
         }
 
@@ -99,13 +107,18 @@ class BoxPreparation(Preparation):
             if not math.isclose(values.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-5):
                 raise ValueError(f"'rescale_factor' is {values['rescale_factor']}")
             size, mean, std = values["size"], values["image_mean"], values["image_std"]
-            own = {name: values[name] for name in ("box_scale", "upright", "smoothing") if name in values}
+            own = {name: values[name] for name in OWN if name in values}
             return cls.of_size((size["height"], size["width"]), len(mean), mean=mean, std=std, **own)
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             what = (
                 f"the description of the preprocessing is incomplete or damaged, or asks for what is not supported here: {error}"
             )
             raise ModelFileError(what, where=where, hint="write the model folder again") from None
+
+    @property
+    def turns(self) -> range:
+        """By how many eighths of a turn against the clock a box is turned when it is looked at: by none, or by each number."""
+        return range(8 if self.upright else 1)
 
     def at(self, image_size: tuple[int, int]) -> Self:
         """The same preparation for images of another size."""

@@ -16,6 +16,8 @@ BoxScale = Annotated[float, Field(ge=1, le=10)]
 """How much larger than the box is what a model sees."""
 Smoothing = Annotated[float, Field(ge=0, le=100)]
 """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
+SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], Field(max_length=8)]
+"""Sizes in which a box is looked at beside the model's own, as shares of it."""
 
 SIGMAS = {
     "nose": 0.026,
