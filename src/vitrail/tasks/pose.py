@@ -181,14 +181,17 @@ def turned_by(images: Tensor, eighths: int, *, beyond: str = "border") -> Tensor
     side = math.sqrt(0.5)
     matrix = torch.tensor([[side, -side, 0.0], [side, side, 0.0]], device=images.device).expand(len(images), 2, 3)
     grid = F.affine_grid(matrix, list(images.shape), align_corners=True)
-    found = F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True)
-    return found if images.is_floating_point() else found.round().to(images.dtype)
+    return _of_kind(images.dtype, F.grid_sample(images.float(), grid, padding_mode=beyond, align_corners=True))
 
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     """Images (B, C, H, W) of another height and width, corners on corners, as heatmaps lie on images."""
-    found = F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True)
-    return found if images.is_floating_point() else found.round().to(images.dtype)
+    return _of_kind(images.dtype, F.interpolate(images.float(), list(size), mode="bilinear", align_corners=True))
+
+
+def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
+    """Floats as they are, or as whole numbers where pixels are."""
+    return values if kind.is_floating_point else values.round().to(kind)
 
 
 def surest(network: Network, images: Tensor) -> Tensor:
