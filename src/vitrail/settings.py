@@ -10,6 +10,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, Valida
 from vitrail.errors import ConfigError, nearest
 
 
+def numbers(value: Any) -> Any:
+    """On the command line several numbers are written ``2,2,6,2``, and one as it is."""
+    if isinstance(value, str):
+        return tuple(value.split(","))
+    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 class Settings(BaseModel):
     """Base of every configuration. Build it from foreign input with `read`, which explains what is wrong."""
 

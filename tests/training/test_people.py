@@ -261,10 +261,10 @@ def test_boxes_are_looked_at_in_such_sizes_as_it_is_said_or_as_the_model_to_star
     assert settings.preparation.smaller_sizes == ()
     settings, source = completed(file, **{"task.smaller_sizes": [0.8]})
     assert settings.preparation.smaller_sizes == (0.8,)
-    for told, expected in ((None, (0.8,)), ([], ()), ([0.5, 0.9], (0.5, 0.9))):
+    for told, expected in ((None, (0.8,)), ([], ()), ("0.5,0.9", (0.5, 0.9)), (0.6, (0.6,))):
         again = settings.changed(task=settings.task.changed(smaller_sizes=told))
         assert people.preparation_of(again, source).smaller_sizes == expected
-    for wrong in ([1.5], 0.1, "large"):
+    for wrong in ([1.5], 0.1, "1,0.9", "large"):
         with pytest.raises(ConfigError, match=r"task\.smaller_sizes"):
             completed(file, **{"task.smaller_sizes": wrong})
 

@@ -19,7 +19,7 @@ from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.transform import Transform
 from vitrail.errors import ConfigError
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.vitpose import ENLARGED
+from vitrail.models.configs.base import ENLARGED
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.heatmaps import decode, encode, mirrored, pixels_per_place
 from vitrail.tasks.image_task import ImageTask

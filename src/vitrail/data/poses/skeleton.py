@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from vitrail.settings import Settings
+from vitrail.settings import Settings, numbers
 
 Limb = tuple[str, str]
 Boxes = Literal["annotations", "joints", "image"]
@@ -16,7 +16,7 @@ BoxScale = Annotated[float, Field(ge=1, le=10)]
 """How much larger than the box is what a model sees."""
 Smoothing = Annotated[float, Field(ge=0, le=100)]
 """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none."""
-SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], Field(max_length=8)]
+SmallerSizes = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], BeforeValidator(numbers), Field(max_length=8)]
 """Sizes in which a box is looked at beside the model's own, as shares of it."""
 
 SIGMAS = {

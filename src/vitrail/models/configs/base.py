@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from vitrail.checks import require_at_most, require_divisible
 from vitrail.errors import ConfigError
-from vitrail.settings import Settings
+from vitrail.settings import Settings, numbers
 
 Positive = Annotated[int, Field(gt=0, le=2**24)]  # limits keep a damaged or hostile file from filling the memory
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -30,13 +30,8 @@ OF_IMAGES = ("image_size", "channels")
 """What any model of images is told of them."""
 
 
-def numbers(value: Any) -> Any:
-    """On the command line several numbers are written ``2,2,6,2``, and one as it is."""
-    if isinstance(value, str):
-        return tuple(value.split(","))
-    return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
+ENLARGED = 4
+"""Rows and columns of a heatmap for each row and column of patches."""
 _STAGES = Field(min_length=1, max_length=8)
 Depths = Annotated[tuple[Depth, ...], BeforeValidator(numbers), _STAGES]
 Heads = Annotated[tuple[Positive, ...], BeforeValidator(numbers), _STAGES]
@@ -49,10 +44,10 @@ Paddings = Annotated[tuple[Annotated[int, Field(ge=0, le=2**10)], ...], BeforeVa
 
 def require_stages(depths: Sequence[int], widths: Sequence[int], heads: Sequence[int], **others: Sequence[Any]) -> None:
     """Refuse stages of which a number is missing or too many, and widths that heads do not divide; raises `ConfigError`."""
-    for name, numbers in {"dims": widths, "heads": heads, **others}.items():
-        if len(numbers) != len(depths):
+    for name, given in {"dims": widths, "heads": heads, **others}.items():
+        if len(given) != len(depths):
             hint = "give a number for each stage"
-            raise ConfigError(f"{len(depths)} stages in depths, {len(numbers)} in {name}", where=name, hint=hint)
+            raise ConfigError(f"{len(depths)} stages in depths, {len(given)} in {name}", where=name, hint=hint)
     for width, count in zip(widths, heads, strict=True):
         require_divisible("dim", width, "heads", count)
 

@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_width
 from vitrail.errors import ConfigError
-from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width, numbers, require_patches
+from vitrail.models.configs.base import Depth, Epsilon, ImageConfig, Positive, Probability, Width, require_patches
+from vitrail.settings import numbers
 
 Side = Annotated[int, Field(gt=0, le=2**6)]
 Sides = Annotated[tuple[Side, ...], BeforeValidator(numbers), Field(min_length=1, max_length=8)]

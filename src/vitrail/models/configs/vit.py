@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitrail.checks import require_at_most, require_divisible, require_multiple, require_width
-from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width, numbers
+from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width
+from vitrail.settings import numbers
 
 Merging = Annotated[int, Field(ge=0, le=2**12)]
 

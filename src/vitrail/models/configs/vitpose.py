@@ -4,13 +4,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from vitrail.models.configs.base import Size
+from vitrail.models.configs.base import ENLARGED, Size
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.configs.vit_names import SIZES
 
 Decoder = Literal["classic", "simple"]
-ENLARGED = 4
-"""Rows and columns of a heatmap for each row and column of patches."""
 DECODER_DIM = 256
 """Channels of the published decoders, ..."""
 NARROW = 192
