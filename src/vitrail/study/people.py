@@ -93,8 +93,10 @@ class PoseStudy(StudyContext):
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)
-        with torch.no_grad():  # joints as predictions have them, of all views
-            read, _ = heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=False)
+        read = heatmaps
+        if self.preparation.views > 1:  # joints as predictions have them
+            with torch.no_grad():
+                read, _ = heatmaps_of(self._any_size, images, self.preparation, self.skeleton, mirror=False)
         joints, scores = joints_in(read, self.preparation)
         return [found.cpu() for found in (heatmaps, joints, scores, maps, between_joints(maps, heatmaps))]
 

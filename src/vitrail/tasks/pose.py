@@ -122,23 +122,23 @@ def answers_of(
 def heatmaps_of(
     network: Network, images: Tensor, preparation: BoxPreparation, skeleton: Skeleton, *, mirror: bool
 ) -> tuple[Tensor, Tensor]:
-    """What a network answers to images (B, C, H, W), in as many views as it needs: (B, K, h, w), and that whose loss is told.
+    """What a network answers to images (B, C, H, W), to read joints from and to compute the loss of: (B, K, h, w) each.
 
-    It is the mean of the preparation's views, `in_views`, if it has other turns or sizes. With ``mirror`` it is the mean of the
-    answers to an image and to its mirror image, of which the loss is that of the image alone; to turns they add nothing and are
-    left out.
+    Both are the mean of the preparation's views, `in_views`, if it has more than one. Else the loss is computed of the answer to
+    the image alone. With ``mirror`` joints are read from the mean of the answers to an image and to its mirror image; beside
+    turns mirror images add nothing and are left out.
     """
-
-    def of_mirror_images(images: Tensor) -> Tensor:
-        return mirrored(network(images.flip(-1)), skeleton.order_mirrored)
-
     mirror = mirror and not preparation.upright
-    if preparation.upright or preparation.smaller_sizes:
-        asked = (lambda images: (network(images) + of_mirror_images(images)) / 2) if mirror else network
-        heatmaps = in_views(asked, images, preparation.turns, preparation.smaller_sizes)
+
+    def both_sides(plain: Tensor, images: Tensor) -> Tensor:
+        return (plain + mirrored(network(images.flip(-1)), skeleton.order_mirrored)) / 2 if mirror else plain
+
+    if preparation.views > 1:
+        turns, smaller = preparation.turns, preparation.smaller_sizes
+        heatmaps = in_views(lambda images: both_sides(network(images), images), images, turns, smaller)
         return heatmaps, heatmaps
     plain = network(images)
-    return (plain + of_mirror_images(images)) / 2 if mirror else plain, plain
+    return both_sides(plain, images), plain
 
 
 def in_views(network: Network, images: Tensor, turns: Sequence[int], smaller: Sequence[float] = ()) -> Tensor:

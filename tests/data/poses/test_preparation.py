@@ -82,7 +82,9 @@ def test_smaller_sizes_are_kept_beside_the_preparation_where_there_are_any(sizes
 
 
 def test_a_box_is_looked_at_as_it_is_or_in_eight_turns():
-    assert [*PREPARATION.turns] == [0]
+    assert [*PREPARATION.turns] == [0] and PREPARATION.views == 1
+    assert PREPARATION.changed(smaller_sizes=(0.9, 0.8)).views == 3
+    assert BoxPreparation.of_size((32, 32), upright=True, smaller_sizes=(0.8,)).views == 16
     assert [*BoxPreparation.of_size((32, 32), upright=True).turns] == [*range(8)]
 
 

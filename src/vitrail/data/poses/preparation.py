@@ -120,6 +120,11 @@ class BoxPreparation(Preparation):
         """By how many eighths of a turn against the clock a box is turned when it is looked at: by none, or by each number."""
         return range(8 if self.upright else 1)
 
+    @property
+    def views(self) -> int:
+        """How often a box is looked at: in every turn, in every size."""
+        return len(self.turns) * (1 + len(self.smaller_sizes))
+
     def at(self, image_size: tuple[int, int]) -> Self:
         """The same preparation for images of another size."""
         return self.changed(image_size=image_size, resize_size=image_size)
