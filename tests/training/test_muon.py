@@ -50,6 +50,24 @@ def test_in_bf16_the_steps_are_torchs_and_convolutions_are_matrices_of_their_fil
     assert ours.state[weight]["momentum_buffer"].shape == weight.shape == shape
 
 
+@pytest.mark.parametrize("of_gradient", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("of_weight", [torch.contiguous_format, torch.channels_last])
+def test_how_the_weights_of_a_convolution_lie_in_memory_changes_no_step(of_weight, of_gradient):
+    random = torch.Generator().manual_seed(0)
+    given, gradients = torch.randn(16, 8, 3, 3, generator=random), torch.randn(3, 16, 8, 3, 3, generator=random)
+
+    def learned(of_weight: torch.memory_format, of_gradient: torch.memory_format) -> torch.Tensor:
+        weight = nn.Parameter(given.clone(memory_format=of_weight))
+        muon = Muon([{"params": [weight], "lr": 0.1, "weight_decay": 0.3}], momentum=0.8)
+        for gradient in gradients:
+            weight.grad = gradient.clone(memory_format=of_gradient)
+            muon.step()
+        return weight.detach()
+
+    usual = learned(torch.contiguous_format, torch.contiguous_format)
+    torch.testing.assert_close(learned(of_weight, of_gradient), usual)
+
+
 @pytest.mark.parametrize("shape", [(7, 20), (20, 7), (9, 9), (1, 5)])
 def test_in_fp32_singular_values_follow_the_polynomial_and_singular_vectors_stay(shape, machine):
     machine(bf16=False)

@@ -45,11 +45,10 @@ class Muon(Optimizer):
         assert gradient is not None
         if not state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
-        matrix, gradient, average = (t.view(len(t), -1) for t in (parameter, gradient, state["momentum_buffer"]))
-        average.lerp_(gradient, 1 - momentum)
-        update = orthogonal(gradient.lerp(average, momentum))
-        matrix.mul_(1 - lr * weight_decay)
-        matrix.add_(update, alpha=-lr * 0.2 * math.sqrt(max(matrix.shape)))
+        average = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        update = orthogonal(gradient.lerp(average, momentum).flatten(1))
+        parameter.mul_(1 - lr * weight_decay)
+        parameter.add_(update.reshape(parameter.shape), alpha=-lr * 0.2 * math.sqrt(max(update.shape)))
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
