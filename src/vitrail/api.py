@@ -50,7 +50,7 @@ def train(
     Args:
         data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; ``finetune`` where ``start`` names a model, the recipes of the digits or of CIFAR-10
+        recipe: a name of `vitrail recipes`; by default the task's own, or ``finetune`` where ``start`` names a model, the recipes of the digits or of CIFAR-10
             for them, else ``scratch``.
         config: a YAML file over the recipe.
         observer: gets the progress of the run, in place of what would be shown.
@@ -86,7 +86,8 @@ def resume(
         folder: the run folder.
         observer, progress: as in `train`.
         transform, teacher: the same as in the run; settings are data and hold no callable.
-        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``.
+        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``; or more ``epochs`` for a
+            finished run.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
