@@ -50,8 +50,8 @@ def train(
     Args:
         data: ``digits``, a folder of images, or any other source of `open_data`; the recipe's own if it has one.
         out: the run folder; ``runs/NAME-DATE-TIME`` by default. It must not exist.
-        recipe: a name of `vitrail recipes`; by default the task's own, or ``finetune`` where ``start`` names a model, the recipes of the digits or of CIFAR-10
-            for them, else ``scratch``.
+        recipe: a name of `vitrail recipes`; by default the task's own, else ``finetune`` where ``start`` names a model, the
+            recipes of the digits or of CIFAR-10 for them, else ``scratch``.
         config: a YAML file over the recipe.
         observer: gets the progress of the run, in place of what would be shown.
         progress: whether to show how it goes, on stderr or in the cell of a notebook; None does on a terminal and in a notebook.
@@ -86,8 +86,8 @@ def resume(
         folder: the run folder.
         observer, progress: as in `train`.
         transform, teacher: the same as in the run; settings are data and hold no callable.
-        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``; or more ``epochs`` for a
-            finished run.
+        settings: new values for what does not decide the weights, as in `train`: ``**{"data.workers": 4}``; or more
+            ``epochs`` for a finished run.
 
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.

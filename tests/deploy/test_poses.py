@@ -1,6 +1,7 @@
 """Joints found in pictures, in Python and behind engines."""
 
 import json
+import shutil
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.heatmaps import encode, mirrored
 from vitrail.tasks.pose import joints_in
+from vitrail.tasks.pose_metrics import average_precision
 from vitrail.weights.poses import TrainedPose
 
 BOXES = [[4, 3, 22, 40], [30, 2, 25, 44, 0.5], [-5, 10, 30, 30]]
@@ -301,35 +303,115 @@ class Knowing:
         return torch.stack([self.heatmaps[own.numpy().tobytes()] for own in pixels])
 
 
-def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypoints, tmp_path, capfd):
+@pytest.fixture(scope="module")
+def knowing(keypoints):
+    """What knows these people, and nobody else."""
+    data = open_people(keypoints)
+    return PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
+
+
+def by_pycocotools(values, results, folder):
+    """The average precision, at 0.5 and at 0.75 of OKS, and the recall of results, by a file of COCO's with these values."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    data = open_people(keypoints)
-    knowing = PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
+    for annotation in values["annotations"]:
+        annotation["num_keypoints"] = sum(seen > 0 for seen in annotation["keypoints"][2::3])
+    (folder / "truth.json").write_text(json.dumps(values))
+    truth = COCO(str(folder / "truth.json"))
+    judge = COCOeval(truth, truth.loadRes(json.loads(json.dumps(results))), "keypoints")
+    judge.params.kpt_oks_sigmas = np.array(SKELETON.sigmas)
+    judge.evaluate(), judge.accumulate(), judge.summarize()
+    return [*judge.stats[:3], judge.stats[5]]
+
+
+def four(found):
+    """What `by_pycocotools` gives."""
+    return [found[name] for name in ("ap", "ap50", "ap75", "ar")]
+
+
+def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypoints, knowing, tmp_path, capfd):
     own = vitrail.evaluate(knowing, keypoints, split="all", mirror=False)[0].scores()
     metrics, _ = vitrail.evaluate(knowing, keypoints, split="all", mirror=False, boxes=keypoints, table=tmp_path / "found.csv")
     found = metrics.scores()
     assert found.pop("boxes") == found["people"] == 12 and "loss" not in found
     assert found == pytest.approx({name: own[name] for name in found}, abs=1e-9)  # the same boxes
-    values = json.loads(keypoints.read_text())
-    for annotation in values["annotations"]:
-        annotation["num_keypoints"] = len(JOINTS)
-    (tmp_path / "truth.json").write_text(json.dumps(values))
-    truth = COCO(str(tmp_path / "truth.json"))
-    judge = COCOeval(truth, truth.loadRes(json.loads(json.dumps(metrics.results))), "keypoints")
-    judge.params.kpt_oks_sigmas = np.array(SKELETON.sigmas)
-    judge.evaluate(), judge.accumulate(), judge.summarize()
-    assert 0 < found["ap"] < 1 and [found["ap"], found["ap50"], found["ap75"]] == pytest.approx(judge.stats[:3], abs=1e-9)
-    assert found["ar"] == pytest.approx(judge.stats[5], abs=1e-9)
+    expected = by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path)
+    assert 0 < found["ap"] < 1 and four(found) == pytest.approx(expected, abs=1e-9)
     rows = (tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()
     assert len(rows) == 13 and rows[0].startswith("image,left,top,width,height,score,head_x,head_y,head_score,")
 
 
-def test_who_is_in_no_box_counts_as_missed(keypoints, tmp_path):
+def test_crowds_and_people_without_joints_are_no_mistakes_and_somebody_in_an_empty_picture_is(
+    keypoints, knowing, tmp_path, capfd
+):
+    shutil.copytree(keypoints.parent, tmp_path / "data")
     values = json.loads(keypoints.read_text())
-    data = open_people(keypoints)
-    knowing = PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
+    values["annotations"][1]["iscrowd"] = 1
+    values["annotations"][2] |= {"iscrowd": 1, "keypoints": [0] * 3 * len(JOINTS)}
+    values["annotations"][5]["keypoints"] = [0] * 3 * len(JOINTS)
+    values["annotations"] = [one for one in values["annotations"] if one["image_id"] != 6]
+    (tmp_path / "data" / "keypoints.json").write_text(json.dumps(values))
+    options = {"split": "all", "mirror": False, "boxes": keypoints}
+    metrics, _ = vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)
+    found = metrics.scores()
+    assert found["boxes"] == 12 and found["people"] == 7
+    assert four(found) == pytest.approx(by_pycocotools(values, metrics.results, tmp_path), abs=1e-9)
+    without = average_precision(metrics.results, metrics.people, SKELETON)
+    inside = [one for one in metrics.results if one["image_id"] != 6]
+    assert without["ap"] < found["ap"] < average_precision(inside, metrics.people, SKELETON, ignored=metrics.ignored)["ap"]
+
+
+def test_pictures_without_people_and_without_boxes_are_not_read(keypoints, knowing, tmp_path):
+    shutil.copytree(keypoints.parent, tmp_path / "data")
+    values = json.loads(keypoints.read_text())
+    values["annotations"] = [one for one in values["annotations"] if one["image_id"] != 6]
+    for name in ("data/keypoints.json", "boxes.json"):
+        (tmp_path / name).write_text(json.dumps(values))
+    (tmp_path / "data" / "6.png").unlink()
+    options = {"mirror": False, "boxes": tmp_path / "boxes.json"}
+    assert vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()["boxes"] == 10
+
+
+def test_boxes_go_to_pictures_of_the_same_number_in_several_files(keypoints, knowing, tmp_path):
+    values = json.loads(keypoints.read_text())
+    for split, numbers in {"train": (1, 2, 3), "val": (4, 5, 6)}.items():  # both number their pictures from 1
+        kept = {number: number - numbers[0] + 1 for number in numbers}
+        images = [{**one, "id": kept[one["id"]]} for one in values["images"] if one["id"] in kept]
+        people = [{**one, "image_id": kept[one["image_id"]]} for one in values["annotations"] if one["image_id"] in kept]
+        (tmp_path / split).mkdir()
+        for one in images:
+            shutil.copy(keypoints.parent / one["file_name"], tmp_path / split / one["file_name"])
+        (tmp_path / f"{split}.json").write_text(json.dumps({**values, "images": images, "annotations": people}))
+    expected = vitrail.evaluate(knowing, keypoints, split="all", mirror=False)[0].scores()
+    found = vitrail.evaluate(knowing, tmp_path, split="all", mirror=False)[0].scores()
+    assert four(found) == pytest.approx(four(expected), abs=1e-9)
+    named = [{"image": f"{one['image_id']}.png", "bbox": one["bbox"]} for one in values["annotations"]]
+    numbered = json.loads((tmp_path / "val.json").read_text())["annotations"]
+    for split, boxes in {"all": named, "val": numbered}.items():
+        (tmp_path / "boxes.txt").write_text(json.dumps(boxes))
+        found = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False, boxes=tmp_path / "boxes.txt")[0].scores()
+        own = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False)[0].scores()
+        assert found["boxes"] == own["people"] and four(found) == pytest.approx(four(own), abs=1e-9)
+
+
+def test_pictures_of_a_table_are_known_by_the_numbers_that_they_are_called(keypoints, knowing, tmp_path):
+    values = json.loads(keypoints.read_text())
+    head = ["image", "left", "top", "width", "height", *(f"{joint}_{column}" for joint in JOINTS for column in "xyv")]
+    lines = [[f"{one['image_id']}.png", *one["bbox"], *one["keypoints"]] for one in values["annotations"]]
+    shutil.copytree(keypoints.parent, tmp_path / "data")
+    (tmp_path / "data" / "people.csv").write_text("\n".join(",".join(map(str, line)) for line in [head, *lines]))
+    boxes = [{"image_id": one["image_id"], "bbox": one["bbox"]} for one in values["annotations"]]
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    own, found = (
+        vitrail.evaluate(knowing, tmp_path / "data" / "people.csv", split="all", mirror=False, **more)[0].scores()
+        for more in ({}, {"boxes": tmp_path / "boxes.json"})
+    )
+    assert found["boxes"] == 12 and four(found) == pytest.approx(four(own), abs=1e-9)
+
+
+def test_who_is_in_no_box_counts_as_missed(keypoints, knowing, tmp_path):
+    values = json.loads(keypoints.read_text())
     half = [{"image_id": a["image_id"], "bbox": a["bbox"], "score": 0.9} for a in values["annotations"][::2]]
     (tmp_path / "half.json").write_text(json.dumps(half))
     found = vitrail.evaluate(knowing, keypoints, mirror=False, boxes=tmp_path / "half.json")[0].scores()

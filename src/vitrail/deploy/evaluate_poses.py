@@ -8,7 +8,7 @@ import numpy as np
 
 from vitrail.checks import refuse_given
 from vitrail.data.poses.detections import Detections
-from vitrail.data.poses.people import PeopleData, Person
+from vitrail.data.poses.people import PeopleData, Person, Picture
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.deploy.poses import FoundPerson, PosePredictor
 from vitrail.deploy.predict_poses import poses_each
@@ -54,11 +54,11 @@ def evaluate_poses(
         refuse_given("the pictures of --boxes are read by this process", {"--workers": boxes is not None and workers > 0})
         source, split, settings = open_people(predictor.skeleton)
         settings = settings if mirror is None else settings.changed(mirror=mirror)
-        people = source.split(split)
+        people, pictures = source.split(split), source.pictures_of(split)
         detections = None if boxes is None else Detections.read(boxes)
     options: dict[str, Any] = {"batch_size": batch_size, "on_batch": on_batch, "group": group}
     if detections is not None:
-        found = evaluate_boxes(predictor, people, detections, settings, on_start=on_start, **options)
+        found = evaluate_boxes(predictor, people, pictures, detections, settings, on_start=on_start, **options)
         rows = found.rows
     else:
         if on_start:
@@ -73,6 +73,7 @@ def evaluate_poses(
 def evaluate_boxes(
     predictor: PosePredictor,
     people: Sequence[Person],
+    pictures: Sequence[Picture],
     detections: Detections,
     settings: PoseSettings,
     *,
@@ -81,14 +82,24 @@ def evaluate_boxes(
     on_batch: OnBatch | None = None,
     group: Processes = ALONE,
 ) -> "BoxMetrics":
-    """Average precision of the people that are found in the boxes of a detector, in all pictures with marked people.
+    """Average precision of the people that are found in the boxes of a detector.
+
+    Args:
+        predictor: what answers.
+        people: who is to be found.
+        pictures: where; those with neither people nor boxes are not read.
+        detections: the boxes.
+        settings: whether mirror images are asked, too.
+        batch_size, on_start, on_batch, group: as in `evaluate_poses`.
 
     Raises:
         DataError: a picture that cannot be read, or a box outside of it; no box is in any of the pictures.
     """
-    images = {person.target.image: Path(str(person.image)) for person in people}
     with group.together():
-        framed = list(zip(images.values(), detections.of([(path, number) for number, path in images.items()]), strict=True))
+        boxes = detections.of([(picture.path, picture.known) for picture in pictures])
+    peopled = {person.target.image for person in people}
+    looked_at = [(one, some) for one, some in zip(pictures, boxes, strict=True) if some or one.number in peopled]
+    framed = [(picture.path, some) for picture, some in looked_at]
     if on_start:
         on_start(len(framed))
     own: list[list[FoundPerson]] = []
@@ -103,15 +114,14 @@ def evaluate_boxes(
             on_batch(len(answers) * group.count)
     group.raise_together(failure)
     found = [each for part in group.all_gather(own) for each in part]
-    pictures = [InPicture(number, path, some) for (number, path), some in zip(images.items(), found, strict=True)]
-    return BoxMetrics(people, predictor.skeleton, pictures)
+    answered = [InPicture(picture, some) for (picture, _), some in zip(looked_at, found, strict=True)]
+    return BoxMetrics(people, predictor.skeleton, answered)
 
 
 class InPicture(NamedTuple):
     """The people that were found in a picture."""
 
-    number: int
-    path: Path
+    picture: Picture
     people: list[FoundPerson]
 
 
@@ -130,17 +140,22 @@ class BoxMetrics(Metrics):
     @property
     def results(self) -> list[dict[str, Any]]:
         """In COCO's format."""
-        return [{"image_id": picture.number, **one.to_json(self.skeleton)} for picture in self.pictures for one in picture.people]
+        return [{"image_id": one.picture.number, **each.to_json(self.skeleton)} for one in self.pictures for each in one.people]
+
+    @property
+    def ignored(self) -> list[dict[str, Any]]:
+        """COCO's annotations whom to find is no mistake."""
+        return [{"image_id": one.picture.number, **each} for one in self.pictures for each in one.picture.ignored]
 
     def scores(self) -> dict[str, float | int]:
         results = self.results
-        scores = average_precision(results, self.people, self.skeleton)
+        scores = average_precision(results, self.people, self.skeleton, ignored=self.ignored)
         return {**scores, "people": len(self.people), "boxes": len(results)}
 
     @property
     def rows(self) -> list[Row]:
         """As `vitrail.tasks.pose_table.found_rows`."""
-        found = [(str(picture.path), one) for picture in self.pictures for one in picture.people]
+        found = [(str(one.picture.path), each) for one in self.pictures for each in one.people]
         names, people = [name for name, _ in found], [one for _, one in found]
         joints = Found(np.stack([one.joints for one in people]), np.stack([one.scores for one in people]))
         scores = np.array([one.score for one in people])

@@ -242,7 +242,8 @@ def _truth(
 ) -> dict[str, list[dict[str, Any]]]:
     """People as a file of COCO's, with these pictures beside their own."""
     marked = [_annotation(person) for person in people]
-    annotations = [*marked, *({**one, "category_id": CATEGORY} for one in ignored)]
+    nothing = {"category_id": CATEGORY, "keypoints": [0] * 3 * len(skeleton.joints), "num_keypoints": 0}
+    annotations = [*marked, *({**nothing, **one, "category_id": CATEGORY} for one in ignored)]
     numbers = images | {one["image_id"] for one in annotations}
     return {
         "images": [{"id": number} for number in sorted(numbers)],

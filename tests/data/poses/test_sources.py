@@ -98,6 +98,50 @@ def test_names_are_unique_where_splits_have_the_same_pictures(tmp_path):
     assert [person.name for person in data.split("all")] == ["train/a.png#1", "val/a.png#1"]
 
 
+def test_numbers_of_pictures_are_unique_where_files_begin_anew_and_coco_s_own_stay_known(tmp_path):
+    for shade, split in enumerate(("train", "val", "test")):
+        write_many(tmp_path / split, 3, shade=10 * shade, name=f"../{split}.json")
+    data = open_people(tmp_path)
+    pictures = data.pictures_of("all")
+    assert len({one.number for one in pictures}) == len({one.path for one in pictures}) == 9
+    for split, people in data.splits.items():
+        known = {one.number: one for one in data.pictures_of(split)}
+        assert [one.known for one in known.values()] == [0, 1, 2]
+        assert all(known[person.target.image].path == person.image for person in people)
+
+
+def test_a_picture_in_two_files_keeps_its_number(tmp_path):
+    picture(tmp_path / "a.png")
+    for split in ("train", "val"):
+        write_coco(tmp_path / f"{split}.json", [annotation(1, 7)], [{"id": 7, "file_name": "a.png"}])
+    assert [one.number for one in open_people(tmp_path).pictures_of("all")] == [7]
+
+
+def test_pictures_without_people_belong_to_their_file(tmp_path):
+    for split in ("train", "val"):
+        names = ("empty.png", "a.png", "b.png")
+        for name in names:
+            picture(tmp_path / split / name)
+        images = [{"id": number, "file_name": name} for number, name in enumerate(names)]
+        nobody = annotation(3, 0, keypoints=[0] * 9)
+        people = [annotation(1, 1), annotation(2, 2), nobody, annotation(4, 1, iscrowd=1)]
+        write_coco(tmp_path / f"{split}.json", people, images)
+    data = open_people(tmp_path)
+    for split in ("train", "val"):
+        found = {one.path: one.ignored for one in data.pictures_of(split)}
+        empty, crowd, nothing = (found.pop(tmp_path / split / name) for name in names)
+        assert not found and nothing == () and [one["iscrowd"] for one in (*empty, *crowd)] == [0, 1]
+        assert "keypoints" not in empty[0] and crowd[0]["num_keypoints"] == 3 and crowd[0]["bbox"] == [5, 6, 30, 40]
+    gone = data.without({"train/a.png#1"})
+    assert [one.path.name for one in gone.pictures_of("train")] == ["b.png", "empty.png"] and len(gone.pictures_of("val")) == 3
+
+
+@pytest.mark.parametrize("fields", [{"bbox": None}, {"bbox": [1, 2]}, {"keypoints": [1, 2]}, {"image_id": 99}])
+def test_a_crowd_without_a_place_is_counted_alone(tmp_path, fields):
+    data = open_people(write_coco(tmp_path / "keypoints.json", [annotation(1), annotation(2, **{"iscrowd": 1, **fields})]))
+    assert [one.ignored for one in data.pictures_of("all")] == [()] and data.notes == ("left out: 1 annotations of crowds",)
+
+
 # what is refused
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
 from vitrail.data.items import Issue
-from vitrail.data.poses.people import EMPTY_BOX, Box, Joint, Person, Pose
+from vitrail.data.poses.people import EMPTY_BOX, Box, Joint, Person, Picture, Pose
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, DataError
 from vitrail.settings import brief
@@ -27,6 +27,8 @@ class Annotations:
 
     skeleton: Skeleton
     people: list[Person] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    """Where they have numbers of their own."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What it says of the width and height of each picture, by its path."""
     issues: list[Issue] = field(default_factory=list)
@@ -50,11 +52,16 @@ def read_coco(file: Path) -> Annotations:
     for picture in pictures.values():
         if _is_size(size := (picture.get("width"), picture.get("height"))):
             found.sizes[str(folder / picture["file_name"])] = size
+    ignored: dict[Any, list[dict[str, Any]]] = {}
     for annotation in _of_category(values["annotations"], number, found, file):
-        if annotation.get("iscrowd"):
-            found.left_out[CROWD] += 1
-        elif person := _person(annotation, pictures, folder, found, file):
+        person, reason = (None, CROWD) if annotation.get("iscrowd") else _person(annotation, pictures, folder, found, file)
+        if person:
             found.people.append(person)
+        elif reason:
+            found.left_out[reason] += 1
+            ignored.setdefault(annotation.get("image_id"), []).extend(_ignored(annotation, found.skeleton))
+    paths = {number: folder / picture["file_name"] for number, picture in pictures.items()}
+    found.pictures = [Picture(number, path, number, tuple(ignored.get(number, ()))) for number, path in paths.items()]
     return found
 
 
@@ -84,7 +91,7 @@ def _is_limb(ends: Any) -> bool:
 
 
 def _of_category(annotations: list[Any], number: int, found: Annotations, file: Path) -> Iterator[Mapping[str, Any]]:
-    """The annotations of a category, which those are of that name none."""
+    """The annotations of one category; one that names no category counts as one of them."""
     seen: set[int] = set()
     for place, annotation in enumerate(annotations):
         if not isinstance(annotation, dict) or not is_whole(annotation.get("id")) or annotation["id"] in seen:
@@ -99,21 +106,20 @@ def _of_category(annotations: list[Any], number: int, found: Annotations, file: 
 
 def _person(
     annotation: Mapping[str, Any], pictures: Mapping[int, Mapping[str, Any]], folder: Path, found: Annotations, file: Path
-) -> Person | None:
-    """The person of an annotation; None where no joint is marked, or, with an issue, where something is wrong."""
+) -> tuple[Person | None, str]:
+    """The person of an annotation, or why there is none; nothing of both, with an issue, where something is wrong."""
     number, image = annotation["id"], annotation.get("image_id")
     try:
         if not is_whole(image) or image not in pictures:
             raise ValueError(f"there is no image {brief(image)}")
         joints = _joints(annotation.get("keypoints"), found.skeleton.joints)
         if not any(joint[2] for joint in joints):
-            found.left_out[NO_JOINTS] += 1
-            return None
+            return None, NO_JOINTS
         box = _box(annotation.get("bbox"))
     except ValueError as error:
         where = f" in {pictures[image]['file_name']}" if is_whole(image) and image in pictures else ""
         found.issues.append(Issue("bad-annotation", str(file), f"annotation {number}{where}: {error}"))
-        return None
+        return None, ""
     picture = pictures[image]
     if box is not None and min(box.width, box.height) <= 0:
         found.warnings.append(Issue(EMPTY_BOX, picture["file_name"], f"the box of annotation {number} is empty"))
@@ -122,7 +128,27 @@ def _person(
     area = annotation.get("area")
     covered = float(area) if _is_number(area) and area > 0 else box.width * box.height
     pose = Pose(box, joints, covered, image, number)
-    return Person(f"{picture['file_name']}#{number}", folder / picture["file_name"], pose)
+    return Person(f"{picture['file_name']}#{number}", folder / picture["file_name"], pose), ""
+
+
+def _ignored(annotation: Mapping[str, Any], skeleton: Skeleton) -> list[dict[str, Any]]:
+    """An annotation that is left out, as COCO's evaluation reads it; none where it tells no place."""
+    try:
+        box = _box(annotation.get("bbox"))
+        joints = _joints(annotation["keypoints"], skeleton.joints) if "keypoints" in annotation else ()
+    except ValueError:
+        return []
+    if box is None:
+        return []
+    area, marked = annotation.get("area"), sum(joint[2] > 0 for joint in joints)
+    return [
+        {
+            "bbox": list(box),
+            "area": float(area) if _is_number(area) else box.width * box.height,
+            "iscrowd": int(bool(annotation.get("iscrowd"))),
+            **({"num_keypoints": marked, "keypoints": [value for joint in joints for value in joint]} if marked else {}),
+        }
+    ]
 
 
 def _joints(flat: Any, names: Sequence[str]) -> tuple[Joint, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Pose(NamedTuple):
     area: float
     """Pixels that the person covers, by which COCO judges how near is near enough."""
     image: int
-    """The picture's number, by which people in the same picture are told; COCO's own where there is one."""
+    """The picture's number, by which people in the same picture are told; COCO's own, unless several files have it."""
     number: int
     """The annotation's number."""
 
@@ -64,6 +65,18 @@ class Person:
         return np.array(self.target.joints, np.float64).reshape(-1, 3)
 
 
+class Picture(NamedTuple):
+    """A picture, and what is in it beside people with marked joints."""
+
+    number: int
+    """As `Pose.image`."""
+    path: Path
+    known: int | None = None
+    """COCO's own number, which pictures of several files may have."""
+    ignored: tuple[Mapping[str, Any], ...] = ()
+    """COCO's annotations of crowds and of people without marked joints, whom to find is no mistake."""
+
+
 @dataclass(frozen=True)
 class PeopleContents:
     """What a data set of people holds, as it is found, before it is split where it has no splits."""
@@ -73,6 +86,8 @@ class PeopleContents:
     skeleton: Skeleton
     splits: dict[str, list[Person]]
     """Its own splits; all people are under "all" where it has none."""
+    pictures: dict[str, list[Picture]] = field(default_factory=dict)
+    """Of COCO's files, by the same splits: all pictures, those without people, too."""
     issues: list[Issue] = field(default_factory=list)
     """What prevents use."""
     warnings: list[Issue] = field(default_factory=list)
@@ -93,6 +108,8 @@ class PeopleData(Data):
     assignment: dict[str, str] | None = None
     has_splits: bool = True
     notes: tuple[str, ...] = ()
+    pictures: Mapping[str, list[Picture]] = field(default_factory=dict)
+    """As in `PeopleContents`."""
 
     things = "people"
 
@@ -107,10 +124,21 @@ class PeopleData(Data):
     def images(self) -> list[Source]:
         return [person.image for people in self.splits.values() for person in people]
 
+    def pictures_of(self, split: str) -> list[Picture]:
+        """The pictures that people of a split are in, and those of its file in which there is nobody."""
+        found = {person.target.image: Picture(person.target.image, Path(str(person.image))) for person in self.split(split)}
+        elsewhere = {person.target.image for people in self.splits.values() for person in people} - set(found)
+        for own, pictures in self.pictures.items():
+            empty = split in ("all", own)
+            found |= {one.number: one for one in pictures if one.number in found or (empty and one.number not in elsewhere)}
+        return list(found.values())
+
     def without(self, names: Container[str]) -> "PeopleData":
-        """The data without some people, by name."""
+        """The data without some people, by name, and without pictures that nobody else is in."""
         kept = {split: [person for person in people if person.name not in names] for split, people in self.splits.items()}
-        return replace(self, splits=kept)
+        before, after = ({one.target.image for people in splits.values() for one in people} for splits in (self.splits, kept))
+        pictures = {own: [one for one in some if one.number not in before - after] for own, some in self.pictures.items()}
+        return replace(self, splits=kept, pictures=pictures)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(people):,}" for split, people in self.splits.items())
@@ -127,7 +155,8 @@ def with_splits(
         notes.append(f"boxes that are empty, for which the smallest around the joints is taken: {empty:,}")
     if made.added:
         notes.append(f"people added since the splits were made, who are in none: {made.added:,}")
-    return PeopleData(contents.source, contents.skeleton, made.splits, made.assignment, made.own, tuple(notes))
+    told, pictures = tuple(notes), contents.pictures
+    return PeopleData(contents.source, contents.skeleton, made.splits, made.assignment, made.own, told, pictures)
 
 
 def _assign(people: list[Person], shares: Mapping[str, float], seed: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
 from vitrail.data.poses.coco import Annotations, around, read_coco
-from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, with_splits
+from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
 from vitrail.data.poses.skeleton import Boxes, Skeleton
 from vitrail.data.poses.table import has_joints, read_table
 from vitrail.data.split_files import split_files
@@ -111,16 +111,30 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     left_out = sum((read.left_out for read in found.values()), Counter[str]())
     warnings = [warning for read in found.values() for warning in read.warnings]
     sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
-    return PeopleContents(source, first.skeleton.complete, _numbered(splits), issues, warnings, dict(left_out), sizes)
+    named, pictures = _named(splits), {split: read.pictures for split, read in found.items()}
+    _number(named, pictures)
+    return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, dict(left_out), sizes)
 
 
-def _numbered(splits: dict[str, list[Person]]) -> dict[str, list[Person]]:
+def _named(splits: dict[str, list[Person]]) -> dict[str, list[Person]]:
     """People under names of which none is there twice; where several splits use the same one, it has the split before it."""
     count = Counter(person.name for people in splits.values() for person in people)
     return {
         split: [replace(person, name=f"{split}/{person.name}") if count[person.name] > 1 else person for person in people]
         for split, people in splits.items()
     }
+
+
+def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:
+    """Give the pictures of a file other numbers, all larger, where a file before it has one of them for another picture."""
+    paths: dict[int, Path] = {}
+    for split, own in pictures.items():
+        if any(paths.get(one.number, one.path) != one.path for one in own):
+            more = max(paths) + 1 - min(one.number for one in own)
+            own = pictures[split] = [one._replace(number=one.number + more) for one in own]
+            moved = [person.target._replace(image=person.target.image + more) for person in splits[split]]
+            splits[split] = [replace(person, target=target) for person, target in zip(splits[split], moved, strict=True)]
+        paths |= {one.number: one.path for one in own}
 
 
 def _fitting(skeleton: Skeleton, contents: PeopleContents) -> Skeleton:
