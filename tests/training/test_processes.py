@@ -35,7 +35,7 @@ def results(tmp_path_factory) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts")])
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind in KINDS for case in (*cases(kind), "texts", "poses")])
 def test_two_processes_train_as_one_does(results, kind, case):
     """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did."""
     found = results[f"{kind} {case}"]

@@ -22,12 +22,14 @@ from vitrail.runtime.processes import ALONE, Processes, open_processes
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import deep_merge, nested, resolve
-from vitrail.training.pairs import complete, open_source
+from vitrail.training.inputs import inputs_of
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
 
 sys.path.append(str(Path(__file__).parents[1]))
+from stick_figures import write_people
+from tiny_pose import FIELDS
 from words import TINY_TRANSLATOR, write_pairs
 
 SGD = {"optimizer.name": "sgd", "optimizer.lr": 0.1, "schedule.warmup_epochs": 0}
@@ -59,6 +61,10 @@ TEXTS: dict[str, Any] = {
     "optimizer.name": "sgd", "training.batch_size": 70, "training.epochs": 1,
 }  # fmt: skip
 """Batches of tokens, of which a process may have fewer than the other."""
+POSES: dict[str, Any] = {
+    "task.name": "pose", "model.name": "ViTPose-Ti-simple", **{f"model.{name}": value for name, value in FIELDS.items()},
+    "task.smaller_sizes": (0.75,), "training.epochs": 2, "training.batch_size": 4, "optimizer.lr": 1e-3,
+}  # fmt: skip
 READ_ALIKE = ("mixed", "balanced", "workers")
 """Cases of what each process reads, which is the same whichever way they share the parameters."""
 KEYS_WITHOUT_BIAS = {"model.qkv_bias": False, "optimizer.lr": 1e-3}
@@ -85,17 +91,19 @@ def cases(kind: str) -> list[str]:
 
 
 def make(folder: Path, group: Processes, *, new: bool = True, **settings: Any) -> Trainer:
-    given, texts = nested(settings), "task" in settings
-    resolved = resolve({}, {}, given) if texts else RunSettings.read(deep_merge(SHADES, given))
+    given = nested(settings)
+    with_task = "task" in given
+    resolved = resolve({}, {}, given) if with_task else RunSettings.read(deep_merge(SHADES, given))
     if new and group.first:
         RunFolder.create(folder, resolved, None)
     group.all_reduce_max(0)
     torch.manual_seed(resolved.training.seed)
     run = RunFolder(folder, writes=group.first)
-    if texts:
-        data = open_source(resolved)
-        resolved = complete(resolved, data, None)
-        return Trainer(resolved, build(resolved.model.config), data.tokenizer, data, run, group=group)
+    if with_task:
+        inputs = inputs_of(resolved)
+        data = inputs.open_source(resolved)
+        resolved = inputs.complete(resolved, data, None)
+        return Trainer(resolved, build(resolved.model.config), inputs.preparation_of(resolved, data), data, run, group=group)
     preparation = Preparation.standard(resolved.model.image_size, resolved.model.channels)
     return Trainer(resolved, ViT(resolved.model.config), preparation, shades_data(), run, group=group)
 
@@ -220,6 +228,7 @@ def main(folder: Path) -> None:
         pairs = folder / f"{group.rank}/pairs.tsv"
         pairs.parent.mkdir()
         write_pairs(pairs)
+        keypoints = write_people(pairs.parent, 30)
         for kind in ("ddp", "fsdp"):
             for name in cases(kind):
                 settings = {**SGD, **TEN_STEPS, **CASES[name], "training.parallel": kind}
@@ -229,6 +238,8 @@ def main(folder: Path) -> None:
                 results[f"{kind} {name}"] = beside_one(folder / f"{kind} {name}", group, settings)
             texts = {**SGD, **TEXTS, "data.source": str(pairs), "training.parallel": kind}
             results[f"{kind} texts"] = beside_one(folder / f"{kind} texts", group, texts)
+            poses = {**SGD, **POSES, "data.source": str(keypoints), "training.parallel": kind}
+            results[f"{kind} poses"] = beside_one(folder / f"{kind} poses", group, poses)
             results[f"{kind} batch norm"] = with_batch_norm(folder / f"{kind} batch norm", group, kind)
             found = interrupted(folder / f"{kind} interrupted", group, kind)
             for count in (2, 1):

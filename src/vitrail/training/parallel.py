@@ -33,6 +33,8 @@ def shard(task: Task, group: Processes, device: torch.device) -> None:
         fully_shard(layer, mesh=mesh)
     fully_shard(task, mesh=mesh)
     register_fsdp_forward_method(task, "answer")
+    if type(task).follow is not Task.follow:  # which calls answer
+        register_fsdp_forward_method(task, "follow")
 
 
 def with_averaged_gradients(task: Task, device: torch.device) -> nn.Module:
