@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from vitrail import api
+from vitrail.data.batches import Batch
 from vitrail.data.text.pairs import Pair
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
+from vitrail.tasks.task import Answers
+from vitrail.tasks.translation import Translation
 from vitrail.training import clock as clocks
 from vitrail.training import reserve
 from vitrail.training.checkpoint import checkpoints
@@ -102,18 +105,27 @@ def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypa
     assert (trainer.folder.path / "last" / "model.safetensors").exists()
 
 
-def test_the_reserve_holds_the_search_for_the_report_as_long_as_a_part_of_it_took(translator, monkeypatch):
-    ticks = iter([1.0, 1.5])
+class Quicker(Translation):
+    """Epochs are compared by quicker answers."""
+
+    def follow(self, batch: Batch) -> Answers:
+        return self.answer(batch)
+
+
+@pytest.mark.parametrize(("kind", "took", "slow"), [(Translation, (0.5,), 0.5 / 3), (Quicker, (0.5, 0.1), 0.1 / 2)])
+def test_the_reserve_holds_slow_answers_as_long_as_a_part_of_them_took(translator, monkeypatch, kind, took, slow):
+    ticks = iter([time for seconds in took for time in (1.0, 1.0 + seconds)])
     monkeypatch.setattr(reserve, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     items = [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
-    held = Reserve(items, validated=20)
+    held, task = Reserve(items, items[:20], times=2), task_of(translator)
     assert held.seconds(0.0) == 0
-    held.measure(task_of(translator), 400, torch.device("cpu"), ALONE)
-    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + 60 / 15)
+    held.measure(kind(task.model, task.tokenizer, task.settings), 400, torch.device("cpu"), ALONE)
+    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + slow * 2 * 20 + 80 / 15)
+    assert not list(ticks)
 
 
 def test_a_time_limit_leaves_room_for_the_search_at_the_end_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(Reserve, "measure", lambda self, *_: setattr(self, "search", 3500.0))
+    monkeypatch.setattr(Reserve, "measure", lambda self, *_: setattr(self, "slow", 3500.0))
     monkeypatch.setattr(clocks, "time", Ticking())
     settings = {**TINY_TRANSLATOR, "training.epochs": 3, "training.time_limit": 3500}
     run = api.train(write_pairs(tmp_path / "pairs.tsv"), tmp_path / "run", **settings)

@@ -23,23 +23,31 @@ class Reserve:
 
     Args:
         reported: the items that the best model will be reported on.
-        validated: how many others are evaluated before.
+        validated: those that epochs are compared by.
+        times: how often these are evaluated after the last step.
     """
 
-    def __init__(self, reported: Sequence[Any], validated: int):
-        self.reported, self.evaluated, self.search = list(reported), len(reported) + validated, 0.0
+    def __init__(self, reported: Sequence[Any], validated: Sequence[Any], times: int):
+        self.reported, self.validated, self.times, self.slow = list(reported), list(validated), times, 0.0
 
     def measure(self, task: Task, batch_size: int, device: torch.device, group: Processes) -> None:
-        """Try how long the answers of the report take, on some of its items; all processes take part."""
-        if not (task.answers_slowly and self.reported):
+        """Try how long slow answers take, on some of the items; all processes take part."""
+        if not task.answers_slowly:
             return
-        some = some_items(self.reported, min(MOST, -(-len(self.reported) // PART)), seed=0)
-        loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
-        begun = time.perf_counter()
-        with answering(task, device) as answer:
-            evaluate(answer, loader, task.metrics(keep=True), group=group)
-        self.search = (time.perf_counter() - begun) * len(self.reported) / len(some)
+
+        def of_each(items: list[Any], *, follow: bool) -> float:
+            some = some_items(items, min(MOST, -(-len(items) // PART)), seed=0)
+            loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
+            begun = time.perf_counter()
+            with answering(task, device, follow=follow) as answer:
+                evaluate(answer, loader, task.metrics(keep=True), group=group)
+            return (time.perf_counter() - begun) / len(some)
+
+        answered = of_each(self.reported or self.validated, follow=False)
+        followed = answered if type(task).follow is Task.follow else of_each(self.validated, follow=True)
+        self.slow = answered * len(self.reported) + followed * self.times * len(self.validated)
 
     def seconds(self, rate: float) -> float:
         """In all, where so many items a second are learned from: evaluating one takes about a third of that."""
-        return self.search + (self.evaluated / (3 * rate) if rate else 0.0)
+        evaluated = len(self.reported) + self.times * len(self.validated)
+        return self.slow + (evaluated / (3 * rate) if rate else 0.0)

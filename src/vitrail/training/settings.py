@@ -104,7 +104,7 @@ class LayerSettings(Settings):
     lr: Annotated[float, Field(ge=0, le=1e6)] = 1.0
     """Factor on the learning rate; 0 freezes the part."""
     weight_decay: NotNegative | None = None
-    """In place of the optimizer's."""
+    """In place of the optimizer's, for matrices of linear layers and convolutions; nothing else decays."""
 
 
 class OptimizerSettings(Settings):

@@ -84,7 +84,7 @@ class Trainer(RunState):
         self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
         self.share = float(probed is not None and probed.is_over)
         times = 2 if t.average else 1
-        self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), times * len(self.validation))
+        self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), self.validation, times)
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
