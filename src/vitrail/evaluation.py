@@ -90,7 +90,8 @@ def evaluate(
     if isinstance(opened, PosePredictor):
         people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
         file = None if boxes is None else path_of(boxes)
-        return evaluate_poses(opened, people_for, boxes=file, mirror=mirror, table=table, on_start=on_start, **options)
+        of_boxes: dict[str, Any] = {"boxes": file, "mirror": mirror, "table": table}
+        return evaluate_poses(opened, people_for, **of_boxes, on_start=on_start, on_note=on_note, **options)
     predictor = opened.with_mirror_images() if opened is not None and mirror else opened
     with group.together():
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)

@@ -64,6 +64,19 @@ def test_a_map_that_is_no_bell_gives_its_highest_place():
     assert found.tolist() == [[[11.0, 8.0]]]
 
 
+@pytest.mark.parametrize("exact_rim", [True, False])
+def test_one_map_without_a_parabola_leaves_the_others_as_they_are(exact_rim):
+    maps, _ = encode(joints(12).expand(12, 3, 2), IMAGE, HEATMAP)
+    expected, _ = decode(maps, sigma=0, exact_rim=exact_rim)
+    odd = maps.float().clone()
+    odd[3, 1] = 0
+    odd[3, 1, range(3), range(3)] = 1  # all entries of H are a or -a at the first place, and at the next one
+    found, _ = decode(odd, sigma=0, exact_rim=exact_rim)
+    assert found.isfinite().all()
+    found[3, 1] = expected[3, 1].float()
+    torch.testing.assert_close(found, expected.float(), atol=1e-3, rtol=0)
+
+
 def test_joints_are_read_as_transformers_reads_them():
     random, sigma = torch.Generator().manual_seed(1), 0.8
     maps, _ = encode(joints(12).expand(12, 3, 2), IMAGE, HEATMAP)

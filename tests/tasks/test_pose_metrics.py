@@ -20,6 +20,7 @@ from vitrail.tasks.pose_metrics import (
     average_precision,
     coco_results,
     correct_joints,
+    correct_shares,
     distances,
     joint_similarity,
     lengths,
@@ -220,13 +221,25 @@ def test_correct_joints_where_nothing_is_marked():
 def test_a_length_is_known_by_the_names_of_joints_or_refused(joints, usual, torso, head):
     skeleton = Skeleton.of(joints)
     people = [person([(i, 0, 2) for i in range(len(joints))])]
-    assert usual_length(skeleton) == usual and lengths(people, skeleton, "box").tolist() == [60]
+    assert usual_length(people, skeleton) == usual and lengths(people, skeleton, "box").tolist() == [60]
     for by, known in (("torso", torso), ("head", head)):
         if known:
             assert lengths(people, skeleton, by)[0] > 0
         else:
             with pytest.raises(ConfigError, match=f"length of a {by}"):
                 lengths(people, skeleton, by)
+
+
+def test_where_no_torso_and_no_head_is_marked_joints_are_measured_by_the_box_alone():
+    upper = [(20, 10, 2), (30, 10, 2), (0, 0, 0), (25, 5, 2)]
+    skeleton = Skeleton.of(("left_shoulder", "right_shoulder", "right_hip", "head"))
+    people = [person(upper), person(upper)]
+    found = Found(np.stack([one.joints[:, :2] for one in people]), np.ones((2, 4)))
+    found.joints[1, 0] += 50
+    assert usual_length(people, skeleton) == "box"
+    assert correct_shares(found, people, skeleton) == {"pck": pytest.approx(5 / 6), "pck_box": pytest.approx(5 / 6)}
+    people[0] = person([*upper[:2], (25, 30, 2), upper[3]])
+    assert usual_length(people, skeleton) == "torso" and correct_shares(found, people, skeleton)["pck"] != pytest.approx(5 / 6)
 
 
 def test_a_person_is_as_sure_as_the_sure_joints_times_the_box():

@@ -194,6 +194,37 @@ def test_a_box_may_be_the_whole_picture(file):
     assert {person.target.box for person in source.split("all")} == {(0, 0, 60, 48)}
 
 
+def test_people_in_a_damaged_picture_are_left_out_where_a_box_is_the_whole_picture_too(file, tmp_path):
+    data = changed(file, tmp_path, lambda values: None)
+    (tmp_path / "5.png").unlink()
+    (tmp_path / "5.png").write_bytes(b"no picture")
+    settings, source = completed(data, bad_images="skip", **{"task.boxes": "image"})
+    assert sorted(people.check(source, settings, Observer(), ALONE)) == ["5.png#50", "5.png#51"]
+
+
+def test_too_many_people_without_a_joint_in_their_box_are_refused_in_words_for_people(file, tmp_path):
+    def far(values):
+        for annotation in values["annotations"][:5]:
+            annotation["bbox"] = [500, 500, 10, 10]
+
+    settings, source = completed(changed(file, tmp_path, far), bad_images="skip")
+    what = "5 of 24 people have no joint in their box, and at most 2 are left out; the first: the joint"
+    with pytest.raises(VitrailError, match=what) as refused:
+        people.check(source, settings, Observer(), ALONE)
+    assert refused.value.hint == f"vitrail data check {tmp_path / 'keypoints.json'} --task pose lists them"
+    settings = settings.changed(data=settings.data.changed(bad_images="stop"))
+    with pytest.raises(VitrailError, match="and 4 more people"):
+        people.check(source, settings, Observer(), ALONE)
+
+
+def test_a_model_to_start_from_that_sees_other_colours_gives_none(file):
+    settings, source = completed(file, **{"task.box_scale": 1.1})
+    grey = settings.changed(model=settings.model.changed(channels=1))
+    assert settings.preparation.channels == 3
+    found = people.preparation_of(grey, source)
+    assert (found.channels, found.mean, found.std, found.box_scale) == (1, (0.5,), (0.5,), 1.1)
+
+
 def test_joints_of_no_side_are_warned_of_where_images_are_mirrored(file, tmp_path):
     def nameless(values):
         values["categories"][0]["keypoints"] = [f"point {i}" for i in range(len(JOINTS))]

@@ -142,3 +142,11 @@ def test_a_part_of_a_new_model_cannot_be_all_that_is_trained():
         resolve(model, {}, nested({"tune": "head"}))
     assert error.value.where == "--tune" and "--from" in error.value.hint
     assert resolve(model, {}, nested({"tune": "head", "start": "runs/one"})).training.tune == "head"
+
+
+@pytest.mark.parametrize("tune", ["head", "lora"])
+def test_a_share_of_the_layers_is_refused_where_none_is_trained(tune):
+    asked = {"data": "digits", "model": "ViT-Ti/16", "start": "model", "training.frozen_share": 0.5, "training.tune": tune}
+    with pytest.raises(ConfigError, match=f"--tune {tune} leaves all layers") as refused:
+        resolve({}, {}, nested(asked))
+    assert refused.value.where == "training.frozen_share"

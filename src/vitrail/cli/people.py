@@ -52,6 +52,8 @@ class People:
         with group.together():
             detections = None if self.boxes is None else Detections.read(self.boxes)
             given = [None] * len(files) if detections is None else detections.of([(file, None) for file in files])
+            if detections is not None:
+                detections.tell(note)
         number_of = number_in if detections is None else detections.number
         with counting("predicting") as progress:
             progress.start(len(files))

@@ -14,6 +14,7 @@ from vitrail.deploy.poses import FoundPerson, PosePredictor
 from vitrail.deploy.predict_poses import poses_each
 from vitrail.deploy.predictor import OnBatch
 from vitrail.errors import DataError
+from vitrail.runtime.observer import Note
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import Row, write_table
 from vitrail.tasks.pose_metrics import Found, average_precision
@@ -36,6 +37,7 @@ def evaluate_poses(
     table: Path | None = None,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
+    on_note: Note = lambda line: None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
     """Scores of a model that finds joints, and the split of the people; see `vitrail.evaluate`.
@@ -48,6 +50,7 @@ def evaluate_poses(
         batch_size, workers: people per batch; processes that prepare them.
         table: a CSV file to write.
         on_start, on_batch: called with the number of people or pictures; with the size of every finished batch.
+        on_note: called with what else is worth to know of the boxes.
         group: the processes that do it together.
     """
     with group.together():
@@ -56,6 +59,8 @@ def evaluate_poses(
         settings = settings if mirror is None else settings.changed(mirror=mirror)
         people, pictures = source.split(split), source.pictures_of(split)
         detections = None if boxes is None else Detections.read(boxes)
+        if detections is not None:
+            detections.tell(on_note)
     options: dict[str, Any] = {"batch_size": batch_size, "on_batch": on_batch, "group": group}
     if detections is not None:
         found = evaluate_boxes(predictor, people, pictures, detections, settings, on_start=on_start, **options)

@@ -59,8 +59,9 @@ def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> t
     Args:
         heatmaps: of any scale.
         sigma: deviation of the smoothing, in places: 2 in the authors' code, 0.8 in transformers; 0 for none.
-        exact_rim: read a peak near the rim from the map itself, which smoothing would distort there, and a place inside, where it
-            has all its neighbours; and keep the highest place where the step leads far away. False is for the authors' way.
+        exact_rim: near the border use the map as it is, since smoothing distorts it there, and take derivatives at the nearest
+            place that has all its neighbours; and where the step is longer than three places, keep the highest place itself.
+            False is the authors' way.
     """
     height, width = heatmaps.shape[-2:]
     scores, highest = heatmaps.flatten(2).max(dim=2)
@@ -77,7 +78,7 @@ def decode(heatmaps: Tensor, *, sigma: float = 2.0, exact_rim: bool = True) -> t
 
 
 def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at places (B, K): (B, K, 2)."""
+    """``H⁻¹ g`` of the logarithm of maps (B, K, h, w) at places (B, K): (B, K, 2); 0 where H has no inverse."""
     logs = F.pad(maps.clamp(LEAST, MOST).log(), (1, 1, 1, 1), mode="replicate")
     flat, stride = logs.flatten(2), maps.shape[-1] + 2
 
@@ -90,7 +91,8 @@ def _step(maps: Tensor, x: Tensor, y: Tensor) -> Tensor:
     xy = (at(1, 1) - right - below + 2 * here - left - above + at(-1, -1)) / 2
     hessian = torch.stack([xx, xy, xy, yy], dim=-1).unflatten(-1, (2, 2))
     hessian = hessian + torch.finfo(torch.float32).eps * torch.eye(2).to(hessian)
-    return torch.linalg.solve(hessian, gradient[..., None])[..., 0]
+    step, _ = torch.linalg.solve_ex(hessian, gradient[..., None])  # `torch.linalg.solve` refuses all where one is singular
+    return step[..., 0].nan_to_num(0.0, 0.0, 0.0)
 
 
 def smoothed(heatmaps: Tensor, sigma: float) -> Tensor:

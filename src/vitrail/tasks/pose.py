@@ -270,7 +270,7 @@ class PoseMetrics(Metrics):
         """The `scores`, and PCK of each joint by its name, None of one that is nowhere marked."""
         if not self.rows:
             return dict(self.scores())
-        shares = pck(self.found, self.people, self.skeleton, by=usual_length(self.skeleton)).per_joint.tolist()
+        shares = pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton)).per_joint.tolist()
         joints = {name: None if math.isnan(share) else share for name, share in zip(self.skeleton.joints, shares, strict=True)}
         return {**self.scores(), "joints": joints}
 

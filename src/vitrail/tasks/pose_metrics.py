@@ -143,22 +143,27 @@ def lengths(people: Sequence[Person], skeleton: Skeleton, by: Length) -> np.ndar
     return np.where(found > 0, found, np.nan)
 
 
-def usual_length(skeleton: Skeleton) -> Length:
-    """What PCK is measured by where nothing else is said: the torso, or the box where the skeleton has no torso."""
-    return "torso" if _ends(skeleton, "torso") else "box"
+def usual_length(people: Sequence[Person], skeleton: Skeleton) -> Length:
+    """What PCK is measured by where nothing else is said: the torso, or the box where nobody's torso is known."""
+    return "torso" if _is_known(people, skeleton, "torso") else "box"
+
+
+def _is_known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> bool:
+    """Whether the length of anybody is."""
+    return by == "box" or (_ends(skeleton, by) is not None and not np.isnan(lengths(people, skeleton, by)).all())
 
 
 def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -> dict[str, float]:
-    """The shares of joints that are near enough, by each length that the skeleton has: ``pck``, ``pck_box``, ``pckh``."""
+    """The shares of joints that are near enough, by each length that is known: ``pck``, ``pck_box``, ``pckh``."""
     lengths: dict[str, tuple[float, Length]] = {
-        "pck": (0.2, usual_length(skeleton)),
+        "pck": (0.2, usual_length(people, skeleton)),
         "pck_box": (0.2, "box"),
         "pckh": (0.5, "head"),
     }
     return {
         name: pck(found, people, skeleton, threshold, by).total
         for name, (threshold, by) in lengths.items()
-        if by == "box" or _ends(skeleton, by)
+        if _is_known(people, skeleton, by)
     }
 
 

@@ -91,7 +91,7 @@ class PoseSettings(TaskSettings):
     (``schedule.last_image_size``). Epochs are compared without. By default as in the model to start from, else none. The model
     keeps it."""
     sigma: Annotated[float, Field(gt=0, le=100)] = 2.0
-    """Deviation of the bells that are learned, in places of the heatmap, each of which is about four pixels of the input."""
+    """Deviation of the bells that are learned, in places of the heatmap, of which a patch has four along each side."""
     smoothing: Smoothing | None = None
     """Deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as in the
     model to start from, else 2. The model keeps it."""

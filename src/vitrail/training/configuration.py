@@ -80,6 +80,9 @@ def resolve(
     if settings.training.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
+    if settings.training.tune != "all" and settings.training.frozen_share:
+        what = f"--tune {settings.training.tune} leaves all layers of the model as they are"
+        raise ConfigError(what, where="training.frozen_share", hint="leave one of the two out")
     if settings.training.average and settings.training.ema:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)

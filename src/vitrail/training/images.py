@@ -1,5 +1,6 @@
 """What a run does with images: opening and checking them, and what they decide of its settings and its model."""
 
+import shlex
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -180,24 +181,30 @@ def unreadable(
             damaged.append((name, error))
         observer.advance(group.count)
     found = [one for part in group.all_gather(damaged) for one in part]
-    require_few_bad([error for _, error in found], len(images), skip=skip)
+    require_few_bad([error for _, error in found], len(images), settings)
     return found
 
 
-def require_few_bad(found: list[DataError], images: int, *, skip: bool) -> None:
-    """Refuse data with images that cannot be read, unless those may be left out and are few; raises `DataError`."""
+def require_few_bad(
+    found: list[DataError], count: int, settings: RunSettings, *, things: str = "images", wrong: str = "cannot be read"
+) -> None:
+    """Refuse data of so many ``things`` of which some are ``wrong``, unless these may be left out and are few.
+
+    Raises:
+        DataError: what is wrong with the first.
+    """
     if not found:
         return
-    first, most = found[0], _most_bad(images)
-    if not skip:
-        more = f" (and {len(found) - 1} more images)" if len(found) > 1 else ""
+    first, most = found[0], _most_bad(count)
+    if settings.data.bad_images != "skip":
+        more = f" (and {len(found) - 1} more {things})" if len(found) > 1 else ""
         advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
         raise DataError(first.what + more, where=first.where, hint=f"{first.hint}{advice}")
     if len(found) > most:
         raise DataError(
-            f"{len(found):,} of {images:,} images cannot be read, and at most {most:,} are left out; the first: {first.what}",
+            f"{len(found):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
-            hint="vitrail data check lists them",
+            hint=f"vitrail data check {shlex.quote(str(settings.data.source))} --task {settings.task.name} lists them",
         )
 
 

@@ -134,7 +134,7 @@ def check(source: PeopleData, settings: RunSettings, observer: Observer, group: 
     pictures = {str(person.image): person.image for person in people}
     found = dict(unreadable(list(pictures.items()), settings, observer, group))
     unseen = _unseen(source, preparation_of(settings, source))
-    require_few_bad(list(unseen.values()), len(people), skip=settings.data.bad_images == "skip")
+    require_few_bad(list(unseen.values()), len(people), settings, things="people", wrong="have no joint in their box")
     bad = {person.name: found[str(person.image)].what for person in people if str(person.image) in found}
     bad |= {name: error.what for name, error in unseen.items()}
     if bad:
@@ -187,6 +187,9 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     model, theirs, task = settings.model.config, settings.preparation, _task(settings)
     told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
     if isinstance(theirs, BoxPreparation):
+        usual = BoxPreparation.of_size(model.image_size, model.channels)
+        if theirs.channels != model.channels:
+            theirs = theirs.changed(channels=usual.channels, mean=usual.mean, std=usual.std)
         upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
         return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)
     colours = {} if theirs is None or theirs.channels != model.channels else {"mean": theirs.mean, "std": theirs.std}

@@ -277,7 +277,7 @@ class RunSettings(Settings):
     model: Annotated[SerializeAsAny[ModelSettings], BeforeValidator(_model)]
     data: DataSettings
     preparation: Preparation | BoxPreparation | None = None
-    """How images are prepared; by default as for the model to start from, else as in the paper."""
+    """How images are prepared. A model to start from decides it; without one, as in the paper by default."""
     augmentation: Augmentation = Augmentation()
     optimizer: OptimizerSettings = OptimizerSettings()
     lora: LoraSettings = LoraSettings()

@@ -59,6 +59,16 @@ def test_annotations_are_boxes_of_people_without_crowds_and_other_things(tmp_pat
 def test_results_of_other_categories_are_left_out(tmp_path):
     found = read(tmp_path, [{"image_id": 1, "category_id": 18, "bbox": BOX}, {"image_id": 1, "category_id": 1, "bbox": BOX}])
     assert found.of([(Path("1.jpg"), None)]) == [[Detection(Box(*BOX))]]
+    notes: list[str] = []
+    found.tell(notes.append)
+    read(tmp_path, [{"image_id": 1, "bbox": BOX}]).tell(notes.append)
+    assert notes == ["boxes of other categories than people's are left out: 1 of category_id 18"]
+
+
+def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(tmp_path):
+    found = read(tmp_path, [{"image_id": 1, "category_id": category, "bbox": BOX} for category in (0, 18, 0)])
+    with pytest.raises(DataError, match="no box is a person's: 2 of category_id 0, 1 of category_id 18"):
+        found.of([(Path("1.jpg"), None)])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Boxes that may have people in them, as a detector gives them: in COCO's format for results, or for annotations."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -53,6 +54,8 @@ class Detections:
     """By the name of a picture, or by its number."""
     numbers: dict[str, int] = field(default_factory=dict)
     """COCO's number of a picture, by its name, where the file tells both."""
+    others: Counter[Any] = field(default_factory=Counter)
+    """How many boxes of other categories than a person's are left out, by the category's number."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -69,9 +72,20 @@ class Detections:
             values = [row for row in _rows(values.get("annotations"), file) if not row.get("iscrowd")]
         name_of = {number: name for name, number in found.numbers.items()}
         for place, row in enumerate(_rows(values, file), 1):
-            if row.get("category_id", PERSON) in people:
+            if (category := row.get("category_id", PERSON)) in people:
                 found.keep(row, name_of, place)
+            else:
+                found.others[brief(category)] += 1
         return found
+
+    def tell(self, note: Callable[[str], object]) -> None:
+        """Tell how many boxes are left out."""
+        if self.others:
+            note(f"boxes of other categories than people's are left out: {self._counted}")
+
+    @property
+    def _counted(self) -> str:
+        return ", ".join(f"{count:,} of category_id {category}" for category, count in self.others.most_common(4))
 
     def keep(self, row: Mapping[str, Any], name_of: Mapping[int, str], place: int) -> None:
         """Take up what stands at a place of the list."""
@@ -99,9 +113,12 @@ class Detections:
         COCO's image 139.
 
         Raises:
-            DataError: no box is in any of the pictures.
+            DataError: no box is in any of the pictures, or a person's.
         """
         found = [[box for key in self._keys(path, number) for box in self.boxes.get(key, [])] for path, number in pictures]
+        if self.others and not self.boxes:
+            hint = f"a person's category_id is {PERSON}, or the one that the file's categories have for it; or leave it out"
+            raise DataError(f"no box is a person's: {self._counted}", where=self.file, hint=hint)
         if pictures and not any(found):
             hint = "a box tells its picture by image, as the path of the picture ends, or by image_id"
             raise DataError("none of the boxes is in any of the images", where=self.file, hint=hint)

@@ -3,7 +3,8 @@
 import os
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def open_people(
     if skeleton is not None:
         contents = replace(contents, skeleton=_fitting(skeleton, contents))
     if boxes != "annotations":
-        box_of = _around_joints if boxes == "joints" else _around_picture
+        box_of = _around_joints if boxes == "joints" else _around_picture()
         splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
         contents = replace(contents, splits=splits)
     return with_splits(contents, split_seed, assignment, shares)
@@ -152,6 +153,15 @@ def _around_joints(person: Person) -> Box:
     return around(person.target.joints)
 
 
-def _around_picture(person: Person) -> Box:
-    """The whole picture; raises `DataError` where that is none."""
-    return Box.of_picture(upright_size(person.image))
+def _around_picture() -> Callable[[Person], Box]:
+    """Gives the whole picture that a person is in; of a picture that cannot be read, which is told of later, the person's box."""
+    known: dict[str, Box] = {}
+
+    def box_of(person: Person) -> Box:
+        name = str(person.image)
+        if name not in known:
+            with suppress(DataError):
+                known[name] = Box.of_picture(upright_size(person.image))
+        return known.get(name, person.target.box)
+
+    return box_of

@@ -57,7 +57,7 @@ def pose(run: Reported) -> Part:
     """PCK, OKS and COCO's scores, each joint by itself, and the worst answers as pictures."""
     metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
-    near = pck(kept.found, kept.people, kept.skeleton, by=usual_length(kept.skeleton))
+    near = pck(kept.found, kept.people, kept.skeleton, by=usual_length(kept.people, kept.skeleton))
     sections = [_joints(kept, near, run), _worst(kept, run)]
     if others := _other_scores(scores):
         sections.insert(1, others)
@@ -87,7 +87,7 @@ def _other_scores(scores: dict[str, float | int]) -> Markup | None:
 
 def _joints(kept: FoundPeople, near: PCK, run: Reported) -> Markup:
     """A row and a bar for each joint."""
-    by = usual_length(kept.skeleton)
+    by = usual_length(kept.people, kept.skeleton)
     figures.save(joint_chart(kept.skeleton.joints, near.per_joint), run.plots / "joints.png")
     caption = f"PCK@0.2: the share of marked joints that are found within a fifth of {LENGTHS[by]}."
     if near.left_out:
@@ -143,7 +143,7 @@ def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
 
 def _worst(kept: FoundPeople, run: Reported) -> Markup:
     people, skeleton, found = kept.people, kept.skeleton, kept.found
-    alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(skeleton))
+    alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(people, skeleton))
     captions = [_caption(*pair) for pair in zip(alike, right, strict=True)]
     figures.save(worst_sheet(people, found, skeleton, alike, captions), run.plots / "worst.png")
     caption = (
