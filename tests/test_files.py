@@ -184,3 +184,28 @@ def test_a_file_that_is_larger_than_allowed_is_no_full_disk(error, tmp_path):
     with pytest.raises(errors.DiskFullError, match="larger than is allowed") as told, room_for(10, tmp_path, hint="go on"):
         raise error
     assert "ulimit -f" in told.value.hint and "full" not in told.value.what
+
+
+def test_a_link_to_a_folder_is_followed(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for content in ("one", "two"):
+        with whole_folder(tmp_path / "link") as draft:
+            (draft / "file").write_text(content)
+        assert (tmp_path / "real" / "file").read_text() == content and (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_the_place_of_a_disk_gets_the_files_and_stays(tmp_path, monkeypatch):
+    place = tmp_path / "disk"
+    place.mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
+    number = place.stat().st_ino
+    with whole_folder(place, replace=False) as draft:
+        (draft / "plots").mkdir()
+        (draft / "plots" / "a").write_text("a")
+    assert place.stat().st_ino == number and sorted(path.name for path in place.iterdir()) == ["plots"]
+    with pytest.raises(ValueError, match="wrong"), whole_folder(place) as draft:
+        (draft / "b").write_text("b")
+        raise ValueError("wrong")
+    assert sorted(path.name for path in place.iterdir()) == ["plots"]

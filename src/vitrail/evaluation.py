@@ -28,13 +28,16 @@ from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.locate import is_captioner
 
+BATCH = 64
+"""Images, or people, that are answered together."""
+
 
 def evaluate(
     model: str | Path | TrainedModel | AnyTranslator | AnyPredictor | TrainedCaptioner,
     data: str | Path | None = None,
     *,
     split: str | None = None,
-    batch_size: int = 64,
+    batch_size: int = BATCH,
     workers: int = 0,
     precision: Precision | None = None,
     engine: str = "auto",
@@ -67,7 +70,8 @@ def evaluate(
     engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
     of_people = {"--boxes": boxes is not None, "--mirror": mirror is not None}
     if is_translator(model):
-        refuse_given("a translator is evaluated as it is", {**engines, "--csv": table is not None, **of_people})
+        of_images = {"--csv": table is not None, "--workers": workers > 0, "--batch-size": batch_size != BATCH}
+        refuse_given("a translator is evaluated as it is", {**engines, **of_images, **of_people})
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     assert not isinstance(model, AnyTranslator)

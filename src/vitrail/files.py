@@ -113,20 +113,27 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
 
     All of it is on the disk before it takes the name, and the name before the old folder goes, so that even a power cut leaves
-    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one.
+    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one. A link is followed;
+    the place of a disk cannot be renamed, and gets the files one after the other.
     """
+    folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    is_disk = os.path.ismount(folder)
+    draft = (folder / "draft" if is_disk else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
     draft.mkdir()
     old = draft.with_name(f"{draft.name}-old")
     try:
         yield draft
         for path in (*draft.rglob("*"), draft):
             flush(path)
-        if replace and folder.exists():
-            folder.rename(old)
-        draft.rename(folder)
-        flush(folder.parent)
+        if is_disk:
+            for path in draft.iterdir():
+                path.rename(folder / path.name)
+        else:
+            if replace and folder.exists():
+                folder.rename(old)
+            draft.rename(folder)
+        flush(folder if is_disk else folder.parent)
     except BaseException:
         if old.exists() and not folder.exists():
             old.rename(folder)

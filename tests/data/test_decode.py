@@ -605,3 +605,12 @@ def test_no_pipe_and_no_device_is_waited_for(tmp_path):
     for file in (tmp_path / "pipe.png", Path("/dev/zero")):
         with pytest.raises(DataError, match="no regular file"):
             decode(file)
+
+
+def test_a_jpeg_whose_comment_looks_like_heic_is_a_jpeg():
+    content = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(content, "JPEG")
+    comment = b"\xff\xfe" + (0x6674).to_bytes(2, "big") + b"ypheic" + bytes(0x6674 - 8)
+    jpeg = content.getvalue()[:2] + comment + content.getvalue()[2:]
+    assert jpeg[4:12] == b"ftypheic"
+    assert decode(jpeg).size == (8, 8)

@@ -50,3 +50,9 @@ def test_the_card_says_what_goes_in_and_what_comes_out():
         "images_per_second": {"torch fp32": 10.4, "onnxruntime int8": 41.2},
     }
     assert "89.0 %, before 90.0 %" in artefact_card(ABOUT, "onnx", figures)
+
+
+def test_a_graph_beside_weights_hides_no_model(tmp_path):
+    for name in ("model.onnx", "config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    assert graph_of(tmp_path) is None

@@ -7,7 +7,7 @@ import torch
 import vitrail
 from vitrail.deploy.embed import nearest
 from vitrail.deploy.vector_files import write_vectors
-from vitrail.errors import ConfigError, DataError
+from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -63,3 +63,10 @@ def test_an_image_that_cannot_be_read_is_an_error(run, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no image")
     with pytest.raises(DataError):
         vitrail.embed(run.folder, tmp_path / "bad.png")
+
+
+def test_vectors_that_are_not_finite_are_refused(run, pictures):
+    trained = open_model(run.folder)
+    next(trained.model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(ModelFileError, match="not finite"):
+        vitrail.embed(trained, sorted(pictures.rglob("*.png"))[:2])

@@ -5,13 +5,15 @@ import json
 import pytest
 
 import vitrail
-from deploy.small import Noting, shade_folder, shades
+from deploy.small import Noting, shade_folder, shades, small_model
 from vitrail import api
+from vitrail.data.preparation import Preparation
 from vitrail.deploy import export_model, merging
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import Samples
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.weights.folder import TrainedModel
 
 
 def test_an_exported_model_is_taken_like_any_other(saved, exported, labelled, tmp_path):
@@ -152,3 +154,27 @@ def test_what_is_there_already_and_what_is_exported_already_are_refused(saved, e
         api.export(exported[0], tmp_path / "again")
     with pytest.raises(ConfigError, match="no data given"):
         api.export(saved, tmp_path / "int8", precision="int8")
+
+
+def test_a_model_without_labels_is_refused_for_an_engine_before_anything_is_written(tmp_path):
+    bare = small_model(num_classes=0)
+    bare.labels = []
+    with pytest.raises(ModelFileError, match="gives vectors, not classes"):
+        api.export(bare, tmp_path / "onnx", to="onnx")
+    assert not (tmp_path / "onnx").exists()
+
+
+def test_a_model_that_is_open_keeps_its_size(tmp_path):
+    opened = small_model()
+    with pytest.raises(ConfigError, match="images of its own size"):
+        api.export(opened, tmp_path / "larger", to="torch", image_size=48)
+    height, width = opened.config.image_size
+    assert api.export(opened, tmp_path / "own", to="torch", image_size=f"{height}x{width}")[0].is_dir()
+
+
+@pytest.mark.parametrize("merge", [2, None])
+def test_merging_is_refused_of_a_model_without_tokens_before_anything_is_measured(tmp_path, merge):
+    model = vitrail.create_model("ResNet-18", image_size=32, num_classes=2, width=8, depths=(1, 1)).eval()
+    trained = TrainedModel(model, ["a", "b"], Preparation.standard((32, 32)))
+    with pytest.raises(ConfigError, match="no tokens that could be merged"):
+        api.export(trained, tmp_path / "merged", to="onnx", merge=merge)

@@ -220,14 +220,14 @@ def test_what_is_no_http_is_a_problem_too(server):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::1", "2130706433"]
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "", "[::1", "2130706433", "10.0.0.1"]
 )
 def test_on_this_machine_a_name_that_is_not_its_own_is_refused(server, host):
     for path in ("/", "/model", "/metrics"):
         problem(server.client.get(path, headers={"Host": host}), 421)
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1234", "LOCALHOST:80", "[::1]:8000"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1234", "127.0.1.1:80", "LOCALHOST:80", "[::1]:8000"])
 def test_this_machine_has_several_names(server, host):
     assert server.client.get("/model", headers={"Host": host}).status_code == 200
 

@@ -101,3 +101,11 @@ def test_a_file_of_weights_in_the_folder_of_a_translator_stands_for_it_and_alone
         translate(alone, ["dog"])
     answer = vitrail("evaluate", alone, "--data", tmp_path)
     assert answer.code == 4 and "of a translator the whole folder" in answer.err
+
+
+def test_attention_of_a_translation_that_was_cut_at_the_limit_belongs_to_the_tokens_that_have_a_place(translator):
+    most = translator.config.max_tokens
+    (source,) = translator.preparation.encode(["one cat"])
+    target = [token for token in source if token != translator.config.end][:1] * most
+    _, written, weights = translator.alignment(source, target)
+    assert len(written) == len(weights) == most

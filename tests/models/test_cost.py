@@ -170,3 +170,8 @@ def test_totals_are_those_of_all_layers(fields):
     config = model_config("ViT-Ti/16").changed(**fields)
     counted = cost(config)
     assert totals(config) == (counted.parameters, counted.macs)
+
+
+def test_blocks_that_might_merge_tokens_are_counted_one_by_one():
+    base = {"image_size": 16, "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 3}
+    assert totals(ViTConfig(**base, token_merging=(0, 0, 0))) == totals(ViTConfig(**base))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.models.any_size import AnySize
+from vitrail.models.any_size import AnySize, AnySizeGraph
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 
@@ -42,3 +42,17 @@ def test_images_of_a_size_that_was_only_looked_at_before_can_be_learned_from(pos
         AnySize(model)(images)
     AnySize(model)(images).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("position", ["learned-1d", "learned-2d"])
+def test_positions_of_a_model_in_half_precision_are_resized_in_single_precision(position, dtype):
+    model = ViT(ViTConfig(**SMALL, position=position))
+    images, any_size = torch.randn(2, 3, 8, 12), AnySizeGraph(model)
+    rows, columns = torch.arange(2.0), torch.arange(3.0)
+    expected = any_size._position(rows, columns)
+    model.to(dtype)
+    found = any_size._position(rows, columns)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0.01)
+    assert any_size(images.to(dtype)).dtype == dtype

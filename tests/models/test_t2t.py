@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import vitrail
+from vitrail import create_model
 from vitrail.deploy.artefact import Description
 from vitrail.deploy.export import export_graph
 from vitrail.errors import ConfigError
@@ -151,3 +152,10 @@ def test_a_transformer_between_the_splits_is_exported(tmp_path):
     trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard((32, 32), 3), False)
     written = export_graph(trained, Description.of_model(trained, "tiny", "fp32"), "onnx", tmp_path)
     assert written.verified.largest < 1e-4
+
+
+def test_a_single_soft_split_has_filters_too():
+    model = create_model("T2T-ViT-7", patch_sizes=(7,), strides=(4,), image_size=32, num_classes=10)
+    filters = model.filters()
+    assert filters.shape == (model.config.dim, 3, 7, 7)
+    assert torch.equal(filters.flatten(1), model.embedding.projection.weight)

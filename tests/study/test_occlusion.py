@@ -71,3 +71,13 @@ def test_one_image_cannot_tell():
 def test_the_verdict_counts_images_with_wilsons_interval():
     assert "in 2 of 3 images that tell a difference (95 % interval 21 to 94 %)" in verdict([0.1, 0.2, 0.9, 0.5], [0.5] * 4)
     assert faster([0.5], [0.5]) == {"images": 0, "of": 0, "low": 0.0, "high": 1.0}
+
+
+@pytest.mark.parametrize("size", [(32, 32), (35, 47)])
+def test_patches_cover_an_image_whose_sides_they_do_not_divide(size):
+    images, scores = torch.ones(1, 1, *size), torch.arange(9.0).reshape(1, 3, 3)
+    assert torch.equal(without_patches(images, scores, 0.0), images)
+    assert not without_patches(images, scores, 1.0).any()
+    gone = without_patches(images, scores, 1 / 9)[0, 0] == 0  # the last patch
+    assert gone[-1, -1] and not gone[: size[0] // 2].any() and not gone[:, : size[1] // 2].any()
+    assert gone.sum() == pytest.approx(images.numel() / 9, rel=0.15)

@@ -78,3 +78,10 @@ def test_a_cell_may_hold_what_csv_has_a_meaning_for(name, tmp_path):
     write_table(tmp_path / "table.csv", [("image", "caption"), (name, "x")])
     with (tmp_path / "table.csv").open(newline="", encoding="utf-8-sig") as table:
         assert list(csv.reader(table)) == [["image", "caption"], [name, "x"]]
+
+
+def test_a_negative_number_is_a_number_and_anything_else_that_begins_so_is_none(tmp_path):
+    rows = [["x", "name"], ["-3.20", "-1+cmd"], ["-4", "-5.5e"]]
+    write_table(tmp_path / "table.csv", rows)
+    text = (tmp_path / "table.csv").read_text(encoding="utf-8-sig")
+    assert text == "x,name\n-3.20,'-1+cmd\n-4,'-5.5e\n" and read_table(tmp_path / "table.csv") == rows

@@ -159,7 +159,7 @@ def test_a_run_is_possible_with_each_form_of_data_and_what_is_not_there_is_told_
         with pytest.raises(DataError, match=what):
             ask(missing)
     (tmp_path / "text.de").write_text("eins\n")
-    with pytest.raises(DataError, match="no training sentences"):
+    with pytest.raises(DataError, match="no sentences of any split"):
         ask(".")
     for there in (write_pairs(tmp_path / "train.tsv").name, "text", "."):
         ask(there)

@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from captioned import write_captions
+from small_captioner import small_captioner
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.captioner import encoder_config
 from vitrail.models.registry import create_model, model_config
 from vitrail.training import captions, preparing
 from vitrail.training.configuration import nested
+from vitrail.training.images import preparation_of
 from vitrail.training.request import Request
 from vitrail.weights.folder import TrainedModel
 
@@ -119,3 +121,13 @@ def test_a_name_means_its_own_encoder_where_a_captioner_is_started_from_or_nothi
     for origin in (start, None):
         model = Request.read(None, None, flags).settings(origin).model
         assert model.encoder.dim == model_config(name).encoder.dim and model.patches_behind == "last"
+
+
+def test_a_captioner_to_start_from_sees_images_as_it_did(tmp_path):
+    trained = small_captioner()
+    trained.preparation = trained.preparation.changed(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    trained.save_pretrained(tmp_path / "captioner")
+    words = {"data": "captions.csv", "start": str(tmp_path / "captioner"), "task": "caption"}
+    settings, _ = preparing.resolve_run(None, None, nested(words))
+    found = preparation_of(settings)
+    assert (found.mean, found.std) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))

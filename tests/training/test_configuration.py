@@ -3,7 +3,8 @@
 import pytest
 
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import read_yaml
+from vitrail.training.configuration import nested, read_yaml
+from vitrail.training.request import Request
 
 
 @pytest.mark.parametrize("layer", ["[{}]", "{{<<: [{}]}}"])
@@ -23,3 +24,15 @@ def test_values_of_yaml_may_be_shared_and_never_hold_themselves(tmp_path):
     file.write_text("model: &m {name: *m}\n")
     with pytest.raises(ConfigError, match="more than 100,000 values"):
         read_yaml(file)
+
+
+def test_where_another_run_was_extended_is_not_taken_over_with_its_file(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("schedule: {extended_at: [3, 30], name: linear}\ndata: {source: digits}\nmodel: {name: ViT-Ti/16}\n")
+    settings = Request.read(None, file, {}).settings()
+    assert settings.schedule.extended_at == (0, 0) and settings.schedule.name == "linear"
+
+
+def test_a_setting_that_is_given_by_both_its_names_is_refused():
+    with pytest.raises(ConfigError, match=r"optimizer\.lr is given twice"):
+        nested({"optimizer.lr": 2, "lr": 1})

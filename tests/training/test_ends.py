@@ -1,20 +1,22 @@
 """When a run ends: by patience, by the clock, and later than was planned."""
 
 import json
+import pickle
 import shutil
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vitrail import api
-from vitrail.data.batches import Batch
 from vitrail.data.text.pairs import Pair
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import ALONE
-from vitrail.tasks.task import Answers
-from vitrail.tasks.translation import Translation
+from vitrail.runtime.signals import InterruptedRunError
+from vitrail.tasks.translation import Translation, TranslationMetrics
 from vitrail.training import clock as clocks
 from vitrail.training import reserve
 from vitrail.training.checkpoint import checkpoints
@@ -105,23 +107,19 @@ def test_a_time_limit_ends_a_run_and_its_schedule_with_it(make_trainer, monkeypa
     assert (trainer.folder.path / "last" / "model.safetensors").exists()
 
 
-class Quicker(Translation):
-    """Epochs are compared by quicker answers."""
-
-    def follow(self, batch: Batch) -> Answers:
-        return self.answer(batch)
-
-
-@pytest.mark.parametrize(("kind", "took", "slow"), [(Translation, (0.5,), 0.5 / 3), (Quicker, (0.5, 0.1), 0.1 / 2)])
-def test_the_reserve_holds_slow_answers_as_long_as_a_part_of_them_took(translator, monkeypatch, kind, took, slow):
-    ticks = iter([time for seconds in took for time in (1.0, 1.0 + seconds)])
+def test_the_reserve_holds_slow_answers_as_long_as_a_part_of_them_took(translator, monkeypatch):
+    ticks, asked = iter([1.0, 1.1, 2.0, 2.5]), []
     monkeypatch.setattr(reserve, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    items = [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
-    held, task = Reserve(items, items[:20], times=2), task_of(translator)
+    for name in ("follow", "answer"):
+        told = getattr(Translation, name)
+        monkeypatch.setattr(Translation, name, lambda self, batch, name=name, told=told: asked.append(name) or told(self, batch))
+    task, items = task_of(translator), [Pair(f"pairs.tsv:{number}", "one cat", "eins Katze") for number in range(40)]
+    monkeypatch.setattr(task, "metrics", lambda keep=False: asked.append(keep) or TranslationMetrics(task, keep=keep))
+    held = Reserve(items, items[:20], times=2)
     assert held.seconds(0.0) == 0
-    held.measure(kind(task.model, task.tokenizer, task.settings), 400, torch.device("cpu"), ALONE)
-    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + slow * 2 * 20 + 80 / 15)
-    assert not list(ticks)
+    held.measure(task, 400, torch.device("cpu"), ALONE)
+    assert held.seconds(5.0) == pytest.approx(0.5 * 40 / 3 + 0.1 / 2 * 2 * 20 + 80 / 15)
+    assert asked == [False, "follow", "answer", True, "answer"] and not list(ticks)  # epochs are compared without writing
 
 
 def test_a_time_limit_leaves_room_for_the_search_at_the_end_of_a_run(tmp_path, monkeypatch):
@@ -246,3 +244,43 @@ def test_a_fast_run_for_developers_is_not_extended(pictures, tiny, tmp_path):
     run = api.train(pictures, tmp_path / "run", fast_dev_run=True, **tiny)
     with pytest.raises(ConfigError, match="developers"):
         api.resume(run.folder, epochs=5)
+
+
+def test_the_first_step_of_an_epoch_tells_nothing_of_how_fast_a_run_is(make_trainer):
+    trainer = make_trainer("run", **{"training.epochs": 2})
+    seen: list[float] = []
+
+    class Slow(Observer):
+        def step(self, epoch, sums):
+            seen.append(trainer.pace)
+
+    step = trainer._step
+
+    def slow(batch):
+        if trainer.made == 0:
+            time.sleep(0.3)  # something is compiled
+        step(batch)
+
+    trainer._step = slow
+    trainer.run(Slow())
+    steps = trainer.steps
+    assert steps > 2 and seen[0] == 0 and seen[steps] == seen[steps - 1] > 0
+    assert min(seen[1:]) > 2 * trainer.rows[0]["images_per_second"]
+
+
+def test_time_that_goes_by_in_a_validation_begins_no_other_epoch(make_trainer):
+    trainer = make_trainer("run", **{"training.epochs": 1000, "training.time_limit": 1000})
+    validation = trainer._validation
+
+    def slow():
+        trainer.clock.before += 1000
+        return validation()
+
+    trainer._validation = slow
+    trainer.run()
+    assert trainer.epoch == 1 and trainer.done == trainer.steps
+
+
+def test_signals_are_told_from_process_to_process():
+    error = pickle.loads(pickle.dumps(InterruptedRunError(15, Path("run"), "vitrail resume run", what="interrupted")))
+    assert (error.exit_code, error.where, error.hint, error.what) == (143, Path("run"), "vitrail resume run", "interrupted")

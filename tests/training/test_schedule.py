@@ -200,3 +200,9 @@ def test_images_grow_to_their_last_size_which_alone_is_that_of_every_step():
     assert grown[0] == (64, 48) and grown[40] == (128, 96) and grown[80:] == [(192, 144)] * 20
     assert set(sizes(last_image_size=(128, 0.5))) == {(128, 96)}
     assert sizes(first_image_size=64, last_image_size=1) == sizes(first_image_size=64)
+
+
+def test_a_run_of_no_steps_has_a_schedule_too():
+    settings = ScheduleSettings(patch_dropout="falling", first_image_size=0.5)
+    assert patch_dropout_at(settings, 0.5, 0, total=0) == 0.5
+    assert image_size_at(settings, (32, 32), (8, 8), 0, total=0) == (16, 16)

@@ -13,6 +13,7 @@ from vitrail.errors import DataError, DivergedError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training import preparing
+from vitrail.training import sentences as learning
 from vitrail.training.configuration import nested
 from vitrail.training.sentences import learn_sentences, read_sentences
 
@@ -129,3 +130,17 @@ def test_layers_are_not_left_to_be_computed_again_by_what_comes_after(data):
     options = {"epochs": 1, "most": 40, "observer": Observer()}
     learn_sentences(trained.model, trained.tokenizer, SENTENCES, settings(data, **{"training.recompute": True}), **options)
     assert {name: layer.forward for name, layer in trained.model.named_modules()} == layers
+
+
+def test_a_fast_run_for_developers_learns_few_sentences_once(data, text, tmp_path, unreported, monkeypatch):
+    seen = []
+
+    def learn(model, tokens, sentences, settings, *, epochs, most, **others):
+        seen.append((len(sentences), epochs, most))
+        return 1.0
+
+    monkeypatch.setattr(learning, "learn_sentences", learn)
+    text.write_text("\n".join(f"sentence {number}" for number in range(100)))
+    more = {"task.text": str(text), "task.text_epochs": 7, "task.max_length": 50, "model.max_tokens": 20}
+    api.train(data, tmp_path / "run", **SETTINGS, **more, fast_dev_run=True)
+    assert seen == [(32, 1, 20)]

@@ -8,10 +8,11 @@ import signal
 import pytest
 
 from vitrail import api, sweep
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import sweeps
+from vitrail.training.sweep import _begin
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -205,3 +206,17 @@ def test_scores_may_stand_against_a_setting_by_its_short_name(pictures, tiny, tm
     head, *rows = csv.reader((tmp_path / "out" / "results.csv").open())
     assert [float(row[head.index("training.epochs")]) for row in rows] == [1, 2]
     assert all(0 <= float(row[head.index("score")]) <= 1 for row in rows)
+
+
+def test_data_that_is_not_there_leaves_no_folder_that_stands_in_the_way(pictures, tiny, tmp_path, undrawn):
+    with pytest.raises(DataError):
+        sweep(tmp_path / "typo", tmp_path / "out", over={"seed": [0]}, **tiny)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sweep_that_failed_before_its_first_run_may_be_another_one(tmp_path):
+    _begin(tmp_path / "out", {"over": 1})
+    _begin(tmp_path / "out", {"over": 2})
+    (tmp_path / "out" / "seed=0").mkdir()
+    with pytest.raises(ConfigError, match="holds a sweep of other settings"):
+        _begin(tmp_path / "out", {"over": 3})

@@ -12,6 +12,7 @@ from vitrail.training.configuration import read_yaml
 from vitrail.weights.convert import read_labels
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.plain_files import read_json
+from vitrail.weights.reference import open_model
 
 
 def damage(file, kind):
@@ -67,3 +68,19 @@ def test_letters_of_every_kind_are_read(tmp_path):
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"name": "Körner 𝄞 🪟"}))  # the last two as pairs of halves
     assert read_json(file) == {"name": "Körner 𝄞 🪟"}
+
+
+@pytest.mark.parametrize("name", ["model.pth.tar", "model.PTH", "pytorch_model.bin"])
+def test_a_pickle_is_known_by_its_name(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelFileError, match="is a pickle"):
+        open_model(tmp_path / name)
+
+
+def test_weights_in_several_files_are_refused_as_such(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for number in (1, 2):
+        (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"")
+    with pytest.raises(ModelFileError, match="split into 2 files") as refused:
+        open_model(tmp_path)
+    assert "max_shard_size" in str(refused.value.hint)

@@ -257,3 +257,10 @@ def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path, vitrail, 
     images = torch.randn(1, 3, 16, 16)
     torch.testing.assert_close(from_pretrained(tmp_path / "out")(images), from_pretrained(file)(images))
     assert vitrail("convert", "x.pth", "out", "--trust-pickle").code == 2
+
+
+def test_a_folder_of_our_own_says_itself_how_many_heads_there_are(run, tmp_path):
+    from_pretrained(run.folder).save_pretrained(tmp_path / "own", layout="vitrail")
+    with pytest.raises(ConfigError, match="says itself") as refused:
+        from_pretrained(tmp_path / "own", heads=2)
+    assert refused.value.hint == "leave out heads"

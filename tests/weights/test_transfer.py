@@ -357,3 +357,15 @@ def test_a_kept_head_must_have_the_same_classes(build):
 
 def test_a_refused_start_leaves_the_target_alone(build):
     assert refused(build(0), build(1, dim=32, num_classes=5), "dim 16 → 32")
+
+
+def test_a_model_that_merges_tokens_takes_another_head(build):
+    source = build(0, token_merging=(2, 0), depth=2)
+    target = source.config.changed(num_classes=7)
+    found = adapt(state(source), source.config, target, keep_head=False)
+    assert found["head.linear.weight"].shape[0] == 7
+
+
+def test_patches_are_not_counted_from_another_number_where_positions_are_computed(build):
+    one, two = (build(0, position="sincos-1d", distillation_token=more) for more in (False, True))
+    assert refused(one, two, "distillation_token")

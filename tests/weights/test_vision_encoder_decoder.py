@@ -1,6 +1,7 @@
 """transformers' VisionEncoderDecoder, read and written: the same logits, captions and attention, and nothing passed over."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -272,3 +273,15 @@ def test_training_goes_on_from_such_a_captioner_unless_its_ends_could_not_be_tol
     other = write_peer(tmp_path / "gpt2", random_peer(marks=(mark,) * 3, vocabulary=mark + 1), gpt2_files())
     with pytest.raises(ConfigError, match="fills rows up"):
         api.train(data, tmp_path / "other", task="caption", start=str(other), **options)
+
+
+@pytest.mark.parametrize("key", ["pad_token_id", "eos_token_id"])
+def test_what_the_whole_leaves_open_the_decoder_tells(key, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    values = json.loads((copy / "config.json").read_text())
+    expected = open_captioner(folder).config
+    values["decoder"][key] = values["decoder"].get(key) if values.get(key) is None else values[key]
+    values[key] = None
+    (copy / "config.json").write_text(json.dumps(values))
+    found = open_captioner(copy).config
+    assert (found.pad, found.end) == (expected.pad, expected.end)

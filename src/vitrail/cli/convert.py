@@ -57,6 +57,7 @@ def convert(
     from vitrail.weights.convert import convert, convert_writer, read_labels
     from vitrail.weights.locate import is_captioner, is_of_texts
     from vitrail.weights.plain_files import CONFIG, read_json
+    from vitrail.weights.poses import TrainedPose
     from vitrail.weights.reference import from_pretrained
     from vitrail.weights.translator import open_translator
 
@@ -74,6 +75,9 @@ def convert(
         note(f"{sum(p.numel() for p in writes.parameters()):,} parameters, layout {kind}")
         return
     trained = from_pretrained(model, image_size=size, layout=read_as, trust_pickle=trust_pickle, **fields)
+    if isinstance(trained, TrainedPose):
+        of_classes = {"--labels": labels is not None, "--classes": classes is not None}
+        refuse_given("a model that finds joints has its skeleton's", of_classes)
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     if classes is not None:

@@ -41,12 +41,14 @@ def models(
     json
         One JSON document: a list of models.
     """
-    from vitrail.checks import require_positive
+    from vitrail.checks import refuse_given, require_positive
     from vitrail.cli.progress import counting
     from vitrail.models.registry import NAMES, architecture_of, model_config
 
     require_positive(**{"--batch-size": batch_size})
     if pretrained:
+        others = {"NAMES": bool(names), "--image-size": bool(image_size), "--measure": measure}
+        refuse_given("all trained models are listed, as they are", others)
         _list_published(json=json)
         return
     configs: dict[str, Any] = {name: _config_of(name) if names else model_config(name) for name in names or NAMES}

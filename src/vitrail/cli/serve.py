@@ -131,7 +131,7 @@ def _limits(texts: bool, given: dict[str, int], queue: int) -> "Limits":
     refuse_given(what, {name: name in given for name in foreign})
     require_positive(**given)
     default, flag = (TEXTS, "--max-texts") if texts else (IMAGES, "--max-images")
-    items = given.get(flag, default.items)
+    items = given.get(flag, min(default.items, queue))
     require_at_most(flag, items, queue)
     body = given["--max-mebibytes"] * MEBIBYTE if "--max-mebibytes" in given else default.body
     pixels = given["--max-megapixels"] * MILLION if "--max-megapixels" in given else default.pixels

@@ -26,6 +26,8 @@ SUFFIXES = (
 )
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 """What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
+JPEG = b"\xff\xd8\xff"
+"""How one begins, whatever stands at its fifth byte."""
 MAX_PIXELS = 100_000_000
 """Refuse larger images: 100 megapixels take 400 MB in memory, as WebP 1.6 GB."""
 MAX_SCANS = 64
@@ -277,7 +279,7 @@ def _check_scans(image: JpegImageFile) -> None:
 def _open(file: IO[bytes], formats: tuple[str, ...] | None) -> Image.Image:
     head = file.read(12)
     file.seek(0)
-    if formats is None and head[4:].startswith(HEIC):
+    if formats is None and head[4:].startswith(HEIC) and not head.startswith(JPEG):
         _register_heic()
         formats = ("HEIF",)
     return Image.open(file, formats=formats or FORMATS)

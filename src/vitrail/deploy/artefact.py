@@ -16,6 +16,7 @@ from vitrail.files import path_of
 from vitrail.settings import Settings
 from vitrail.tasks.metrics import metric_of
 from vitrail.weights.folder import TrainedModel
+from vitrail.weights.locate import has_weights
 from vitrail.weights.plain_files import GRAPHS, parse_json
 from vitrail.weights.poses import TrainedPose
 
@@ -126,7 +127,7 @@ def graph_of(reference: str | Path) -> Path | None:
     path = path_of(reference)
     if path.is_dir():
         found = [path / name for name in GRAPHS.values() if path.joinpath(name).is_file() and Path(name).suffix in RUNS]
-        return found[0] if found else None
+        return found[0] if found and not has_weights(path) else None
     if path.suffix.lower() == ".pt2" and path.is_file():
         hint = f"give the folder it lies in, {path.parent}, if vitrail export wrote it"
         raise ModelFileError("a .pt2 may run code when it is loaded, and is refused", where=path, hint=hint)

@@ -80,7 +80,8 @@ class Drafted(TextModel):
 
     def _looked_ahead(self, tokens: Tensor, state: Drafts) -> list[tuple[int, Tensor]]:
         """The logits behind a token, and behind those that the copy would write after it."""
-        count, drafted = min(self.count, math.ceil(self.credit / self.price)), [tokens]
+        left = self.config.max_tokens - state.written  # places behind this token
+        count, drafted = min(self.count, math.ceil(self.credit / self.price), left), [tokens]
         self.credit += SHARE
         state.cache.rewind(state.written - 1)
         if count <= 0:

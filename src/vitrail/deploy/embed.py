@@ -11,6 +11,7 @@ from vitrail.data.ahead import answer_ahead
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.pictures import Picture, pictures_of
+from vitrail.deploy.predictor import require_finite
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference
 from vitrail.runtime.device import Precision, pick_device
@@ -86,7 +87,7 @@ def embed_each(
     read: Callable[[Tensor], Tensor] = network.vectors if trained.labels else network
 
     def vectors(pixels: Tensor) -> Tensor:
-        return read(trained.preparation.normalize(pixels.to(device))).cpu()
+        return require_finite(read(trained.preparation.normalize(pixels.to(device))).cpu())
 
     yield from answer_ahead(trained.preparation, pictures, batch_size, vectors)
 

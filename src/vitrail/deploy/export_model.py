@@ -1,5 +1,6 @@
 """What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
 
+import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,9 @@ import torch
 from vitrail.checks import refuse_given
 from vitrail.deploy.artefact import FIGURES, Description, ExportPrecision, Target, artefact_card, graph_of
 from vitrail.deploy.export import IMPOSSIBLE, Written, export_graph, require_possible
-from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, weaker
+from vitrail.deploy.merging import MergingLimit, TooMuchLostError, merging, require_tokens, weaker
 from vitrail.deploy.poses import of_classes
-from vitrail.deploy.predictor import in_python
+from vitrail.deploy.predictor import in_python, require_classes
 from vitrail.deploy.problems import ExportError
 from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
 from vitrail.deploy.worth import loss_of, require_worth, speeds_of
@@ -76,6 +77,10 @@ def export_model(
     any_size = image_size == "any"
     trained = _to_export(model, None if any_size else image_size)
     joints = isinstance(trained, TrainedPose)
+    if not joints and to != "torch":
+        require_classes(trained)
+    if merge != 0:
+        require_tokens(trained)
     if isinstance(trained, TrainedPose):
         _refuse_for_joints({
             "--precision": precision == "int8", "--calibrate": calibrate is not None, "--merge": merge != 0,
@@ -182,6 +187,14 @@ def _refuse_for_joints(given: dict[str, bool]) -> None:
 def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[int, int] | None) -> TrainedModel:
     """The model in Python."""
     if isinstance(model, TrainedModel):
+        own = model.config.image_size
+        if image_size is not None and model.config.read_field("image_size", image_size) != own:
+            what = f"a model that is open is exported for images of its own size, {own[0]}×{own[1]}"
+            raise ConfigError(what, where="image_size", hint="open it for the other: vitrail.from_pretrained(…, image_size=…)")
+        if next(model.model.parameters()).device.type == "cpu":
+            return model
+        model = copy.deepcopy(model)
+        model.model.cpu()
         return model
     if graph_of(model) is not None:
         raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")

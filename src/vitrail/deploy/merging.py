@@ -27,15 +27,20 @@ def schedule(config: Any, share: float) -> tuple[int, ...]:
     return tuple(count if block in stages else 0 for block in range(config.depth))
 
 
+def require_tokens(trained: TrainedModel) -> None:
+    """Refuse a model whose architecture has no tokens that could be merged; raises `ConfigError`."""
+    if "token_merging" not in type(trained.config).model_fields:
+        what = f"a {type(trained.model).__name__} has no tokens that could be merged"
+        raise ConfigError(what, where="--merge", hint="leave it out")
+
+
 def merging(trained: TrainedModel, counts: int | tuple[int, ...]) -> TrainedModel:
     """The same model with merged tokens; it shares all weights.
 
     Raises:
         ConfigError: the model's architecture, positions or blocks leave no room for it.
     """
-    if "token_merging" not in type(trained.config).model_fields:
-        what = f"a {type(trained.model).__name__} has no tokens that could be merged"
-        raise ConfigError(what, where="--merge", hint="leave it out")
+    require_tokens(trained)
     model = empty_model(trained.config.changed(token_merging=counts))
     fill(model, trained.model.state_dict(), where="--merge")
     return TrainedModel(model.eval(), trained.labels, trained.preparation, trained.multi_label, trained.card, trained.thresholds)

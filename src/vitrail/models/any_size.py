@@ -47,8 +47,8 @@ class AnySizeGraph(nn.Module):
         """As `ViT.forward`, for sides that are multiples of the patch."""
         model = self.model
         grid = model.config.grid_of(images.shape[2], images.shape[3])
-        rows, columns = (torch.arange(count, device=images.device).to(images.dtype) for count in grid)
-        z, attention = model.embed(images, position=self._position(rows, columns))
+        rows, columns = (torch.arange(count, device=images.device).float() for count in grid)
+        z, attention = model.embed(images, position=self._position(rows, columns).to(images.dtype))
         return model.forward_head(model.transform(z, attention, first=model.tokens_read), grid=grid)
 
     def _position(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -56,10 +56,10 @@ class AnySizeGraph(nn.Module):
         own = self.model.position
         down, across = (resizing_matrix(n, new) for n, new in zip(self.model.config.grid, (rows, columns), strict=True))
         if isinstance(own, LearnedPosition1d):
-            grid = own.embedding[own.prefix :].unflatten(0, own.grid)  # (rows, columns, D)
+            grid = own.embedding[own.prefix :].float().unflatten(0, own.grid)  # (rows, columns, D)
             resized = torch.einsum("hr,wc,rcd->hwd", down, across, grid).flatten(0, 1)
-            table = torch.cat([own.embedding[: own.prefix], resized])
+            table = torch.cat([own.embedding[: own.prefix].to(resized), resized])
             return table if own.shared is None else table + own.shared
         if isinstance(own, LearnedPosition2d):
-            return own.of(down @ own.rows, across @ own.columns)
+            return own.of(down @ own.rows.float(), across @ own.columns.float())
         return rows.new_zeros(1, 1)

@@ -105,6 +105,8 @@ def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[
         allowed -= {"channels"}
     if not target.position.startswith("learned-1d"):
         allowed -= {"class_position"}
+    if source.position == "sincos-1d":  # the patches would be counted from another number on
+        allowed -= {"distillation_token"}
     if (source.layer_scale is None) == (target.layer_scale is None):
         allowed |= {"layer_scale"}
     return allowed

@@ -45,9 +45,9 @@ class T2T(AnySizeModel):
         return {"head": self.head}
 
     def filters(self) -> Tensor:
-        side = self.config.patch_sizes[0]
-        first = cast(parts.TokenLayer, self.embedding.layers[0]).mixer.qkv.weight
-        return first.unflatten(1, (self.config.channels, side, side))
+        side, layers = self.config.patch_sizes[0], self.embedding.layers
+        first = cast(parts.TokenLayer, layers[0]).mixer.qkv if layers else self.embedding.projection
+        return first.weight.unflatten(1, (self.config.channels, side, side))
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""

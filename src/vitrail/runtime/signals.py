@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from vitrail.errors import VitrailError
 
@@ -29,6 +31,11 @@ class InterruptedRunError(VitrailError):
     def __init__(self, number: int, folder: Path, resume: str, *, what: str = SAVED):
         super().__init__(what, where=folder, hint=resume)
         self.exit_code = 128 + number  # type: ignore[misc]
+        self.number = number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """One process tells the others of it."""
+        return partial(InterruptedRunError, what=self.what), (self.number, self.where, self.hint)
 
 
 class Signals:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.study.calibration import wilson_interval
@@ -27,8 +28,8 @@ def without_patches(images: Tensor, scores: Tensor, share: float) -> Tensor:
     count, (rows, columns) = round(share * scores[0].numel()), scores.shape[1:]
     first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
     kept = torch.ones_like(scores).flatten(1).scatter(1, first, 0.0).unflatten(1, (rows, columns))
-    pixels = kept.repeat_interleave(images.shape[2] // rows, dim=1).repeat_interleave(images.shape[3] // columns, dim=2)
-    return images * pixels[:, None].to(images.dtype)
+    pixels = F.interpolate(kept[:, None], images.shape[-2:], mode="nearest")
+    return images * pixels.to(images.dtype)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ MOST = 5
 """Labels that the table of an evaluation has of each image."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would run."""
+NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
+"""What begins so and is none: a place to the left of a picture."""
 Row = list[str]
 
 
@@ -96,4 +99,4 @@ def _as_it_was(cell: str) -> str:
 
 
 def _plain(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
+    return f"'{cell}" if cell.startswith(FORMULA) and not NUMBER.fullmatch(cell) else cell

@@ -84,7 +84,7 @@ def _train_on(trainer: Trainer, size: int) -> None:
         batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
     batch = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
     for _ in range(2):
-        trainer.learner.step(batch, done=trainer.total - 1, size=size, own=size)
+        trainer.learner.step(batch, done=max(0, trainer.total - 1), size=size, own=size)
 
 
 def _peak() -> float:

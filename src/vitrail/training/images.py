@@ -195,7 +195,7 @@ def require_few_bad(
     """
     if not found:
         return
-    first, most = found[0], _most_bad(count)
+    first, most, of_people = found[0], _most_bad(count), " --task pose" if things == "people" else ""
     if settings.data.bad_images != "skip":
         more = f" (and {len(found) - 1} more {things})" if len(found) > 1 else ""
         advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
@@ -204,7 +204,7 @@ def require_few_bad(
         raise DataError(
             f"{len(found):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
-            hint=f"vitrail data check {shlex.quote(str(settings.data.source))} --task {settings.task.name} lists them",
+            hint=f"vitrail data check {shlex.quote(str(settings.data.source))}{of_people} lists them",
         )
 
 

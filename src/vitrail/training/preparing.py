@@ -19,6 +19,7 @@ from vitrail.training.request import Request
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 from vitrail.training.trainer import Trainer
+from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
@@ -30,7 +31,9 @@ def resolve_run(recipe: str | None, config: Path | None, settings: Values) -> tu
         return asked.settings(), None
     start = inputs_for(asked.task).open_start(asked.start)
     resolved = asked.settings(start.model.config)
-    return (resolved.changed(preparation=start.preparation) if isinstance(start, TrainedModel) else resolved), start
+    if isinstance(start, TrainedModel | TrainedCaptioner):
+        resolved = resolved.changed(preparation=start.preparation)
+    return resolved, start
 
 
 def require_transform(settings: RunSettings, transform: Transform | None) -> None:

@@ -10,7 +10,7 @@ from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.evaluation import answering, evaluate
-from vitrail.tasks.task import Task
+from vitrail.tasks.task import Metrics, Task
 
 PART = 16
 """Of so many items one is tried, ..."""
@@ -35,16 +35,16 @@ class Reserve:
         if not task.answers_slowly:
             return
 
-        def of_each(items: list[Any], *, follow: bool) -> float:
+        def of_each(items: list[Any], metrics: Metrics, *, follow: bool) -> float:
             some = some_items(items, min(MOST, -(-len(items) // PART)), seed=0)
             loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
             begun = time.perf_counter()
             with answering(task, device, follow=follow) as answer:
-                evaluate(answer, loader, task.metrics(keep=True), group=group)
+                evaluate(answer, loader, metrics, group=group)
             return (time.perf_counter() - begun) / len(some)
 
-        answered = of_each(self.reported or self.validated, follow=False)
-        followed = answered if type(task).follow is Task.follow else of_each(self.validated, follow=True)
+        followed = of_each(self.validated, task.metrics(), follow=True)
+        answered = of_each(self.reported, task.metrics(keep=True), follow=False) if self.reported else 0.0
         self.slow = answered * len(self.reported) + followed * self.times * len(self.validated)
 
     def seconds(self, rate: float) -> float:

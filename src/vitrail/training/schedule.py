@@ -34,7 +34,7 @@ def patch_dropout_at(settings: ScheduleSettings, share: float, step: int, *, tot
 
     Falling along a line to 0 at step ``total``, a run learns the most from cheap, partial images and ends on whole ones.
     """
-    return share if settings.patch_dropout == "constant" else share * (1 - step / total)
+    return share if settings.patch_dropout == "constant" else share * (1 - step / max(1, total))
 
 
 GROWN = 0.8
@@ -50,7 +50,7 @@ def image_size_at(
     """
     if not settings.shrinks_images:
         return full
-    t = min(1.0, step / (GROWN * total))
+    t = min(1.0, step / (GROWN * max(1, total)))
     sides = zip(*first_and_last_image_size(settings, full), patch, strict=True)
     height, width = (nearest_multiple(first + (last - first) * t, side) for first, last, side in sides)
     return height, width

@@ -8,6 +8,7 @@ import torch
 
 from vitrail.data.captions.captions import tidy
 from vitrail.data.loader import EpochLoader
+from vitrail.data.order import some_items
 from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError, DivergedError
@@ -26,6 +27,8 @@ from vitrail.training.settings import RunSettings
 
 BATCH = 2048
 """Tokens of a batch, with what fills it up."""
+FEW = 32
+"""Sentences of a fast run for developers."""
 BEGUN_AGAIN = "interrupted before the first image; the sentences are learned from the beginning when the run goes on"
 
 
@@ -51,9 +54,12 @@ def begin_with_sentences(
     task = settings.task
     if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
         return
-    sentences = read_sentences(task.text)
+    sentences, epochs = read_sentences(task.text), task.text_epochs
+    if settings.training.fast_dev_run:
+        sentences, epochs = some_items(sentences, FEW, settings.training.seed), 1
     loss = learn_sentences(
-        model, source.tokenizer, sentences, settings, epochs=task.text_epochs, most=task.max_length, observer=observer,
+        model, source.tokenizer, sentences, settings, epochs=epochs, most=min(task.max_length, model.config.max_tokens),
+        observer=observer,
         on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
     )  # fmt: skip
     line = f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token"

@@ -15,6 +15,7 @@ from vitrail.runtime.signals import InterruptedRunError
 from vitrail.settings import brief
 from vitrail.training.configuration import check_names, deep_merge, fields_of, nested
 from vitrail.training.preparing import resolve_run
+from vitrail.training.request import Request
 from vitrail.training.run_files import is_run
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.plain_files import read_json
@@ -74,8 +75,10 @@ class Sweep:
         self, folder: Path, observer: Observer, *, train: Run, resume: Run
     ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every run: its values, its name, and its record."""
-        for values in self.combinations:
-            resolve_run(self.recipe, self.config, self._settings(values))  # every mistake before the first run
+        for values in self.combinations:  # every mistake before the first run
+            settings = self._settings(values)
+            Request.read(self.recipe, self.config, settings).require_possible(None)
+            resolve_run(self.recipe, self.config, settings)
         config = self.config and read_text(self.config)
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})
         for model in self._models:
@@ -174,6 +177,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     if not file.is_file():
         require_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
+    if not file.is_file() or os.listdir(folder) == [PLAN]:  # of a sweep that failed before its first run
         write_json(file, plan)
     elif read_json(file) != json.loads(json.dumps(plan)):
         hint = "give another folder, or the settings that it was begun with"

@@ -83,8 +83,10 @@ class Trainer(RunState):
         super().__init__(settings, data, folder, learner, group)
         self.clock = Clock(t.time_limit, probed.seconds if probed else 0.0)
         self.share = float(probed is not None and probed.is_over)
-        times = 2 if t.average else 1
+        times = 1 + bool(t.average) + task.report_needs_validation
         self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), self.validation, times)
+        self.pace = 0.0
+        """Images, or tokens, that are learned from in a second: in this epoch, or before its second step in the last one."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -134,9 +136,10 @@ class Trainer(RunState):
             self.track = open_tracker(track, self.folder.path, epochs_done=self.epoch, settings=told)
         try:
             with kept_memory():
-                ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, self._looked_at, self.group)
                 if self.probed and not self.rows:
                     self._keep_probe(self.probed.row)
+                if self.made or not self.is_over:
+                    ask_once(self.learner, self.train_loader.dataset, self.loader, self.observer, self._looked_at, self.group)
                 while self.made or not self.is_over:
                     self._epoch(self.epoch)
                 self._try_mean()
@@ -157,7 +160,7 @@ class Trainer(RunState):
 
     def _share(self) -> float:
         """Of the time limit."""
-        return self.clock.share(self.reserve.seconds(self.sums.rate / self.units_per_item))
+        return self.clock.share(self.reserve.seconds(self.pace / self.units_per_item))
 
     def _keep_probe(self, row: Row) -> None:
         """The head that the probe has fitted is the first model of the run."""
@@ -170,17 +173,24 @@ class Trainer(RunState):
         self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
-        if self.clock.limit is not None:
+        if self.clock.limit is not None and self.settings.training.parallel != "fsdp":
+            # sharded layers are computed together, and processes that write texts take different numbers of steps
             self.reserve.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group)
         start_training(self.learner.model, self.settings)
         start = time.perf_counter()
+        first: tuple[int, float] | None = None  # what is made once, compiled or read ahead is waited for in the first step
         for batch in self._batches(epoch):
             self._step({name: tensor.to(self.device) for name, tensor in batch.items()})
             self.done += 1
             self.sums.seconds += time.perf_counter() - start
             start = time.perf_counter()
+            first = first or (self.sums.units, self.sums.seconds)
+            units, seconds = self.sums.units - first[0], self.sums.seconds - first[1]
+            self.pace = units / seconds if seconds else self.pace
             self.observer.step(epoch, self.sums)
         self._end_epoch(epoch)
+        (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
+        self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more
         cheap = time.monotonic() - self.saved_at >= self.saving / SAVING
         if any(self.group.all_reduce_max(cheap, self.is_due(), self.is_over)):
             self.save()

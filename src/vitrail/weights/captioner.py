@@ -30,8 +30,9 @@ from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import require_numbers, write_tensors
 from vitrail.weights.translate import recognise
 
-BEAMS = 3
-"""Captions that ``generate`` of transformers follows side by side unless it is told otherwise: as many as we do."""
+BEAMS, NO_REPEAT, LONGEST = 3, 2, 64
+"""How ``generate`` of transformers writes unless it is told otherwise, as `vitrail.deploy.captions` does: captions that are
+followed side by side, tokens in a row that are written once, and tokens of a caption."""
 
 
 class TrainedCaptioner(nn.Module):
@@ -100,7 +101,8 @@ class TrainedCaptioner(nn.Module):
         assert layout.describe is not None
         files = self.tokenizer.files_for_transformers(())
         self._write(folder, layout.describe(self.config), files, self.card or self.plain_card(), tensors)
-        write_json(folder / GENERATION, marian.generation(self.config, BEAMS))
+        limits = {"no_repeat_ngram_size": NO_REPEAT, "max_length": min(LONGEST, self.config.max_tokens) + 1}  # with the start
+        write_json(folder / GENERATION, {**marian.generation(self.config, BEAMS), **limits})
 
     def _write(
         self, folder: Path, values: dict[str, Any], tokens: dict[str, bytes], card: str, tensors: dict[str, Tensor]

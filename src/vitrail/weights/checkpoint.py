@@ -19,10 +19,12 @@ from vitrail.weights.plain_files import (
     CONFIG,
     DESCRIBING,
     OPEN_CLIP_CONFIG,
-    PICKLES,
     PREPROCESSOR,
     PROCESSOR,
+    SHARD,
     WEIGHTS,
+    WHOLE,
+    is_pickle,
     parse_json,
     read_json,
 )
@@ -77,7 +79,7 @@ class Checkpoint:
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
-        pickled = trust_pickle and file.suffix.lower() in PICKLES
+        pickled = trust_pickle and is_pickle(file)
         return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card, labels)
 
 
@@ -153,12 +155,15 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
         return usual
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.suffix.lower() in WEIGHTS]
-    pickles = [file for file in files if file.suffix.lower() in PICKLES]
+    pickles = [file for file in files if is_pickle(file)]
+    shards = [file.name for file in found if SHARD.fullmatch(file.name)]
     if trust_pickle and not found:
         found = pickles
     if len(found) == 1:
         return found[0]
-    if found:
+    if shards:
+        what, hint = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported", WHOLE
+    elif found:
         what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
     elif pickles:
         what = f"model.safetensors is missing, and {pickles[0].name} is a pickle, which can run code when loaded"

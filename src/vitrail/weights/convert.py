@@ -12,7 +12,7 @@ from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.plain_files import PICKLES
+from vitrail.weights.plain_files import is_pickle
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 from vitrail.weights.translator import TrainedTranslator
@@ -36,7 +36,7 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     for path in (out, *([beside_file(out)] if out.suffix.lower() == ".npz" else [])):
         _require_new(path)
     suffix = out.suffix.lower()
-    if suffix in PICKLES:
+    if is_pickle(out):
         hint = f"give {out.stem}.safetensors, or a folder"
         raise ConfigError("pickles are not written, which could run code when they are loaded", where="OUT", hint=hint)
     if suffix not in (".safetensors", ".npz"):

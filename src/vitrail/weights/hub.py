@@ -17,7 +17,19 @@ from typing import Any
 from vitrail.data.text.pieces import FILES
 from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
-from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PICKLES, PREPROCESSOR, PROCESSOR, TOKENIZER, WEIGHTS, some
+from vitrail.weights.plain_files import (
+    CARD,
+    CONFIG,
+    GENERATION,
+    PICKLES,
+    PREPROCESSOR,
+    PROCESSOR,
+    SHARD,
+    TOKENIZER,
+    WEIGHTS,
+    WHOLE,
+    some,
+)
 from vitrail.weights.published import PUBLISHED
 from vitrail.weights.sums import SUMS, model_sums, verified
 
@@ -34,7 +46,6 @@ _NAME = r"\w(?:[\w.-]{0,94}\w)?"
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
 _FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
 _ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})(?:-\w+)+/[0-9]+", re.IGNORECASE)
-_SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 
 
 def is_hub_id(reference: str) -> bool:
@@ -173,7 +184,7 @@ def _weights(names: Iterable[str]) -> list[str]:
     names = list(names)
     if USUAL in names:
         return [USUAL]
-    return sorted(name for name in names if "/" not in name and name.lower().endswith(WEIGHTS) and not _SHARD.fullmatch(name))
+    return sorted(name for name in names if "/" not in name and name.lower().endswith(WEIGHTS) and not SHARD.fullmatch(name))
 
 
 def _files_of_a_model(names: list[str], repository: str, reference: str) -> list[str]:
@@ -183,14 +194,14 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
         return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names), *weights]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
-    shards = sorted(name for name in names if _SHARD.fullmatch(name))
+    shards = sorted(name for name in names if SHARD.fullmatch(name))
     download = f"hf download {repository}"
     if weights:
         what = f"several files of weights: {some(weights)}"
         hint = f"{download} {weights[0]} {CONFIG} --local-dir FOLDER, and give FOLDER/{weights[0]}"
     elif shards:
         what = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported"
-        hint = "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
+        hint = WHOLE
     elif pickles:
         what = f"no weights but pickles, which can run code when loaded and were not downloaded: {some(pickles)}"
         hint = f"if you trust it: {download} {pickles[0]} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"

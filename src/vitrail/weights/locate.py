@@ -11,7 +11,7 @@ from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
-from vitrail.weights.plain_files import CONFIG, GRAPHS, PICKLES, WEIGHTS, read_json, refuse_pickle
+from vitrail.weights.plain_files import CONFIG, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
@@ -36,7 +36,7 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     path = path_of(reference)
     _refuse_exported(path)
     if os.path.isfile(path):
-        if trust_pickle and path.suffix.lower() in PICKLES:
+        if trust_pickle and is_pickle(path):
             return path
         refuse_pickle(path)
         if path.suffix.lower() not in WEIGHTS:
@@ -69,9 +69,12 @@ def _is_graph(path: Path) -> bool:
     """Whether a path is the graph of an exported model, or a folder that has one and no weights beside it."""
     if not os.path.isdir(path):
         return os.path.isfile(path) and path.suffix.lower() in {Path(name).suffix for name in GRAPHS.values()}
-    names = os.listdir(path)
-    weights = any(name == CONFIG or Path(name).suffix.lower() in WEIGHTS for name in names)
-    return not weights and any(name in names for name in GRAPHS.values())
+    return not has_weights(path) and any(name in os.listdir(path) for name in GRAPHS.values())
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has a model in Python, beside which somebody's graph does not count."""
+    return any(name == CONFIG or Path(name).suffix.lower() in WEIGHTS for name in os.listdir(folder))
 
 
 def is_of_texts(reference: object) -> TypeGuard[str | Path]:

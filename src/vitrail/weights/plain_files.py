@@ -1,6 +1,7 @@
 """The files of a model that hold no tensors, and which files are never opened. Imports no torch."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,20 @@ SKELETON = ("skeleton", "edges")
 WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
-PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar")
+SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
+"""How one of several files is called that hold the weights of a model together."""
+WHOLE = "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
+
+
+def is_pickle(file: Path) -> bool:
+    """Whether a file is a pickle, by its name."""
+    return file.name.lower().endswith(PICKLES)
 
 
 def refuse_pickle(file: Path) -> None:
     """Pickles can run code when they are loaded, so none is."""
-    if file.suffix.lower() in PICKLES:
+    if is_pickle(file):
         raise ModelFileError(
             f"{file.name} is a pickle, which can run code when loaded",
             where=file,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.models.empty import empty_model
 from vitrail.weights.checkpoint import Checkpoint
@@ -52,7 +53,10 @@ def build(
         ConfigError: a change that cannot be made.
     """
     require_numbers(checkpoint.tensors, checkpoint.file)
-    own = checkpoint.config.get("model_type") == FORMAT and not fields and layout in (None, FORMAT)
+    own = checkpoint.config.get("model_type") == FORMAT and layout in (None, FORMAT)
+    if own and fields:
+        hint = f"leave out {', '.join(fields)}"
+        raise ConfigError("the folder says itself what its model is", where=checkpoint.file.parent, hint=hint)
     source = own_source(checkpoint) if own else foreign_source(checkpoint, changes.image_size, layout, fields or {})
     config = changes.apply(source.config)
     tensors, labels, thresholds, about = source.tensors, source.labels, source.thresholds, source.about

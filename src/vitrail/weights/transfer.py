@@ -40,7 +40,8 @@ def adapt(
     missing = new.state_dict().keys() - fitted.keys()
     if not missing:
         return fitted
-    one = {"depth": 1} if "depth" in type(target).model_fields else {}  # all that is new stands outside of the layers
+    less = {"depth": 1, "token_merging": 0}  # all that is new stands outside of the layers
+    one = {name: value for name, value in less.items() if name in type(target).model_fields}
     start = build(target.changed(**one))
     _zero_new_heads(start, fitted)
     return fitted | {name: tensor for name, tensor in start.state_dict().items() if name in missing}

@@ -73,6 +73,7 @@ class TrainedTranslator(nn.Module):
         The source has its end, the target neither start nor end. None where the model has no attention.
         """
         device, c = next(self.model.parameters()).device, self.config
+        target = target[: c.max_tokens - 1]  # of one that was cut at the limit the last token has no place behind the start
         weights = self.model.alignment(*(filled([row], c.pad).to(device) for row in (source, [c.start, *target])))
         if weights is None:
             return None

@@ -78,7 +78,7 @@ def test_two_files_of_different_length_and_a_folder_without_training_sentences_a
     written(tmp_path, "a.de", "a\n")
     with pytest.raises(DataError, match=r"2 lines and a\.de 1"):
         open_pairs(tmp_path / "a", LANGUAGES)
-    with pytest.raises(DataError, match="no training sentences"):
+    with pytest.raises(DataError, match="no sentences of any split"):
         open_pairs(tmp_path, LANGUAGES)
     with pytest.raises(DataError, match="no sentences"):
         open_pairs(tmp_path / "none.tsv", LANGUAGES)
@@ -101,3 +101,11 @@ def test_sentences_are_read_from_plain_files_alone(tmp_path):
     os.mkfifo(tmp_path / "pipe.tsv")
     with pytest.raises(DataError, match="no regular file"):
         open_pairs(tmp_path / "pipe.tsv", ("en", "de"))
+
+
+def test_a_folder_may_hold_what_a_translator_is_tested_on_alone(tmp_path):
+    written(tmp_path, "test.tsv", "en\tde\none\teins\n")
+    data = open_pairs(tmp_path, LANGUAGES)
+    assert [len(data.splits[split]) for split in ("train", "test")] == [0, 1]
+    with pytest.raises(DataError, match="'train'"):
+        data.split("train")

@@ -120,9 +120,9 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
             found[split] = file
-    if "train" not in found:
+    if not found:
         hint = f"put train.tsv into it, or train.{languages[0]} and train.{languages[1]}"
-        raise DataError("the folder has no training sentences", where=folder, hint=hint)
+        raise DataError("the folder has no sentences of any split", where=folder, hint=hint)
     return found
 
 

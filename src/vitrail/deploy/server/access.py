@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -18,7 +19,6 @@ from vitrail.deploy.server.clients import LEFT, network
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.seldom import Seldom
 
-LOCAL = {"localhost", "127.0.0.1", "::1"}
 SAFE = ("GET", "HEAD", "OPTIONS")
 FREE, PERIOD = 10, 60.0
 """Wrong tokens of an address in so many seconds for which nobody waits."""
@@ -61,7 +61,7 @@ class Access:
 
     def _require_local(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        if _name(host) not in LOCAL:
+        if not _is_local(_name(host)):
             raise ProblemError(421, "the Host is not this machine", hint="ask for localhost, or start the server with a token")
         origin = headers.get("origin")
         if method not in SAFE and origin is not None and not _is_of(origin, host):
@@ -85,6 +85,14 @@ def _name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_local(name: str) -> bool:
+    """Whether a name can only be this machine: an address of its own, which nobody can point elsewhere, or ``localhost``."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
 
 
 def _is_of(origin: str, host: str) -> bool:

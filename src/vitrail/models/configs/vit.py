@@ -209,7 +209,8 @@ class ViTConfig(ImageConfig):
 
     @property
     def repeated(self) -> int | None:
-        return None if any(self.merged) else self.depth  # each would have fewer tokens than the one before
+        """None where blocks merge tokens, so that each has fewer than the one before, or might."""
+        return None if self.token_merging else self.depth
 
     @property
     def size_multiple(self) -> tuple[int, int]:

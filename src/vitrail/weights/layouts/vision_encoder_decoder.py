@@ -166,7 +166,7 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
     fields = {**described(decoder, DECODER_WORDS), "encoder": _encoder(encoder)}
     marks = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
     for ours, theirs in marks.items():
-        told = values.get(theirs, decoder.get(theirs))
+        told = decoder.get(theirs) if values.get(theirs) is None else values[theirs]
         told = decoder.get("bos_token_id") if told is None and ours == "start" else told
         if told is None:
             raise ModelFileError(f"config.json tells no {theirs}", where="config.json", hint="write it there")
