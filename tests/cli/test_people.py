@@ -188,3 +188,10 @@ def test_export_tells_of_heatmaps(vitrail, model, tmp_path):
     assert answer.code == 0 and "heatmaps within" in answer.out
     answer = vitrail("export", model, "--precision", "int8", "--out", tmp_path / "other")
     assert answer.code == 2 and "a model that finds joints is exported in floats" in answer.err
+
+
+@pytest.mark.parametrize("option", ["--labels", "--classes"])
+def test_the_joints_of_a_model_are_not_renamed_or_left_out_when_it_is_converted(vitrail, model, tmp_path, option):
+    (tmp_path / "names.txt").write_text("a\nb\n")
+    answer = vitrail("convert", model, tmp_path / "other", option, tmp_path / "names.txt")
+    assert answer.code == 2 and "has its skeleton's" in answer.err and not (tmp_path / "other").exists()

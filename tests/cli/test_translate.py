@@ -116,3 +116,9 @@ def test_the_report_of_a_translation_speaks_of_sentences(translated_run):
     page = (translated_run.folder / "report.html").read_text()
     assert "Training is measured on sentences" in page and "for one text of 16 tokens into another" in page
     assert "augmented images" not in page and "per image" not in page
+
+
+@pytest.mark.parametrize("words", [("--batch-size", 8), ("--workers", 2)])
+def test_what_is_said_of_images_is_refused_where_a_translator_is_evaluated(vitrail, translated_run, words):
+    answer = vitrail("evaluate", translated_run.folder, *words)
+    assert answer.code == 2 and words[0] in answer.err

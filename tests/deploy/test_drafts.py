@@ -16,6 +16,7 @@ KINDS = (
     {},
     {"norm": "pre", "activation": "swiglu"},
     {"norm": "pre", "tied": False, "output_bias": True, "activation": "silu"},
+    {"position": "learned", "max_tokens": 30},
     {"position": "sincos-halves", "scale_embedding": False, "activation": "gelu", "norm_eps": 1e-3},
 )
 SOURCE = torch.randint(3, 60, (40, 7), generator=torch.Generator().manual_seed(0))

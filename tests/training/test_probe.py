@@ -23,9 +23,11 @@ from vitrail.tasks.classification import Classification
 from vitrail.tasks.probe import Head
 from vitrail.training import clock as clocks
 from vitrail.training import features as computing
+from vitrail.training import trainer
 from vitrail.training.features import FeatureFile, read_features
 from vitrail.training.probe import Probe, linear_layer
 from vitrail.training.run_folder import RunFolder
+from vitrail.weights.folder import TrainedModel
 from vitrail.weights.reference import open_model
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -279,3 +281,18 @@ def test_a_layer_that_adapters_do_not_find_is_told_before_a_probe_takes_time(pic
     monkeypatch.setattr(Probe, "run", lambda *_: pytest.fail("a probe began"))
     with pytest.raises(ConfigError, match="linear layer of the model's layers 'nonsense'"):
         api.train(pictures, tmp_path / "run", start=known, tune="lora", **{**PROBE, "lora.targets": ["nonsense"]})
+
+
+def test_a_probe_is_kept_before_a_teacher_is_asked(run, pictures, tmp_path, monkeypatch):
+    def stopped(*found):
+        raise InterruptedRunError(15, tmp_path / "run", "go on")
+
+    monkeypatch.setattr(trainer, "ask_once", stopped)
+    teacher, folder = open_model(run.folder), tmp_path / "pooled"
+    model = create_model("ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, pool="mean", num_classes=len(teacher.labels))
+    TrainedModel(model, teacher.labels, teacher.preparation).save_pretrained(folder)
+    settings = {"start": str(folder), "teacher": str(run.folder), "distillation.once": True, "training.probe": True}
+    with pytest.raises(InterruptedRunError):
+        api.train(pictures, tmp_path / "run", epochs=1, **settings)
+    assert [json.loads(line)["epoch"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()] == [0]
+    assert (tmp_path / "run" / "best").is_dir()

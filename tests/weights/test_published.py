@@ -125,3 +125,9 @@ def test_the_documentation_lists_them():
 
 def test_a_name_of_none_of_them_is_none():
     assert published("ViT-H/14") is None and published("") is None
+
+
+@pytest.mark.parametrize("words", [["ViT-B/16"], ["--image-size", "384"], ["--measure"]])
+def test_the_list_of_trained_models_takes_no_other_choice(vitrail, words):
+    answer = vitrail("models", *words, "--pretrained")
+    assert answer.code == 2 and "all trained models are listed" in answer.err
