@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vitrail.models import resizing
 from vitrail.models.base import Model
 from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
+from vitrail.models.configs.texts import COUNTED
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.text_model import TextModel
 from vitrail.models.transformer_decoder import Encoded, TransformerDecoder
@@ -63,7 +64,7 @@ class WritesOfImages(TextModel):
     def readout(self) -> dict[str, nn.Module]:
         return {name: part for name, part in self.named_children() if name != "encoder"}
 
-    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
+    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
         """Images, and captions of ``length`` tokens."""
         (images,) = self.encoder.dummy_inputs(batch).values()
         return {**super().dummy_inputs(batch, length), "source": images}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitrail import parts
 from vitrail.models.base import Model
-from vitrail.models.configs.texts import TextConfig
+from vitrail.models.configs.texts import COUNTED, TextConfig
 
 
 class TextModel(Model):
@@ -82,6 +82,6 @@ class TextModel(Model):
         """What `decode` gives of targets (B, T), and the `alignment`."""
         raise NotImplementedError
 
-    def dummy_inputs(self, batch: int = 1, length: int = 16) -> dict[str, Tensor]:
+    def dummy_inputs(self, batch: int = 1, length: int = COUNTED) -> dict[str, Tensor]:
         """Texts of ``length`` tokens."""
         return {name: torch.zeros(batch, length, dtype=torch.int64, device="meta") for name in ("source", "target")}

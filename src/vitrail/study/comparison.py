@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vitrail.models.configs.texts import COUNTED
 from vitrail.study import figures
 from vitrail.study.calibration import wilson_interval
 from vitrail.study.paired import Paired, answers_in, paired
@@ -16,6 +17,8 @@ from vitrail.tasks.metrics import COUNTS, Metric, main_metric
 
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
+TOKENS_PER_SECOND = "tokens_per_second"
+"""A run's rate where it learns texts."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +85,18 @@ class Compared:
 
     @property
     def operations(self) -> float:
-        """Of the whole training, forward and backward: six for every multiply-add of an image.
+        """Of the whole training, forward and backward: six for every multiply-add of an image, or of a text of `COUNTED` tokens.
 
         At most: images that grow, patches that are dropped or masked and weights that stay take less. Of the model alone: a
         teacher or a decoder is not counted.
         """
-        return 6 * self.macs * sum(row["seconds"] * _rate(row) for row in self.rows)
+        each = self.macs / (COUNTED if self.of_tokens else 1)
+        return 6 * each * sum(row["seconds"] * _rate(row) for row in self.rows)
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether tokens are counted in training, and not images."""
+        return any(TOKENS_PER_SECOND in row for row in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For programs."""
@@ -101,7 +110,7 @@ class Compared:
             "interval": list(interval) if interval else None,
             "epochs": self.epochs,
             "seconds": self.seconds,
-            "images_per_second": self.rate,
+            TOKENS_PER_SECOND if self.of_tokens else "images_per_second": self.rate,
             "parameters": self.parameters,
             "macs": self.macs,
             "operations": self.operations,

@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 from vitrail.checks import refuse_given, require_divisible
 from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probability, Width
 
+COUNTED = 16
+"""Tokens of the text whose multiply-adds are counted."""
+
 
 class TextConfig(ModelConfig):
     """A model that reads one text and writes another, both as numbers of tokens below ``vocabulary``."""
