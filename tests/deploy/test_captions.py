@@ -182,3 +182,16 @@ def test_numbers_that_mean_nothing_are_refused_by_their_names(trained, options):
     with pytest.raises(ConfigError) as told:
         caption(trained, pictures(1), **options)
     assert told.value.where == next(iter(options))
+
+
+@pytest.mark.parametrize("longest", [3, 100_000])
+def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(trained, longest):
+    shown = pictures(3)
+    writer = Writer(trained, beams=1, max_length=longest)
+    assert writer.max_length == min(longest, trained.config.max_tokens)
+    images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
+    expected = greedy(trained.model, images, max_length=writer.max_length, no_repeat=captions.NO_REPEAT)
+    found = caption(trained, shown, beams=1, max_length=longest)
+    assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
+    with pytest.raises(ConfigError, match="max_length"):
+        caption(trained, shown, max_length=0)

@@ -21,6 +21,7 @@ def caption(
     beam: Whole = 3,
     samples: int = 0,
     no_repeat: int = 2,
+    max_length: Whole = 64,
     batch_size: Whole = 16,
     precision: Literal["fp32", "bf16"] = "fp32",
     attention: Path | None = None,
@@ -43,6 +44,8 @@ def caption(
         --beam 10 make better captions, in about ten times the time; 0 takes the likeliest beam.
     no_repeat
         So many tokens in a row are written once in a caption; 0 for no such rule.
+    max_length
+        Tokens of a caption, at most; a model that has learned longer ones (task.max_length) can write them.
     batch_size
         Images per batch.
     precision
@@ -60,7 +63,7 @@ def caption(
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # all of these before torch is imported
-    require_positive(**{"--beam": beam, "--batch-size": batch_size})
+    require_positive(**{"--beam": beam, "--batch-size": batch_size, "--max-length": max_length})
     require_not_negative(**{"--no-repeat": no_repeat, "--samples": samples})
     refuse_given("samples choose among several beams, and --beam is 1", {"--samples": beam == 1 and samples > 0})
     folder = attention and path_of(attention)
@@ -73,7 +76,8 @@ def caption(
     require_at_most("--beam", beam, MOST_BEAMS)
     require_at_most("--samples", samples, MOST_SAMPLES)
     files = image_files(images)
-    writer = Writer(model, beams=beam, samples=samples, no_repeat=no_repeat, precision=precision)
+    options = {"beams": beam, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
+    writer = Writer(model, **options, precision=precision)
     if folder is not None and not writer.attends:
         hint = "leave --attention out"
         raise ConfigError("the model has no attention: nobody can say where it looked", where="--attention", hint=hint)

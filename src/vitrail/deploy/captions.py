@@ -26,7 +26,7 @@ BEAMS, MOST_BEAMS = CaptionSettings().beams, 64
 MOST_SAMPLES = 1024
 NO_REPEAT = CaptionSettings().no_repeat
 LONGEST = CaptionSettings().max_length
-"""Tokens of a caption."""
+"""Tokens of a caption, at most."""
 
 
 class Writer:
@@ -38,6 +38,7 @@ class Writer:
         samples: captions that are drawn from the model, of which the beam most like them is taken, for better captions in a
             multiple of the time; 0 takes the likeliest beam.
         no_repeat: so many tokens in a row are written once in a caption; 0 for no such rule.
+        max_length: tokens of a caption, at most; a model that has learned longer ones can write them.
         precision: fp32 or bf16, of what looks at the images; the decoder computes in fp32.
     """
 
@@ -48,9 +49,10 @@ class Writer:
         beams: int = BEAMS,
         samples: int = 0,
         no_repeat: int = NO_REPEAT,
+        max_length: int = LONGEST,
         precision: Precision = "fp32",
     ):
-        require_positive(beams=beams)
+        require_positive(beams=beams, max_length=max_length)
         require_at_most("beams", beams, MOST_BEAMS)
         require_not_negative(samples=samples)
         require_at_most("samples", samples, MOST_SAMPLES)
@@ -61,6 +63,7 @@ class Writer:
         self.model = self.trained.model.to(self.device).eval()
         self.preparation, self.tokenizer = self.trained.preparation, self.trained.tokenizer
         self.beams, self.samples, self.no_repeat = beams, samples, no_repeat
+        self.max_length = min(max_length, self.trained.config.max_tokens)
         self.fast = fast_copy(self.model)
         self.looking: Any = sharing_copy(self.model)
         self.looking.encoder = for_inference(self.trained.model.get_submodule("encoder"), precision)
@@ -76,9 +79,8 @@ class Writer:
     def captions(self, pixels: Tensor, *, attention: bool = False) -> list[Caption]:
         """A caption for each image, uint8 (B, C, H, W); with ``attention`` its words know where the model looked."""
         images = self.preparation.normalize(pixels.to(self.device))
-        encoded, c = self.looking.encode(images), self.trained.config
-        longest = min(LONGEST, c.max_tokens)
-        options: dict[str, Any] = {"max_length": longest, "no_repeat": self.no_repeat, "encoded": encoded}
+        encoded = self.looking.encode(images)
+        options: dict[str, Any] = {"max_length": self.max_length, "no_repeat": self.no_repeat, "encoded": encoded}
         written = write(self.fast, images, beams=self.beams, samples=self.samples, **options)
         if not all(math.isfinite(one.score) for one in written):
             hint = "its weights are damaged, or too large"
@@ -93,6 +95,7 @@ def caption(
     beams: int = BEAMS,
     samples: int = 0,
     no_repeat: int = NO_REPEAT,
+    max_length: int = LONGEST,
     precision: Precision = "fp32",
     attention: bool = False,
     batch_size: int = 16,
@@ -103,9 +106,9 @@ def caption(
     'A cat is sitting outside.'
 
     Args:
-        model: a run folder, a model folder or a loaded captioner.
+        model: a run folder, a model folder or a loaded captioner; or a `Writer`, which has the choices below.
         images: as in `vitrail.predict`.
-        beams, samples, no_repeat, precision: as in `Writer`.
+        beams, samples, no_repeat, max_length, precision: as in `Writer`.
         attention: whether each word of a caption is to know where the model looked, a map over the image's patches.
         batch_size: images per batch.
 
@@ -114,7 +117,8 @@ def caption(
         DataError: an image that cannot be read.
     """
     require_positive(batch_size=batch_size)
-    options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "precision": precision}
+    options: dict[str, Any] = {"beams": beams, "samples": samples, "no_repeat": no_repeat, "max_length": max_length}
+    options["precision"] = precision
     writer = model if isinstance(model, Writer) else Writer(model, **options)
     return list(each_answer(captions_each(writer, pictures_of(images), batch_size=batch_size, attention=attention)))
 

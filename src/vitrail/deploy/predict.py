@@ -30,7 +30,7 @@ def open_predictor(
     """What answers for a MODEL: Python, or for an exported one an engine.
 
     Args:
-        model: a run folder, a model folder, an exported model, or a loaded one.
+        model: a run folder, a model folder, an exported model, or a loaded one; a predictor has its own precision and engine.
         precision: fp32 or bf16, in Python; fp32 by default. An exported model has its own.
         engine: torch, onnxruntime or openvino; ``auto`` takes the one that is faster here, and reports it.
         images: how many there will be; for a few, no weights are prepacked and no engines are compared.
