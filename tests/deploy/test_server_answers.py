@@ -5,12 +5,13 @@ import io
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from server_running import SHADES, Shades, noise, serving, shade
+from server_running import SHADES, Shades, noise, serving, shade, tiny
 
 import vitrail
 from vitrail.deploy.predictor import in_python
@@ -245,3 +246,16 @@ def test_relevance_comes_with_attention_where_there_is_one(server, model):
     expected = relevance_map(model.model, model.preparation(PICTURES[3]))[0].numpy()
     shown = np.frombuffer(base64.b64decode(answer["relevance"]), np.uint8).reshape(expected.shape)
     assert shown / 255 == pytest.approx(expected / expected.max(), abs=0.003)
+
+
+def test_others_are_answered_while_a_large_form_is_taken_apart():
+    body = b"--B\r\n" + b"\r\n--Bx" * 900_000  # each almost ends a part
+    headers = {"Content-Type": "multipart/form-data; boundary=B"}
+    with serving(in_python(tiny())) as server:
+        sending = Thread(target=lambda: server.client.post("/predict", content=body, headers=headers))
+        sending.start()
+        answered = 0
+        while sending.is_alive():
+            answered += server.client.get("/health").status_code == 200
+        sending.join()
+    assert answered >= 20  # some are answered before the form has come

@@ -67,7 +67,8 @@ class PictureService(Service[T, R]):
     ) -> Form:
         """The pictures of a request, at ``most`` so many, and what else its form has."""
         require_picture(request.headers)
-        return form_of(await self._body(request, held, queue), request.headers, most, fields)
+        form: Form = await self._aside(form_of, await self._body(request, held, queue), request.headers, most, fields)
+        return form
 
     async def _answered(
         self, request: Request, held: contextlib.ExitStack, queue: Queue[A, B], found: list[Picture], work: Work[D, A]

@@ -1,9 +1,11 @@
 """What every server does, behind HTTP: admit, read, compute in batches, drain."""
 
+import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fastapi import FastAPI
@@ -20,6 +22,8 @@ from vitrail.deploy.server.watch import Watch
 
 BODIES = 8
 """Bodies of the largest size that may be held at a time."""
+READERS = 2
+"""Threads that take bodies apart and write long answers."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +50,7 @@ class Service(ABC, Generic[T, R]):
     def __init__(self, name: str, limits: Limits, place: Place | None = None):
         self.name, self.limits, self.place = name, limits, place or Place.alone()
         self.metrics, self._memory = Metrics(self.items), Memory(BODIES * limits.body)
-        self._worker = Worker()
+        self._worker, self._readers = Worker(), ThreadPoolExecutor(READERS, "read")
         self.watch = Watch(self._worker)
         self._queue: Queue[T, R] = self._worker.queue(
             self._compute, capacity=limits.waiting, most=limits.batch, observe=self.metrics.computed
@@ -98,6 +102,11 @@ class Service(ABC, Generic[T, R]):
     def close(self) -> None:
         """Let the threads go."""
         self._worker.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def _aside(self, work: Callable[..., Any], *given: Any) -> Any:
+        """The result of what would keep others waiting, from another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *given)
 
     def ended(self, seconds: float) -> bool:
         """Whether nothing is computed any more, so many seconds after `close` at most."""

@@ -1,10 +1,8 @@
 """The server of a translator: translations of texts, and where the model looked."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
@@ -27,8 +25,6 @@ JSON = "application/json"
 MOST_SEEN = 16 * LONGEST**2
 """Numbers of the attention in an answer, by a guess from what is read: each token of a piece, written or read, has one with each
 of the other language, and a translation has about as many as its source."""
-READERS = 2
-"""Threads that cut texts and write answers."""
 REHEARSED = 32
 """Tokens of a piece that is translated to learn the pace."""
 
@@ -57,13 +53,7 @@ class TextService(Service[Asked, Piece]):
     def __init__(self, writer: Writer, name: str, limits: Limits, place: Place | None = None):
         super().__init__(name, limits, place)
         self.writer, self.attends = writer, writer.attends  # asked here, before anything is computed in another thread
-        self._readers = ThreadPoolExecutor(READERS, "read")
         self._translators = {beams: Translator(writer, beams=beams) for beams in range(1, BEAMS + 1)}
-
-    def close(self) -> None:
-        """Let the threads go."""
-        super().close()
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def add_to(self, app: FastAPI) -> None:
         """What texts are in the other language."""
@@ -112,10 +102,6 @@ class TextService(Service[Asked, Piece]):
             found = iter(await while_connected(request, answers, expires))
         parts = [[next(found) for _ in pieces] for pieces in cut]
         return await self._aside(_answer, texts, parts)
-
-    async def _aside(self, work: Callable[..., Any], *given: Any) -> Any:
-        """The result of what would keep others waiting, from another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *given)
 
     def _cut(self, content: bytes) -> tuple[list[str], list[list[Asked]]]:
         """The texts of a request, and the pieces of each.
