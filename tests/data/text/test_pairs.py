@@ -109,3 +109,15 @@ def test_a_folder_may_hold_what_a_translator_is_tested_on_alone(tmp_path):
     assert [len(data.splits[split]) for split in ("train", "test")] == [0, 1]
     with pytest.raises(DataError, match="'train'"):
         data.split("train")
+
+
+def test_lines_that_may_have_moved_since_they_were_split_are_told_of(tmp_path):
+    def rows(first, last):
+        return "en\tde\n" + "".join(f"one {n}\teins {n}\n" for n in range(first, last))
+
+    file = written(tmp_path, "pairs.tsv", rows(0, 40))
+    data = open_pairs(file, LANGUAGES)
+    assert data.notes == open_pairs(file, LANGUAGES, assignment=data.assignment).notes == ()
+    written(tmp_path, "pairs.tsv", rows(-3, 40))
+    (note,) = open_pairs(file, LANGUAGES, assignment=data.assignment).notes
+    assert "3 lines were added and 0 taken away" in note and "numbers of lines" in note

@@ -209,8 +209,10 @@ def _lines(file: Path) -> Iterator[str]:
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
     """The data with some of its training sentences for other splits; equal sentences stay together."""
-    pairs = data.splits["train"]
-    if assignment is None:
+    pairs, notes = data.splits["train"], data.notes
+    if assignment is not None:
+        notes = (*notes, *_moved(pairs, assignment))
+    else:
         assignment = dict.fromkeys((pair.name for pair in pairs), "train")
         groups: dict[str, list[str]] = {}
         for pair in pairs:
@@ -227,4 +229,14 @@ def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment:
     for pair in pairs:
         if pair.name in assignment:
             splits[assignment[pair.name]].append(pair)
-    return replace(data, splits=splits, assignment=assignment)
+    return replace(data, splits=splits, assignment=assignment, notes=notes)
+
+
+def _moved(pairs: Sequence[Pair], assignment: Mapping[str, str]) -> list[str]:
+    """That lines may no longer be those that a split was made of, where there are more or fewer of them."""
+    names = {pair.name for pair in pairs}
+    if names == assignment.keys():
+        return []
+    more, gone = len(names - assignment.keys()), len(assignment.keys() - names)
+    what = f"warning: since the sentences were split, {more:,} lines were added and {gone:,} taken away"
+    return [f"{what}; splits go by the numbers of lines, so this is right only if it was at the end of the file"]
