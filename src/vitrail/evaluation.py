@@ -87,7 +87,7 @@ def evaluate(
         if table is not None:
             require_free_file(table, where="--csv")
             refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
-        opened = None if run else open_any_predictor(model, precision, engine=engine)
+        opened = None if run else open_any_predictor(model, precision, engine=engine, group=group)
         if opened is not None and boxes is not None:
             of_joints(opened, model if isinstance(model, str | Path) else "model")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}

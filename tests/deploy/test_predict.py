@@ -6,9 +6,11 @@ from PIL import Image
 
 import vitrail
 from vitrail.data.preparation import Preparation
+from vitrail.deploy import predict as predicting
 from vitrail.deploy.predict import open_predictor, predict_each
 from vitrail.deploy.predictor import in_python
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.processes import Processes
 
 
 def test_predict_takes_paths_bytes_and_pictures_one_or_many(run, pictures):
@@ -82,3 +84,12 @@ def test_engines_and_precisions_that_do_not_go_with_a_model_are_refused(saved, e
         open_predictor(exported[0], "bf16")
     with pytest.raises(ConfigError, match="onnxruntime does not read"):
         open_predictor(exported[0], engine="onnxruntime")
+
+
+def test_several_processes_measure_no_engines_and_take_the_same(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(predicting, "graph_of", lambda model: tmp_path / "model.onnx")
+    monkeypatch.setattr(predicting, "quickest", lambda graph, measure: seen.append(measure))
+    for count in (1, 2):
+        predicting.open_any_predictor(tmp_path, group=Processes(0, count))
+    assert seen == [True, False]

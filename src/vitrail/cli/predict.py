@@ -116,7 +116,8 @@ def predict(
                 opened = model if graph_of(model) is not None else open_model(model)
             files = image_files(images)
             most = len(files) if boxes is None else MANY
-            predictor = open_any_predictor(opened, None if words else precision, engine=engine, images=most)
+            own = None if words else precision
+            predictor = open_any_predictor(opened, own, engine=engine, images=most, group=group)
             asked.require_fit(predictor, of_labels, model)
         if isinstance(predictor, PosePredictor):
             asked.predict(predictor, files, group)

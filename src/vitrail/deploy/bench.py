@@ -233,7 +233,7 @@ def best_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _recommended(rows: Sequence[Row], max_drop: float) -> Row:
-    """The fastest row that loses at most so many points against the first one, the model in Python.
+    """The fastest row that loses at most so many points against the first one: the model in Python, unless it is left out.
 
     Judging images choose it; the accuracy in its row is measured on other images.
     """

@@ -12,6 +12,7 @@ from vitrail.deploy.poses import AnyPredictor, PosePredictor, any_in_python, of_
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.device import Precision, pick_device
+from vitrail.runtime.processes import ALONE, Processes
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Answer, Labels
 from vitrail.weights.reference import open_model
@@ -60,8 +61,12 @@ def open_any_predictor(
     *,
     engine: str = "auto",
     images: int = WORTH_PREPACKING,
+    group: Processes = ALONE,
 ) -> AnyPredictor:
-    """What answers for a MODEL with classes or with joints; see `open_predictor`."""
+    """What answers for a MODEL with classes or with joints; see `open_predictor`.
+
+    Several processes of a ``group`` measure nothing, and so take the same engine.
+    """
     if isinstance(model, AnyPredictor):
         return model
     graph = None if isinstance(model, TrainedModel) else graph_of(model)
@@ -69,7 +74,8 @@ def open_any_predictor(
         if precision is not None:
             hint = "leave it out, or export the model again"
             raise ConfigError("an exported model has a precision of its own", where="--precision", hint=hint)
-        return quickest(graph, measure=images >= WORTH_PREPACKING) if engine == "auto" else open_graph(graph, engine)
+        measure = images >= WORTH_PREPACKING and group.count == 1
+        return quickest(graph, measure=measure) if engine == "auto" else open_graph(graph, engine)
     if engine not in ("auto", "torch"):
         hint = f"export it first: vitrail export {model if isinstance(model, str | Path) else 'MODEL'} --to onnx"
         raise ConfigError(f"{engine} runs exported models, and this one is in Python", where="--engine", hint=hint)
