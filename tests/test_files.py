@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from vitrail import errors
+from vitrail.errors import ConfigError
 from vitrail.files import room_for, whole_folder, write_bytes, write_json, write_text
+from vitrail.runtime.output import require_free
 from vitrail.weights.tensor_files import write_tensors
 
 
@@ -205,7 +207,22 @@ def test_the_place_of_a_disk_gets_the_files_and_stays(tmp_path, monkeypatch):
         (draft / "plots").mkdir()
         (draft / "plots" / "a").write_text("a")
     assert place.stat().st_ino == number and sorted(path.name for path in place.iterdir()) == ["plots"]
+    with pytest.raises(OSError, match="not empty"), whole_folder(place) as draft:
+        (draft / "plots").mkdir()
     with pytest.raises(ValueError, match="wrong"), whole_folder(place) as draft:
         (draft / "b").write_text("b")
         raise ValueError("wrong")
     assert sorted(path.name for path in place.iterdir()) == ["plots"]
+
+
+def test_a_mount_point_is_free_with_what_a_new_disk_has_and_what_was_left_half_written(tmp_path, monkeypatch):
+    place = tmp_path / "out"
+    for name in ("lost+found", ".out-0a1b2c3d"):
+        (place / name).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="exists"):
+        require_free(place)
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
+    require_free(place)
+    (place / "more").write_text("")
+    with pytest.raises(ConfigError, match="exists"):
+        require_free(place)

@@ -113,27 +113,29 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
 
     All of it is on the disk before it takes the name, and the name before the old folder goes, so that even a power cut leaves
-    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one. A link is followed;
-    the place of a disk cannot be renamed, and gets the files one after the other.
+    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one. A link is followed.
+    A mount point cannot be renamed: it must be empty, and gets the files one after the other.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    is_disk = os.path.ismount(folder)
-    draft = (folder / "draft" if is_disk else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
+    is_mount = os.path.ismount(folder)
+    draft = (folder / "draft" if is_mount else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
     draft.mkdir()
     old = draft.with_name(f"{draft.name}-old")
     try:
         yield draft
         for path in (*draft.rglob("*"), draft):
             flush(path)
-        if is_disk:
+        if is_mount:
+            if not is_free(folder):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
             for path in draft.iterdir():
                 path.rename(folder / path.name)
         else:
             if replace and folder.exists():
                 folder.rename(old)
             draft.rename(folder)
-        flush(folder if is_disk else folder.parent)
+        flush(folder if is_mount else folder.parent)
     except BaseException:
         if old.exists() and not folder.exists():
             old.rename(folder)
@@ -141,6 +143,14 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing is in a folder; or in a mount point what a new disk has, and drafts that a killed `whole_folder` left."""
+    names = [path.name for path in folder.iterdir()]
+    return not names or (
+        os.path.ismount(folder) and all(name == "lost+found" or name.startswith(f".{folder.name}-") for name in names)
+    )
 
 
 def recover_folder(folder: Path) -> None:

@@ -1,7 +1,9 @@
 """What commands answer: results on stdout, the rest on stderr, JSON in its promised shape."""
 
+import io
 import json
 import shutil
+import sys
 from dataclasses import fields
 
 import pytest
@@ -9,12 +11,17 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from vitrail.cli import progress
+from vitrail.cli.console import result, result_json
+from vitrail.cli.progress import StageProgress, counting
 from vitrail.data.sources import open_data
 from vitrail.models.cost import cost
 from vitrail.models.registry import NAMES, model_config
 from vitrail.parts import kernels
 from vitrail.parts.kernels import Kernels
 from vitrail.training import preparing
+from vitrail.training import progress as training_progress
+from vitrail.training.progress import TrainingProgress
 from vitrail.training.recipes import recipe_names
 
 NUMBER = int | float
@@ -309,3 +316,20 @@ def test_models_measures_what_it_is_asked_for(vitrail):
     assert rows[0]["parameters"] < rows[1]["parameters"]  # by its positions
     assert "images/s" in vitrail("models", "ViT-Ti/16", "--image-size", "32", "--measure").out
     assert vitrail("models", "ViT-Ti/17x").code in (2, 4)
+
+
+@pytest.mark.parametrize("shown", [lambda: counting("writing"), StageProgress, TrainingProgress])
+def test_results_go_to_the_file_that_stdout_is_while_a_bar_is_shown_on_a_terminal(monkeypatch, capsys, shown):
+    for module in (progress, training_progress):
+        monkeypatch.setattr(module, "interactive", lambda: True)
+    with shown():
+        result("one line, which may be longer than a terminal is wide: " + "x" * 200)
+    assert capsys.readouterr().out == "one line, which may be longer than a terminal is wide: " + "x" * 200 + "\n"
+
+
+def test_json_is_json_whatever_letters_stdout_can_have(monkeypatch):
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="backslashreplace")
+    monkeypatch.setattr(sys, "stdout", file)
+    result_json({"class": "é😀"})
+    file.flush()
+    assert json.loads(file.buffer.getvalue()) == {"class": "é😀"}

@@ -12,9 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms
+from PIL import ExifTags, Image, ImageCms
 
-from vitrail.data.decode import FORMATS, MAX_SCANS, SERVED, SUFFIXES, Whole, check_head, decode, decode_reduced, decode_with_mode
+from vitrail.data.decode import (
+    FORMATS,
+    MAX_SCANS,
+    SERVED,
+    SUFFIXES,
+    Whole,
+    check_head,
+    decode,
+    decode_reduced,
+    decode_with_mode,
+    upright_size,
+)
 from vitrail.errors import DataError
 
 RED = (255, 0, 0)
@@ -614,3 +625,24 @@ def test_a_jpeg_whose_comment_looks_like_heic_is_a_jpeg():
     jpeg = content.getvalue()[:2] + comment + content.getvalue()[2:]
     assert jpeg[4:12] == b"ftypheic"
     assert decode(jpeg).size == (8, 8)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_upright_size_is_that_of_the_upright_picture(kind, orientation):
+    content, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.new("RGB", (40, 20)).save(content, kind, exif=exif)
+    assert upright_size(content.getvalue()) == decode(content.getvalue()).size
+
+
+def test_what_follows_a_picture_is_not_counted_as_scans_and_what_it_has_is():
+    content = io.BytesIO()
+    Image.effect_noise((64, 48), 50).save(content, "JPEG", progressive=True)
+    film = b"\xff\xda" * 1000
+    assert decode(content.getvalue() + film).size == (64, 48)
+    jpeg = content.getvalue()
+    end = jpeg.rindex(b"\xff\xd9")
+    scan = jpeg[jpeg.index(b"\xff\xda") : end]
+    with pytest.raises(DataError, match="scans is over the limit"):
+        decode(jpeg[:end] + scan * 20 + jpeg[end:] + film)

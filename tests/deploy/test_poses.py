@@ -502,3 +502,15 @@ def test_a_size_besides_changes_what_is_found_and_the_fast_model_has_it_too(turn
     assert all(differ) if turning.preparation.smaller_sizes else not any(differ)
     fast = any_in_python(turning, prepacked=True)
     same(found, vitrail.predict_poses(fast, files[0], BOXES)[0], 1e-3)
+
+
+def test_pictures_of_nobody_that_are_not_there_are_told_of_and_left_out(keypoints, knowing, tmp_path):
+    shutil.copytree(keypoints.parent, tmp_path / "data")
+    values = json.loads(keypoints.read_text())
+    values["annotations"] = [one for one in values["annotations"] if one["image_id"] != 6]
+    (tmp_path / "data" / "keypoints.json").write_text(json.dumps(values))
+    (tmp_path / "data" / "6.png").unlink()
+    notes: list[str] = []
+    options = {"mirror": False, "boxes": keypoints, "on_note": notes.append}
+    assert vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()["boxes"] == 10
+    assert any("1 pictures in which nobody is marked are not there" in note for note in notes)

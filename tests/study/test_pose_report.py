@@ -106,8 +106,10 @@ def test_the_table_has_every_joint_of_every_person(tmp_path):
 @pytest.mark.parametrize("skeleton", [BODY, HAND], ids=["torso", "box"])
 def test_people_whose_length_is_not_known_are_counted(tmp_path, skeleton):
     unmarked = tuple((*place, 2 * (i != 1)) for i, place in enumerate(PLACES.tolist()))
-    person = Person("a.png#1", np.zeros((70, 70, 3), np.uint8), Pose(Box(5, 0, 50, 60), unmarked, 2000.0, 0, 1))
-    metrics = Made([person], skeleton, Found(PLACES[None], np.ones((1, 4))), {"pck": 0.0, "loss": 1.0})
-    data = PeopleData("made up", skeleton, {"train": [person]})
-    part = pose(Reported({}, [{"val_pck": 0.5}], None, data, "val", [person], metrics, None, tmp_path))
-    assert ("Left out: 1 of 1 people" in text(part)) == (skeleton is BODY)
+    marked = tuple((*place, 2) for place in PLACES.tolist())
+    picture, box = np.zeros((70, 70, 3), np.uint8), Box(5, 0, 50, 60)
+    people = [Person(f"a.png#{n}", picture, Pose(box, joints, 2000.0, 0, n)) for n, joints in enumerate((unmarked, marked))]
+    metrics = Made(people, skeleton, Found(np.stack([PLACES] * 2), np.ones((2, 4))), {"pck": 0.0, "loss": 1.0})
+    data = PeopleData("made up", skeleton, {"train": people})
+    part = pose(Reported({}, [{"val_pck": 0.5}], None, data, "val", people, metrics, None, tmp_path))
+    assert ("Left out: 1 of 2 people" in text(part)) == (skeleton is BODY)

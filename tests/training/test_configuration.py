@@ -3,7 +3,7 @@
 import pytest
 
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import nested, read_yaml
+from vitrail.training.configuration import read_yaml
 from vitrail.training.request import Request
 
 
@@ -31,8 +31,3 @@ def test_where_another_run_was_extended_is_not_taken_over_with_its_file(tmp_path
     file.write_text("schedule: {extended_at: [3, 30], name: linear}\ndata: {source: digits}\nmodel: {name: ViT-Ti/16}\n")
     settings = Request.read(None, file, {}).settings()
     assert settings.schedule.extended_at == (0, 0) and settings.schedule.name == "linear"
-
-
-def test_a_setting_that_is_given_by_both_its_names_is_refused():
-    with pytest.raises(ConfigError, match=r"optimizer\.lr is given twice"):
-        nested({"optimizer.lr": 2, "lr": 1})

@@ -191,7 +191,9 @@ def test_a_class_of_bad_images_alone_is_missed(pictures, tmp_path, tiny):
     ("images", "most"), [(4, 0), (10, 1), (29, 2), (30, 3), (60, 3), (240, 3), (399, 3), (400, 4), (10_000, 100)]
 )
 def test_one_bad_image_of_sixty_may_be_left_out_though_it_is_more_than_one_in_a_hundred(images, most):
-    settings = SimpleNamespace(data=SimpleNamespace(bad_images="skip", source="made up"), task=SimpleNamespace(name="classify"))
+    settings = SimpleNamespace(
+        data=SimpleNamespace(bad_images="skip", source="made up"), task=SimpleNamespace(name="classification")
+    )
     for bad, right in ((most, True), (most + 1, False)):
         items = [Item(f"{number}.png", b"no picture" if number < bad else Image.new("L", (1, 1)), 0) for number in range(images)]
         source = ImageData("made up", ["a"], {"train": items})

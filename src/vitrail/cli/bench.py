@@ -34,7 +34,7 @@ def bench(
     engines
         These alone: torch onnxruntime openvino.
     precisions
-        These alone: fp32 bf16 int8.
+        These alone: fp32 bf16 fp16 int8.
     batch_sizes
         Images at a time. Default: 1 16.
     threads

@@ -60,7 +60,8 @@ def result(text: str) -> None:
 def result_json(values: Any) -> None:
     """A result, for programs: one JSON document."""
     if is_first():
-        print(json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False))
+        letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
+        print(json.dumps(values, indent=2, ensure_ascii=not letters, allow_nan=False))
 
 
 def problem(what: str, where: object = None, hint: str | None = None, *, foreseen: bool = True) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_COUNT = 40
 TRANSLATES = ("task", "translate")
 """A setting that goes without saying where languages are named."""
+SAMPLES = Path("samples.png")
+"""Where pictures go unless it is said."""
 OWN_TASKS = {"people": "pose", "captions": "caption"}
 """The task of data that can only be for one."""
 
@@ -26,7 +28,7 @@ def show(
     data: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
-    out: Path = Path("samples.png"),
+    out: Path = SAMPLES,
     source: str | None = None,
     target: str | None = None,
     recipe: str | None = None,
@@ -74,6 +76,7 @@ def show(
     require_at_most("--count", count, MAX_COUNT)
     if source is not None or target is not None:
         others = {"--recipe": recipe is not None, "--config": config is not None, "--from": start is not None}
+        others |= {"--out": out != SAMPLES}
         others |= {f"--{name}": True for name, value in dotted_settings(settings).items() if (name, value) != TRANSLATES}
         refuse_given("sentences are shown as they are", others)
         _print_sentences(data, languages_of(source, target), split, count, seed or 0)

@@ -1,5 +1,6 @@
 """Live progress on a terminal, plain lines elsewhere; always on stderr."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -18,7 +19,7 @@ class StageProgress(Observer):
     def __init__(self) -> None:
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("images"),
-            console=Console(stderr=True), disable=not interactive(), transient=True,
+            console=Console(stderr=True), disable=not interactive(), transient=True, redirect_stdout=sys.stdout.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None)
 
@@ -60,6 +61,7 @@ def counting(what: str, things: str = "images") -> Iterator[CountProgress]:
     bar = Progress(
         TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
         TimeRemainingColumn(compact=True), console=Console(stderr=True), disable=not interactive(), transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # else results that go to a file would be shown above the bar, and nowhere else
     )  # fmt: skip
     with bar:
         yield CountProgress(bar, what)

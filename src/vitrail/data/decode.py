@@ -1,5 +1,6 @@
 """Files to pictures, safely: known formats only, the size checked before a pixel is decoded."""
 
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ SUFFIXES = (
 )
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 """What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
+_MARKER = re.compile(b"\xff+[^\x00\xd0-\xd8\xff]")
+"""Of a JPEG; what is coded has no such bytes."""
 JPEG = b"\xff\xd8\xff"
 """How one begins, whatever stands at its fifth byte."""
 MAX_PIXELS = 100_000_000
@@ -155,7 +158,7 @@ def upright_size(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[int, 
     """Width and height of the upright picture, by its head alone; refuses as `check_head`."""
     with _explained(source), _opened(source) as image:
         _check_size(image, max_pixels)
-        turned = image.getexif().get(ExifTags.Base.Orientation) in TRANSPOSED
+        turned = image.format != "TIFF" and image.getexif().get(ExifTags.Base.Orientation) in TRANSPOSED  # a TIFF's is upright
         return (image.height, image.width) if turned else image.size
 
 
@@ -271,9 +274,22 @@ def _check_scans(image: JpegImageFile) -> None:
     image.fp.seek(0)
     content = image.fp.read()
     pairs = (np.frombuffer(content, "<u2", (len(content) - start) // 2, start) for start in (0, 1))
-    scans = sum(np.count_nonzero(pair == 0xDAFF) for pair in pairs)  # `bytes.count` takes a twelfth of the decoding's time
-    if scans > MAX_SCANS:
+    scans = sum(int(np.count_nonzero(pair == 0xDAFF)) for pair in pairs)  # `bytes.count` takes a twelfth of the decoding's time
+    if scans > MAX_SCANS and (scans := _scans_in(content)) > MAX_SCANS:  # a film may follow the picture, as phones have it
         raise DataError(f"a JPEG of {scans:,} scans is over the limit of {MAX_SCANS}", hint="save it again")
+
+
+def _scans_in(jpeg: bytes) -> int:
+    """The scans of a JPEG's own picture, marker by marker."""
+    scans, place = 0, 2
+    while found := _MARKER.search(jpeg, place):
+        marker, place = found[0][-1], found.end()
+        if marker == 0xD9:  # the end of the picture
+            break
+        scans += marker == 0xDA
+        if marker != 0x01:
+            place += int.from_bytes(jpeg[place : place + 2], "big")
+    return scans
 
 
 def _open(file: IO[bytes], formats: tuple[str, ...] | None) -> Image.Image:

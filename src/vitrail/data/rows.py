@@ -13,6 +13,9 @@ from vitrail.settings import brief
 BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 """What may stand between columns, and how it is called."""
 
+SPLITS_OF_TABLES = ("split", "subset")
+"""What the column of splits may be called, in small letters."""
+
 T = TypeVar("T")
 
 
@@ -87,8 +90,9 @@ def row_of(columns: list[str], cells: list[str]) -> dict[str, str]:
 
 def split_in(row: dict[str, str]) -> str:
     """The split that a line names; "all" in a table without splits. Raises `ValueError` for any other word."""
-    if "split" not in row:
+    column = next((name for name in row if name.lower() in SPLITS_OF_TABLES), None)
+    if column is None:
         return "all"
-    if split := SPLIT_OF_NAME.get(row["split"].lower()):
+    if split := SPLIT_OF_NAME.get(row[column].lower()):
         return split
-    raise ValueError(f"the split {brief(row['split'])} is none of train, val, test")
+    raise ValueError(f"the split {brief(row[column])} is none of train, val, test")

@@ -1,5 +1,6 @@
 """How well a model finds joints, in Python or in an engine: in the boxes of marked people, or in a detector's boxes."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ def evaluate_poses(
             detections.tell(on_note)
     options: dict[str, Any] = {"batch_size": batch_size, "on_batch": on_batch, "group": group}
     if detections is not None:
-        found = evaluate_boxes(predictor, people, pictures, detections, settings, on_start=on_start, **options)
+        found = evaluate_boxes(predictor, people, pictures, detections, settings, on_start=on_start, on_note=on_note, **options)
         rows = found.rows
     else:
         if on_start:
@@ -85,6 +86,7 @@ def evaluate_boxes(
     batch_size: int,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
+    on_note: Note = lambda line: None,
     group: Processes = ALONE,
 ) -> "BoxMetrics":
     """Average precision of the people that are found in the boxes of a detector.
@@ -95,7 +97,7 @@ def evaluate_boxes(
         pictures: where; those with neither people nor boxes are not read.
         detections: the boxes.
         settings: whether mirror images are asked, too.
-        batch_size, on_start, on_batch, group: as in `evaluate_poses`.
+        batch_size, on_start, on_batch, on_note, group: as in `evaluate_poses`.
 
     Raises:
         DataError: a picture that cannot be read, or a box outside of it; no box is in any of the pictures.
@@ -104,6 +106,12 @@ def evaluate_boxes(
         boxes = detections.of([(picture.path, picture.known) for picture in pictures])
     peopled = {person.target.image for person in people}
     looked_at = [(one, some) for one, some in zip(pictures, boxes, strict=True) if some or one.number in peopled]
+    missing = {one.number for one, _ in looked_at if one.number not in peopled and not os.path.isfile(one.path)}
+    if missing:
+        looked_at = [(one, some) for one, some in looked_at if one.number not in missing]
+        on_note(
+            f"{len(missing):,} pictures in which nobody is marked are not there: boxes in them are no mistakes, as they else were"
+        )
     framed = [(picture.path, some) for picture, some in looked_at]
     if on_start:
         on_start(len(framed))

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from vitrail.errors import ConfigError
-from vitrail.files import is_text, path_of
+from vitrail.files import is_free, is_text, path_of
 
 
 def require_free(path: Path, *, where: str = "--out") -> None:
@@ -14,7 +14,7 @@ def require_free(path: Path, *, where: str = "--out") -> None:
     _require_folder_above(path, where)
     if not is_text(str(path)):  # safetensors opens nothing below it
         raise ConfigError(f"the path {str(path)!r} is not in UTF-8", where=where, hint="give another folder")
-    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
+    if os.path.exists(path) and (not path.is_dir() or not is_free(path)):
         raise taken(path, where=where)
 
 

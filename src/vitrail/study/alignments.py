@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 from vitrail.study import figures
 from vitrail.weights.translator import Aligned
 
+SMALL = {"fontsize": 7, "parse_math": False}
+"""Of tokens, which may be anything."""
+
 
 def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:
     """A map for each sentence, two in a row, with a title below where there are any."""
@@ -21,8 +24,8 @@ def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figu
             axes.set_xlabel(title, parse_math=False)
         for axes, (read, written, weights) in zip(grid.flat, drawn, strict=False):
             axes.imshow(weights, cmap="Blues", vmin=0, aspect="auto")
-            axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, fontsize=7)
-            axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], fontsize=7)
+            axes.set_xticks(range(len(read)), [figures.readable(word.strip() or "␣") for word in read], rotation=90, **SMALL)
+            axes.set_yticks(range(len(written)), [figures.readable(word.strip() or "␣") for word in written], **SMALL)
             axes.tick_params(length=0)
             axes.xaxis.tick_top()
     return figure

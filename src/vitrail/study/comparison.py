@@ -31,7 +31,7 @@ class Compared:
         settings: the complete configuration, nested.
         rows: the metrics of its epochs.
         parameters: of its model.
-        macs: multiply-adds of one image.
+        macs: multiply-adds of one image, or of a text of `COUNTED` tokens.
         split: what the best model was evaluated on; empty where it was not.
         scores: of that evaluation.
         family: the kind of its model, such as hybrid; empty where that is not known.
@@ -110,7 +110,8 @@ class Compared:
             "interval": list(interval) if interval else None,
             "epochs": self.epochs,
             "seconds": self.seconds,
-            TOKENS_PER_SECOND if self.of_tokens else "images_per_second": self.rate,
+            "images_per_second": self.rate,
+            **({TOKENS_PER_SECOND: self.rate} if self.of_tokens else {}),
             "parameters": self.parameters,
             "macs": self.macs,
             "operations": self.operations,

@@ -28,7 +28,7 @@ def without_patches(images: Tensor, scores: Tensor, share: float) -> Tensor:
     count, (rows, columns) = round(share * scores[0].numel()), scores.shape[1:]
     first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
     kept = torch.ones_like(scores).flatten(1).scatter(1, first, 0.0).unflatten(1, (rows, columns))
-    pixels = F.interpolate(kept[:, None], images.shape[-2:], mode="nearest")
+    pixels = F.interpolate(kept[:, None], images.shape[-2:], mode="nearest-exact")
     return images * pixels.to(images.dtype)
 
 

@@ -86,7 +86,7 @@ def sheet(
             color = ORANGE if place in wrong else "black"
             grid[place, 0].set_xlabel(caption, fontsize=8, parse_math=False, color=color)
         for axes, name in zip(grid[0], head, strict=True):
-            axes.set_title(name, fontsize=10)
+            axes.set_title(name, fontsize=10, parse_math=False)
     return figure
 
 

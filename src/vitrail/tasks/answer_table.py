@@ -19,7 +19,7 @@ MOST = 5
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would run."""
 NUMBER = re.compile(r"-[0-9]+(\.[0-9]+)?")
-"""What begins so and is none: a place to the left of a picture."""
+"""A negative number, such as the place of a joint beyond the picture, which is no formula."""
 Row = list[str]
 
 

@@ -77,7 +77,7 @@ def resolve(
     if "name" not in merged.get("model", {}):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     settings = _with_token(RunSettings.read(merged))
-    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # of another run, whose file was given
+    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be that of an extended run
     if settings.training.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
@@ -197,10 +197,9 @@ def nested(named: Mapping[str, Any]) -> Values:
     for name, value in named.items():
         if not isinstance(value, Mapping):
             name = SHORT_NAMES.get(name, name)
-            clash = next((s for s in seen if s == name or s.startswith(f"{name}.") or name.startswith(f"{s}.")), None)
+            clash = next((s for s in seen if s.startswith(f"{name}.") or name.startswith(f"{s}.")), None)
             if clash is not None:
-                what = f"{name} is given twice" if clash == name else f"{name} contradicts {clash}"
-                raise ConfigError(what, where=name, hint="give one of them")
+                raise ConfigError(f"{name} contradicts {clash}", where=name, hint="give one of them")
             seen.append(name)
         for key in reversed(name.split(".")):
             value = {key: value}

@@ -195,7 +195,8 @@ def require_few_bad(
     """
     if not found:
         return
-    first, most, of_people = found[0], _most_bad(count), " --task pose" if things == "people" else ""
+    first, most = found[0], _most_bad(count)
+    kind = {"people": " --task pose", "captions": " --task caption"}.get(task_row(settings.task.name).items, "")
     if settings.data.bad_images != "skip":
         more = f" (and {len(found) - 1} more {things})" if len(found) > 1 else ""
         advice = f"; --bad-images skip leaves up to {most:,} out" if len(found) <= most else ""
@@ -204,7 +205,7 @@ def require_few_bad(
         raise DataError(
             f"{len(found):,} of {count:,} {things} {wrong}, and at most {most:,} are left out; the first: {first.what}",
             where=first.where,
-            hint=f"vitrail data check {shlex.quote(str(settings.data.source))}{of_people} lists them",
+            hint=f"vitrail data check {shlex.quote(str(settings.data.source))}{kind} lists them",
         )
 
 

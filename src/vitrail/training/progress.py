@@ -1,5 +1,6 @@
 """How a run goes on, shown while it does: on a terminal, in plain lines, or in a notebook."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ class TrainingProgress(Observer):
             BarColumn(bar_width=6),
             TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
-            console=Console(stderr=True), disable=not interactive(),
+            console=Console(stderr=True), disable=not interactive(), redirect_stdout=sys.stdout.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None, place="1/?", numbers="")
 

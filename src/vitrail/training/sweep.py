@@ -75,9 +75,10 @@ class Sweep:
         self, folder: Path, observer: Observer, *, train: Run, resume: Run
     ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every run: its values, its name, and its record."""
-        for values in self.combinations:  # every mistake before the first run
+        for values, name in zip(self.combinations, _names(self.combinations), strict=True):  # every mistake before the first run
             settings = self._settings(values)
-            Request.read(self.recipe, self.config, settings).require_possible(None)
+            if not is_run(folder / name):
+                Request.read(self.recipe, self.config, settings).require_possible(None)
             resolve_run(self.recipe, self.config, settings)
         config = self.config and read_text(self.config)
         _begin(folder, {"recipe": self.recipe, "config": config, "settings": self.shared, "over": self.axes})

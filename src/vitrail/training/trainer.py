@@ -41,6 +41,8 @@ from vitrail.training.tuning import start_training
 
 FAILED_STEPS = 3
 """Steps in a row with a loss or a gradient that is not finite before a run gives up."""
+UNSTEADY = 3
+"""Steps of an epoch that may wait for what is compiled, read ahead or allocated."""
 SAVING = 0.02
 """Share of the time that checkpoints at the end of short epochs may take."""
 
@@ -86,7 +88,7 @@ class Trainer(RunState):
         times = 1 + bool(t.average) + task.report_needs_validation
         self.reserve = Reserve(self.subset(data.split(data.evaluation_split)), self.validation, times)
         self.pace = 0.0
-        """Images, or tokens, that are learned from in a second: in this epoch, or before its second step in the last one."""
+        """Images, or tokens, learned from in a second by the fastest step of this epoch; at its beginning, of the last one."""
         self.observer = Observer()
         if group.rank:
             torch.manual_seed(seed_of(t.seed, self.done, group.rank))  # dropout of its own, on images of its own
@@ -173,21 +175,25 @@ class Trainer(RunState):
         self.observer.epoch(row)
 
     def _epoch(self, epoch: int) -> None:
-        if self.clock.limit is not None and self.settings.training.parallel != "fsdp":
-            # sharded layers are computed together, and processes that write texts take different numbers of steps
+        writes_sharded = self.settings.training.parallel == "fsdp" and self.learner.task.unit == "tokens"
+        if self.clock.limit is not None and not writes_sharded:
+            # else processes that write different numbers of tokens would wait for each other's layers
             self.reserve.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group)
         start_training(self.learner.model, self.settings)
         start = time.perf_counter()
-        first: tuple[int, float] | None = None  # what is made once, compiled or read ahead is waited for in the first step
+        rates, units = list[float](), self.sums.units
         for batch in self._batches(epoch):
             self._step({name: tensor.to(self.device) for name, tensor in batch.items()})
             self.done += 1
-            self.sums.seconds += time.perf_counter() - start
+            seconds = max(time.perf_counter() - start, 1e-9)
             start = time.perf_counter()
-            first = first or (self.sums.units, self.sums.seconds)
-            units, seconds = self.sums.units - first[0], self.sums.seconds - first[1]
-            self.pace = units / seconds if seconds else self.pace
+            rates.append((self.sums.units - units) / seconds)
+            units = self.sums.units
+            self.sums.seconds += seconds
+            if len(rates) > UNSTEADY:
+                self.pace = max(rates)
             self.observer.step(epoch, self.sums)
+        self.pace = max(rates, default=self.pace)
         self._end_epoch(epoch)
         (share,) = self.group.all_reduce_max(int(1e6 * self._share()))
         self.share = max(self.share, share / 1e6)  # another epoch of one step would only be evaluated once more

@@ -73,13 +73,12 @@ class TrainedTranslator(nn.Module):
         The source has its end, the target neither start nor end. None where the model has no attention.
         """
         device, c = next(self.model.parameters()).device, self.config
-        target = target[: c.max_tokens - 1]  # of one that was cut at the limit the last token has no place behind the start
-        weights = self.model.alignment(*(filled([row], c.pad).to(device) for row in (source, [c.start, *target])))
+        before, after = [c.start, *target][: c.max_tokens], [*target, c.end][: c.max_tokens]  # it may have been cut at the limit
+        weights = self.model.alignment(*(filled([row], c.pad).to(device) for row in (source, before)))
         if weights is None:
             return None
         pieces = self.preparation.pieces
-        without_filling = weights[0, : len(target) + 1, : len(source)].float().cpu()
-        return pieces(source), pieces([*target, self.config.end]), without_filling
+        return pieces(source), pieces(after), weights[0, : len(after), : len(source)].float().cpu()
 
     def alignment_of(self, text: str, translation: str) -> Aligned | None:
         """`alignment` of a text and a translation as people have them."""

@@ -9,6 +9,7 @@ import pytest
 from captioned import write_captions
 from vitrail.data.captions.captions import tidy
 from vitrail.data.captions.sources import open_captions, read_captions
+from vitrail.data.rows import split_in
 from vitrail.errors import DataError
 
 
@@ -272,3 +273,12 @@ def test_no_data_is_said(tmp_path):
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(DataError, match="holds no captions"):
         open_captions(tmp_path / "photo.jpg")
+
+
+@pytest.mark.parametrize("column", ["Split", "SUBSET"])
+def test_the_column_of_splits_is_found_in_whatever_letters(tmp_path, column):
+    rows = [{"image": "a", column: "train"}, {"image": "b", column: "Test"}]
+    assert [split_in(row) for row in rows] == ["train", "test"]
+    with pytest.raises(ValueError, match="none of train, val, test"):
+        split_in({column: "other"})
+    assert split_in({"image": "a"}) == "all"

@@ -102,6 +102,9 @@ def test_numbers_of_pictures_are_unique_where_files_begin_anew_and_coco_s_own_st
     for shade, split in enumerate(("train", "val", "test")):
         write_many(tmp_path / split, 3, shade=10 * shade, name=f"../{split}.json")
     data = open_people(tmp_path)
+    for split, people in data.splits.items():  # what a run is resumed by is as each file has it
+        alone = open_people(tmp_path / f"{split}.json").split("all")
+        assert [data.identity(one) for one in people] == [(f"{split}/{one.name}", one.target) for one in alone]
     pictures = data.pictures_of("all")
     assert len({one.number for one in pictures}) == len({one.path for one in pictures}) == 9
     for split, people in data.splits.items():
@@ -136,7 +139,7 @@ def test_pictures_without_people_belong_to_their_file(tmp_path):
     assert [one.path.name for one in gone.pictures_of("train")] == ["b.png", "empty.png"] and len(gone.pictures_of("val")) == 3
 
 
-@pytest.mark.parametrize("fields", [{"bbox": None}, {"bbox": [1, 2]}, {"keypoints": [1, 2]}, {"image_id": 99}])
+@pytest.mark.parametrize("fields", [{"bbox": None}, {"bbox": [1, 2]}, {"keypoints": [1, 2]}, {"image_id": 99}, {"image_id": [1]}])
 def test_a_crowd_without_a_place_is_counted_alone(tmp_path, fields):
     data = open_people(write_coco(tmp_path / "keypoints.json", [annotation(1), annotation(2, **{"iscrowd": 1, **fields})]))
     assert [one.ignored for one in data.pictures_of("all")] == [()] and data.notes == ("left out: 1 annotations of crowds",)

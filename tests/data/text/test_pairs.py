@@ -121,3 +121,10 @@ def test_lines_that_may_have_moved_since_they_were_split_are_told_of(tmp_path):
     written(tmp_path, "pairs.tsv", rows(-3, 40))
     (note,) = open_pairs(file, LANGUAGES, assignment=data.assignment).notes
     assert "3 lines were added and 0 taken away" in note and "numbers of lines" in note
+
+
+def test_dev_is_another_name_of_the_validation_sentences(tmp_path):
+    for name, count in (("train", 3), ("dev", 2)):
+        written(tmp_path, f"{name}.tsv", "en\tde\n" + "".join(f"{name} {n}\teins\n" for n in range(count)))
+    data = open_pairs(tmp_path, LANGUAGES)
+    assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 3, "val": 2, "test": 0}

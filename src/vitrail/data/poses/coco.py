@@ -28,7 +28,7 @@ class Annotations:
     skeleton: Skeleton
     people: list[Person] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    """Where they have numbers of their own."""
+    """All in the file; a table has none of its own."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What it says of the width and height of each picture, by its path."""
     issues: list[Issue] = field(default_factory=list)
@@ -52,14 +52,15 @@ def read_coco(file: Path) -> Annotations:
     for picture in pictures.values():
         if _is_size(size := (picture.get("width"), picture.get("height"))):
             found.sizes[str(folder / picture["file_name"])] = size
-    ignored: dict[Any, list[dict[str, Any]]] = {}
+    ignored: dict[int, list[dict[str, Any]]] = {}
     for annotation in _of_category(values["annotations"], number, found, file):
         person, reason = (None, CROWD) if annotation.get("iscrowd") else _person(annotation, pictures, folder, found, file)
         if person:
             found.people.append(person)
         elif reason:
             found.left_out[reason] += 1
-            ignored.setdefault(annotation.get("image_id"), []).extend(_ignored(annotation, found.skeleton))
+            if is_whole(image := annotation.get("image_id")):
+                ignored.setdefault(image, []).extend(_ignored(annotation, found.skeleton))
     paths = {number: folder / picture["file_name"] for number, picture in pictures.items()}
     found.pictures = [Picture(number, path, number, tuple(ignored.get(number, ()))) for number, path in paths.items()]
     return found

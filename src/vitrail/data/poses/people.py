@@ -58,6 +58,8 @@ class Person:
     """The picture's name and the annotation's number."""
     image: Source
     target: Pose
+    own_number: int | None = None
+    """The picture's number in its own file, where it has another one because several files number theirs alike."""
 
     @property
     def joints(self) -> np.ndarray:
@@ -114,7 +116,7 @@ class PeopleData(Data):
     things = "people"
 
     def identity(self, item: Person) -> Any:
-        return item.name, item.target
+        return item.name, item.target if item.own_number is None else item.target._replace(image=item.own_number)
 
     @property
     def kind(self) -> dict[str, Any]:
@@ -137,7 +139,8 @@ class PeopleData(Data):
         """The data without some people, by name, and without pictures that nobody else is in."""
         kept = {split: [person for person in people if person.name not in names] for split, people in self.splits.items()}
         before, after = ({one.target.image for people in splits.values() for one in people} for splits in (self.splits, kept))
-        pictures = {own: [one for one in some if one.number not in before - after] for own, some in self.pictures.items()}
+        gone = before - after
+        pictures = {own: [one for one in some if one.number not in gone] for own, some in self.pictures.items()}
         return replace(self, splits=kept, pictures=pictures)
 
     def __repr__(self) -> str:

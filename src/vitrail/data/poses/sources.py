@@ -133,9 +133,13 @@ def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]])
         if any(paths.get(one.number, one.path) != one.path for one in own):
             more = max(paths) + 1 - min(one.number for one in own)
             own = pictures[split] = [one._replace(number=one.number + more) for one in own]
-            moved = [person.target._replace(image=person.target.image + more) for person in splits[split]]
-            splits[split] = [replace(person, target=target) for person, target in zip(splits[split], moved, strict=True)]
+            splits[split] = [_moved(person, more) for person in splits[split]]
         paths |= {one.number: one.path for one in own}
+
+
+def _moved(person: Person, more: int) -> Person:
+    own = person.target.image
+    return replace(person, target=person.target._replace(image=own + more), own_number=own)
 
 
 def _fitting(skeleton: Skeleton, contents: PeopleContents) -> Skeleton:

@@ -77,7 +77,8 @@ def open_pairs(
     Args:
         data: a table in UTF-8, ``pairs.tsv`` or ``.csv``, whose first line names the languages of its columns; or ``TEXT``
             where ``TEXT.en`` and ``TEXT.de`` hold a sentence in each line; or a folder with ``train``, perhaps ``val`` and
-            ``test``, each a table or two such files. In tables with tabs quotation marks are part of the sentence.
+            ``test``, each a table or two such files; ``dev`` is another name of ``val``. In tables with tabs quotation marks
+            are part of the sentence.
         languages: the columns, or the suffixes of the files: of what is read and of what is written.
         split_seed: data without validation sentences gives some of its own, drawn by it.
         shares: of test and validation in such data, a twentieth each where they are not given; never more than 1,000 sentences.
@@ -114,7 +115,8 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
     for file in (*tables, *texts):
-        split = SPLIT_OF_NAME.get(file.stem.lower() if file in tables else file.name.lower(), "")
+        name = file.stem.lower() if file in tables else file.name.lower()
+        split = "val" if name == "dev" else SPLIT_OF_NAME.get(name, "")
         if split in found:
             hint = "leave one of them there"
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)

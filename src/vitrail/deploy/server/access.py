@@ -88,7 +88,7 @@ def _name(host: str) -> str:
 
 
 def _is_local(name: str) -> bool:
-    """Whether a name can only be this machine: an address of its own, which nobody can point elsewhere, or ``localhost``."""
+    """Whether a name can only be this machine: a loopback address, which nobody can point elsewhere, or ``localhost``."""
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
