@@ -322,7 +322,10 @@ def test_models_measures_what_it_is_asked_for(vitrail):
 def test_results_go_to_the_file_that_stdout_is_while_a_bar_is_shown_on_a_terminal(monkeypatch, capsys, shown):
     for module in (progress, training_progress):
         monkeypatch.setattr(module, "interactive", lambda: True)
-    with shown():
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    with shown() as bar:
+        if isinstance(bar, TrainingProgress):
+            bar.start(1, 10, 0)
         result("one line, which may be longer than a terminal is wide: " + "x" * 200)
     assert capsys.readouterr().out == "one line, which may be longer than a terminal is wide: " + "x" * 200 + "\n"
 

@@ -177,3 +177,12 @@ def test_a_model_without_texts_or_without_a_tokenizer_says_what_is_missing(clip,
     (clip / "tokenizer.json").unlink()
     with pytest.raises(ModelFileError, match=r"tokenizer\.json is missing"):
         zero_shot(clip, ["red", "blue"])
+
+
+@pytest.mark.parametrize("of_openai", [False, True])
+def test_without_a_description_only_openais_own_files_have_quick_gelu(clip, tmp_path, of_openai):
+    tensors = in_the_layout_of_openai(load_file(clip / "model.safetensors"))
+    if of_openai:
+        tensors |= {name: torch.tensor(8) for name in ("input_resolution", "context_length", "vocab_size")}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert tower_of(tmp_path / "model.safetensors")[0].config.activation == ("quick-gelu" if of_openai else "gelu")

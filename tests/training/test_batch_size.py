@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from vitrail.errors import ConfigError
+from vitrail.runtime.memory import forget_peak, memory_in_use, peak_memory
 from vitrail.training import batch_size
 from vitrail.training.batch_size import largest_batch_size
 
@@ -74,3 +75,15 @@ def test_processes_of_one_machine_share_its_memory(monkeypatch):
     alone = batch_size._free()
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert batch_size._free() == pytest.approx(alone / 4, rel=0.1)
+
+
+def test_memory_that_was_used_and_let_go_before_does_not_count():
+    now = memory_in_use()
+    forget_peak()
+    before = peak_memory()
+    taken = torch.ones(64, 2**20)  # 256 MiB
+    assert peak_memory() - before > 200e6
+    del taken
+    assert memory_in_use() < now + 100e6
+    forget_peak()
+    assert peak_memory() < before + 100e6

@@ -284,3 +284,9 @@ def test_time_that_goes_by_in_a_validation_begins_no_other_epoch(make_trainer):
 def test_signals_are_told_from_process_to_process():
     error = pickle.loads(pickle.dumps(InterruptedRunError(15, Path("run"), "vitrail resume run", what="interrupted")))
     assert (error.exit_code, error.where, error.hint, error.what) == (143, Path("run"), "vitrail resume run", "interrupted")
+
+
+def test_a_finished_run_that_keeps_its_last_epoch_waits_for_no_better_one(pictures, tiny, tmp_path):
+    run = api.train(pictures, tmp_path / "run", **{**tiny, "training.keep": "last"})
+    with pytest.raises(ConfigError, match="would keep a worse one"):
+        api.resume(run.folder, epochs=len(rows_of(run.folder)) + 1, patience=1)

@@ -59,3 +59,8 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays_as_it_was(mon
     with pytest.raises(ConfigError, match=r"training needs .* GiB are free"):
         api.resume(copy, epochs=9)
     assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
+
+
+def test_images_that_stay_smaller_to_the_end_count_as_they_are():
+    whole, half = (least_memory(settings(**more))[1] for more in ({}, {"schedule.last_image_size": 0.5}))
+    assert half == pytest.approx(whole / 4)

@@ -12,13 +12,14 @@ import yaml
 
 from vitrail import api
 from vitrail.data.sources import open_data
-from vitrail.errors import ConfigError, DataError, DivergedError, ModelFileError
+from vitrail.errors import ConfigError, DataError, DiskFullError, DivergedError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.training import run_folder
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
+from vitrail.training.trainer import Trainer
 from vitrail.weights.reference import load_model
 
 pytestmark = pytest.mark.usefixtures("unreported")
@@ -326,3 +327,26 @@ def test_a_finished_run_that_has_lost_its_best_model_says_so_and_what_there_is_i
     with pytest.raises(ModelFileError, match="lost its best model") as error:
         api.evaluate(folder)
     assert "train anew" in error.value.hint
+
+
+@pytest.mark.parametrize("kept", ["best", "nothing"])
+def test_a_run_whose_first_checkpoint_finds_no_room_keeps_what_it_has(pictures, tiny, tmp_path, monkeypatch, kept):
+    def full(*found, **words):
+        raise DiskFullError("no room", where="disk", hint="free some space")
+
+    monkeypatch.setattr(Trainer, "save" if kept == "best" else "save_model", full)
+    with pytest.raises(DiskFullError):
+        api.train(pictures, tmp_path / "run", **tiny)
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "failed"
+    assert (tmp_path / "run" / "best").is_dir() == (kept == "best")
+    monkeypatch.undo()
+    assert api.resume(tmp_path / "run").scores
+
+
+def test_what_a_new_disk_has_stays_where_a_run_leaves_nothing(pictures, tiny, tmp_path):
+    run = RunFolder(tmp_path / "run")
+    for name in ("lost+found", "plots"):
+        (run.path / name).mkdir(parents=True)
+    run.made = []
+    run.remove()
+    assert [path.name for path in run.path.iterdir()] == ["lost+found"]

@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vitrail.errors import ConfigError
-from vitrail.training.tracking import Tracker, open_tracker
+from vitrail.training.tracking import Tracker, _named, open_tracker
 
 
 def read(folder) -> dict[str, list[tuple[int, float]]]:
@@ -178,3 +178,10 @@ def test_a_tracker_that_fails_does_not_end_the_run(make_trainer, monkeypatch):
     trainer = make_trainer.finished("run", **{"training.epochs": 2})
     assert trainer.epoch == 2
     assert (trainer.folder.path / "train.log").read_text().count("tracking has failed and ends here") == 1
+
+
+def test_metrics_of_two_words_keep_their_names():
+    row = {"epoch": 1, "train_token_accuracy": 0.5, "val_token_accuracy": 0.4, "val_cider_d": 3.0, "lr": 0.1}
+    assert _named(row) == {
+        "token_accuracy/train": 0.5, "token_accuracy/val": 0.4, "cider_d/val": 3.0, "lr": 0.1,
+    }  # fmt: skip

@@ -21,6 +21,19 @@ def peak_memory() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
+def memory_in_use() -> float:
+    """The main memory that this process uses now, in bytes; where the system does not say, the most that it has used."""
+    with contextlib.suppress(OSError, IndexError):
+        return 1024.0 * int(re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+    return peak_memory()
+
+
+def forget_peak() -> None:
+    """Have `peak_memory` begin from what is in use now, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def available_memory() -> float | None:
     """Bytes of main memory that this process can still have, within what its container allows; None where nobody says.
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from vitrail.errors import ConfigError
-from vitrail.runtime.memory import available_memory, peak_memory
+from vitrail.runtime.memory import available_memory, forget_peak, memory_in_use, peak_memory
 from vitrail.training.trainer import Trainer
 
 SHARE = 0.8
@@ -60,6 +60,8 @@ def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
     """Bytes at the peak of two training steps; None where they do not fit."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
+    else:
+        forget_peak()
     try:
         _train_on(make(size), size)
         return _peak()
@@ -88,14 +90,14 @@ def _train_on(trainer: Trainer, size: int) -> None:
 
 
 def _peak() -> float:
-    """The most bytes that this process has ever held: on a GPU, if there is one, else in main memory."""
+    """The most bytes that this process has held since it was asked to forget: on a GPU, if there is one, else in main memory."""
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_reserved())
     return peak_memory()
 
 
 def _used() -> float:
-    return float(torch.cuda.memory_reserved()) if torch.cuda.is_available() else _peak()
+    return float(torch.cuda.memory_reserved()) if torch.cuda.is_available() else memory_in_use()
 
 
 def _free() -> float:

@@ -87,10 +87,15 @@ def resolve(
     if settings.training.average and settings.training.ema:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
+    require_keep_fits_patience(settings)
+    return settings
+
+
+def require_keep_fits_patience(settings: RunSettings) -> None:
+    """Refuse to wait for a better epoch and keep the last one; raises `ConfigError`."""
     if settings.training.patience and settings.training.keep == "last":
         hint = "add --training.keep best, or give no patience"
         raise ConfigError("a run that waits for a better epoch in vain would keep a worse one", where="training.keep", hint=hint)
-    return settings
 
 
 def name_in(model: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ from vitrail.models.cost import cost
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import available_memory
 from vitrail.tasks.registry import task_row
+from vitrail.training.schedule import first_and_last_image_size
 from vitrail.training.settings import RunSettings
 
 NUMBER = 4
@@ -57,5 +58,9 @@ def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, floa
         return weights + kept, 0.0
     given = sum(math.prod(layer.input) for layer in counted.layers if layer.kind in LAYERS)
     seen = 1 - getattr(settings.model, "patch_dropout", 0.0)
+    if settings.schedule.last_image_size is not None:
+        full = settings.model.config.image_size
+        _, last = first_and_last_image_size(settings.schedule, full)
+        seen *= math.prod(last) / math.prod(full)
     number = NUMBER if t.precision == "fp32" else NUMBER / 2
     return weights + kept, SURE * number * given * seen * t.batch / t.accumulate / processes

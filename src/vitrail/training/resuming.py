@@ -7,7 +7,7 @@ from typing import Any
 from vitrail.data.copies import digest_of
 from vitrail.data.items import Data
 from vitrail.errors import ConfigError, DataError
-from vitrail.training.configuration import Values, check_names, deep_merge
+from vitrail.training.configuration import Values, check_names, deep_merge, require_keep_fits_patience
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 
@@ -115,6 +115,7 @@ def settings_to_resume(run: RunFolder, settings: Values) -> RunSettings:
             at = (found["epoch"], found["step"])
             begun, resolved = extended(begun, at, resolved), extended(resolved, at, resolved)
     require_same_settings(begun, resolved)
+    require_keep_fits_patience(resolved)
     return resolved
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
-from vitrail.errors import ConfigError, VitrailError
+from vitrail.errors import ConfigError, DiskFullError, VitrailError
 from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
@@ -117,7 +117,8 @@ class RunFolder:
         """Leave nothing of a new run that failed before it kept anything; else say what became of it."""
         if not self.writes:
             return
-        if self.made is not None and not checkpoints(self.path) and not stopped:
+        has_kept = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
+        if self.made is not None and not has_kept and not stopped:
             self.remove()
             return
         what = error.what if isinstance(error, VitrailError) else repr(error)
@@ -154,6 +155,8 @@ class RunFolder:
         if self.made is None:
             return
         for entry in self.path.iterdir() if self.path.is_dir() else ():
+            if entry.name == "lost+found":  # of the disk whose place it is
+                continue
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         _remove_empty(self.made)
 

@@ -121,7 +121,7 @@ def _named(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in row.items():
         if name != "epoch":
-            split, _, metric = name.rpartition("_") if name.startswith(("train_", "val_")) else ("", "", name)
+            split, _, metric = name.partition("_") if name.startswith(("train_", "val_")) else ("", "", name)
             found[f"{metric}/{split}" if split else name] = value
     return found
 

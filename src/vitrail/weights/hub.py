@@ -21,6 +21,7 @@ from vitrail.weights.plain_files import (
     CARD,
     CONFIG,
     GENERATION,
+    OPEN_CLIP_CONFIG,
     PICKLES,
     PREPROCESSOR,
     PROCESSOR,
@@ -43,6 +44,8 @@ MODEL_FILES = (
 """What is uploaded of a model folder."""
 
 _NAME = r"\w(?:[\w.-]{0,94}\w)?"
+OF_THE_MODEL = (400, 401, 403, 404, 410, 451)
+"""What a hub answers that has no such model, or not for everybody; after anything else what is in the cache is taken."""
 _REFERENCE = re.compile(rf"(?P<repository>{_NAME}/{_NAME})(?:@(?P<revision>{_NAME}))?", re.ASCII)
 _FAMILIES = {name.partition("-")[0] for name in (*NAMES, *PUBLISHED) if "/" in name}
 _ARCHITECTURE = re.compile(rf"({'|'.join(map(re.escape, sorted(_FAMILIES)))})(?:-\w+)+/[0-9]+", re.IGNORECASE)
@@ -83,7 +86,7 @@ def fetch(reference: str) -> Path:
         try:
             found = hub.HfApi().model_info(repository, revision=revision).siblings
         except Exception as error:  # the library raises many kinds; its base for answers has their status
-            if _status(error) in range(400, 500) or (folder := cached(repository, revision)) is None:
+            if _status(error) in OF_THE_MODEL or (folder := cached(repository, revision)) is None:
                 raise
             return folder
         files = _files_of_a_model([file.rfilename for file in found or ()], repository, reference)
@@ -98,7 +101,7 @@ def cached(repository: str, revision: str | None = None) -> Path | None:
         ConfigError: the extra is not installed.
     """
     hub = _library()
-    complete = [CONFIG, PREPROCESSOR, PROCESSOR, *TOKENS, USUAL]  # of those that the repository has
+    complete = [CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *TOKENS, USUAL]  # of those that the repository has
     try:
         folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True))
     except hub.errors.LocalEntryNotFoundError:
@@ -192,7 +195,10 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
     weights = _weights(names)
     if len(weights) == 1:
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
-        return [*(name for name in (CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names), *weights]
+        return [
+            *(name for name in (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names),
+            *weights,
+        ]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
     shards = sorted(name for name in names if SHARD.fullmatch(name))
     download = f"hf download {repository}"

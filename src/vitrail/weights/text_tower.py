@@ -44,6 +44,8 @@ ORIGINAL = {
     "norm": "ln_final",
 }
 """Our names and theirs; a name without a suffix stands for a weight and a bias."""
+OPENAI_NUMBERS = {"input_resolution", "context_length", "vocab_size"}
+"""What OpenAI's files of the same names have, and OpenCLIP's have not, whose models almost all have GELU itself."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 """What OpenCLIP says of a model of texts that is CLIP's; anything else makes another of it."""
 
@@ -141,7 +143,9 @@ def _told(checkpoint: Checkpoint) -> dict[str, Any]:
         return {"heads": text.get("heads"), "activation": "quick-gelu" if whole.get("quick_gelu") else "gelu"}
     text = section(config, "text_config")
     if not text:
-        return {}
+        names = checkpoint.tensors.keys()
+        is_open_clip = ORIGINAL["tokens.weight"] in names and not names >= OPENAI_NUMBERS
+        return {"activation": "gelu"} if is_open_clip else {}
     kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
     if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":
         raise _refused(checkpoint.file, f"it is a {brief(kind)} of a {brief(config.get('model_type'))}")

@@ -203,3 +203,10 @@ def test_what_holds_no_people_is_refused(tmp_path, monkeypatch, source):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(DataError):
         open_people(source)
+
+
+def test_pictures_of_people_who_were_given_to_validation_are_none_of_training(tmp_path):
+    write_many(tmp_path, 20, name="train.json")
+    data = open_people(tmp_path)
+    found = {split: {one.number for one in data.pictures_of(split)} for split in ("train", "val")}
+    assert found["val"] and not found["train"] & found["val"] and len(found["train"] | found["val"]) == 20
