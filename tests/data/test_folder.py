@@ -218,3 +218,19 @@ def test_class_folders_come_before_a_table(tmp_path):
     flat(tmp_path / "sorted" / "train", cat=1)
     (tmp_path / "sorted" / "labels.csv").write_text("image,label\n0.png,x\n")
     assert read_data(tmp_path / "sorted").classes == ["cat"]
+
+
+def test_a_table_that_says_otherwise_of_the_images_in_the_folders_is_refused(tmp_path):
+    for part in ("part1", "part2"):
+        (tmp_path / part).mkdir()
+        for name in ("a", "b"):
+            Image.new("RGB", (4, 4)).save(tmp_path / part / f"{name}.png")
+    table = tmp_path / "labels.csv"
+    rows = [f"part{part}/{name}.png,{label}" for part in (1, 2) for name, label in (("a", "cat"), ("b", "dog"))]
+    table.write_text("\n".join(["image,label", *rows]))
+    with pytest.raises(DataError, match=r"part1/a\.png that it is 'cat', and its folder that it is 'part1'") as refused:
+        read_data(tmp_path)
+    assert f"give the table itself, {table}" in str(refused.value.hint)
+    assert read_data(table).classes == ["cat", "dog"]
+    table.write_text("\n".join(["image,label", *(f"part{n}/a.png,part{n}" for n in (1, 2))]))  # says the same
+    assert read_data(tmp_path).classes == ["part1", "part2"]

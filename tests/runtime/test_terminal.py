@@ -1,9 +1,11 @@
 """Names of files and of classes may be anybody's, and a terminal obeys none of them."""
 
+from pathlib import Path
+
 import pytest
 
 from vitrail.cli.console import problem, result
-from vitrail.runtime.terminal import escaped, note
+from vitrail.runtime.terminal import escaped, note, one_line
 from vitrail.training.run_folder import RunFolder
 
 EVIL = "cat\x1b[2J\x1b]0;title\x07\r\x9b31m\u202etac\udcff"
@@ -25,3 +27,7 @@ def test_no_output_of_a_command_has_it(tell, capsys):
 def test_no_log_of_a_run_has_it(tmp_path):
     RunFolder(tmp_path).log(EVIL)
     assert SHOWN in (tmp_path / "train.log").read_text(encoding="utf-8")
+
+
+def test_a_name_with_line_breaks_stays_in_its_line():
+    assert one_line(Path("a\nb.jpg: cat 99.9 %\tc.jpg")) == "a\\nb.jpg: cat 99.9 %\\tc.jpg"

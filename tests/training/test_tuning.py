@@ -6,11 +6,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from test_contract import TINY, tiny
+from vitrail import create_model
 from vitrail.errors import ConfigError
 from vitrail.training.adapters import load_adapter, merge_lora
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.schedule import learning_rate_factor
-from vitrail.training.tuning import choose_parts
+from vitrail.training.tuning import choose_parts, require_nothing_fresh
 from vitrail.weights.reference import load_model
 
 PROBE = {"training.tune": "head"}
@@ -150,3 +151,22 @@ def test_a_share_of_the_layers_is_refused_where_none_is_trained(tune):
     with pytest.raises(ConfigError, match=f"--tune {tune} leaves all layers") as refused:
         resolve({}, {}, nested(asked))
     assert refused.value.where == "training.frozen_share"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [({"tune": "lora"}, "--tune lora"), ({"tune": "head"}, "--tune head"), ({"frozen_share": 0.5}, "frozen_share")],
+)
+def test_new_registers_are_refused_where_they_would_stay_as_they_are_drawn(told, said):
+    base = {"image_size": 16, "patch_size": 8, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 3}
+    old, new = (create_model("ViT-Ti/16", **base, registers=count) for count in (0, 2))
+    asked = {
+        "data": "digits",
+        "model": "ViT-Ti/16",
+        "start": "model",
+        **{f"training.{name}": value for name, value in told.items()},
+    }
+    settings = resolve({}, {}, nested(asked))
+    with pytest.raises(ConfigError, match=f"registers.* is new, and .*{said}"):
+        require_nothing_fresh(new, old, settings)
+    require_nothing_fresh(new, new, settings)

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, report_unreadable, result, result_json
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
     from vitrail.deploy.captions import Writer
@@ -94,7 +95,7 @@ def caption(
                     continue
                 found.append((file, answer))
                 if not json:
-                    result(f"{file}: {' '.join(answer.text.split())}")  # a caption may have a line break in it
+                    result(f"{one_line(file)}: {' '.join(answer.text.split())}")  # a caption may have a line break in it
             progress.advance(len(answers))
     if json:
         result_json([answer.to_json(str(file)) for file, answer in found])

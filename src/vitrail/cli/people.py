@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.cli.console import is_first, note, report_unreadable, result, result_json
 from vitrail.errors import DataError
+from vitrail.runtime.terminal import one_line
 
 if TYPE_CHECKING:
     from vitrail.deploy.poses import AnyPredictor, FoundPerson, PosePredictor
@@ -87,9 +88,9 @@ class People:
             for number, person in enumerate(people, 1):
                 rows = zip(predictor.skeleton.joints, person.joints.tolist(), person.scores.tolist(), strict=True)
                 joints = ", ".join(f"{name} {x:.1f} {y:.1f} ({score:.2f})" for name, (x, y), score in rows)
-                result(f"{file}: person {number} ({person.score:.2f}): {joints}")
+                result(f"{one_line(file)}: person {number} ({person.score:.2f}): {joints}")
             if not people:
-                result(f"{file}: nobody")
+                result(f"{one_line(file)}: nobody")
 
 
 def _numbers(told: Sequence[Any]) -> list[int]:

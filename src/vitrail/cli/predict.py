@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from vitrail.cli.console import Whole, is_first, note, report_unreadable, result, result_json
 from vitrail.cli.people import MANY, People
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.terminal import one_line
 
 
 def predict(
@@ -138,7 +139,7 @@ def predict(
     else:
         for file, answer in answered:
             told = answer.told if several and top is None else answer.best
-            result(f"{file}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+            result(f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
     if is_first() and table is not None:  # after the answers are told, which a full disk must not take along
         write_table(table, predicted_rows(predictor, answered))
     if is_first() and sorted_to is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, report_unreadable, result, result_json
+from vitrail.runtime.terminal import one_line
 
 
 def similar(
@@ -87,7 +88,7 @@ def similar(
         )
     else:
         for query, near in found:
-            result(f"{query}:")
+            result(f"{one_line(query)}:")
             for file, cosine in near:
-                result(f"  {cosine:6.3f}  {file}")
+                result(f"  {cosine:6.3f}  {one_line(file)}")
     report_unreadable(failures)

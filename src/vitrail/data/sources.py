@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
 from vitrail.data.tree import folders_of, images_below
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
+from vitrail.settings import brief
 
 __all__ = ["SPLITS", "ImageData", "Item", "Label", "image_files", "match_classes", "open_data", "read_data"]
 
@@ -30,6 +32,8 @@ READERS: dict[str, Callable[[str], Contents]] = {
     "wds:": read_shards,
 }
 """How data is read whose argument begins so."""
+LOOKED_AT = 1000
+"""Images of a table that are looked for in folders beside it."""
 
 
 def open_data(
@@ -105,10 +109,26 @@ def _unwritable(contents: Contents) -> list[Issue]:
     ]
 
 
+def _require_one_reading(table: Path) -> None:
+    """Refuse a table beside folders of images that gives these other labels than their folders have; raises `DataError`."""
+    try:
+        told = read_table(table)
+    except DataError:  # it is of other things
+        return
+    for item in islice(chain.from_iterable(told.splits.values()), LOOKED_AT):
+        labels, file = [told.classes[label] for label in item.labels], item.image
+        if isinstance(file, Path) and file.is_file() and file.parent.name not in (*labels, table.parent.name):
+            what = f"{table.name} says of {item.name} that it is {brief(', '.join(labels))}, and its folder that it is"
+            hint = f"give the table itself, {table}, or take it away to go by the folders"
+            raise DataError(f"{what} {brief(file.parent.name)}", where=table.parent, hint=hint)
+
+
 def _read_path(path: Path) -> Contents:
     """A folder or a table."""
     if path.is_dir():
         table = table_of(path)
+        if table is not None and has_class_folders(path):
+            _require_one_reading(table)
         if table is None or has_class_folders(path) or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
         return read_table(table)

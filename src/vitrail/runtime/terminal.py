@@ -19,6 +19,11 @@ def interactive() -> bool:
     return is_first() and sys.stderr.isatty()
 
 
+def one_line(name: object) -> str:
+    """A name of a file, which may have line breaks and tabs, in a line of results."""
+    return str(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def escaped(text: str) -> str:
     """A text with the characters that terminals obey, those that turn its direction, and halves of letters, as their numbers.
 

@@ -44,6 +44,7 @@ from vitrail.training.sentences import begin_with_sentences
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
 from vitrail.training.trainer import Trainer
+from vitrail.training.tuning import require_nothing_fresh
 from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
 from vitrail.weights.locate import require_best
 from vitrail.weights.tensor_files import read_tensors
@@ -195,6 +196,8 @@ def _trainer(
     inputs = inputs_of(settings)
     model, preparation = inputs.start_model(settings, start, source), inputs.preparation_of(settings, source)
     probed = None
+    if start is not None and (settings.training.tune != "all" or settings.training.frozen_share):
+        require_nothing_fresh(model, start.model, settings)
     if settings.training.tune == "lora":
         target_layers(model, settings.lora)  # refuses a layer that the model lacks before a probe takes time
     if start is not None and settings.training.probe:

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from vitrail.errors import ConfigError
 from vitrail.models.base import Model
 from vitrail.training.adapters import add_adapters
 from vitrail.training.optimizer import layers_above
@@ -19,6 +20,16 @@ def choose_parts(model: Model, settings: RunSettings) -> None:
         part.requires_grad_()
     if settings.training.tune == "lora":
         add_adapters(model, settings.lora)
+
+
+def require_nothing_fresh(model: Model, start: nn.Module, settings: RunSettings) -> None:
+    """Refuse parts that the model to start from lacks where they would stay as they are drawn; raises `ConfigError`."""
+    known = start.state_dict().keys()
+    names = [name for name, _ in model.named_parameters() if name.split(".")[0] in model.fresh and name not in known]
+    if names:
+        told = f"--tune {settings.training.tune}" if settings.training.tune != "all" else "training.frozen_share"
+        what = f"{names[0]} is new, and {told} would leave it as it is drawn"
+        raise ConfigError(what, where="model", hint="train all of the model, or leave it out")
 
 
 def _leave_first_layers(model: Model, share: float) -> None:
