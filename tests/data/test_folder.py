@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from data.folders import fill, flat
 from vitrail.data.sources import open_data, read_data
