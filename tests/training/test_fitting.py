@@ -64,3 +64,11 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays_as_it_was(mon
 def test_images_that_stay_smaller_to_the_end_count_as_they_are():
     whole, half = (least_memory(settings(**more))[1] for more in ({}, {"schedule.last_image_size": 0.5}))
     assert half == pytest.approx(whole / 4)
+
+
+def test_a_batch_has_no_more_images_than_there_are():
+    few, all_of_them = (least_memory(settings(batch_size=1024), images=images)[1] for images in (64, 5000))
+    assert few == pytest.approx(least_memory(settings(batch_size=64))[1])
+    assert all_of_them == least_memory(settings(batch_size=1024))[1]
+    repeated = least_memory(settings(batch_size=1024, **{"augmentation.repeats": 3}), images=64)[1]
+    assert repeated == pytest.approx(3 * few)

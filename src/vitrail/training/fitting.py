@@ -20,8 +20,8 @@ LAYERS = ("Linear", "Conv2d")
 """What keeps its input."""
 
 
-def require_memory(settings: RunSettings, processes: int = 1) -> None:
-    """Refuse a run whose least need is more than there is; what may just fit is tried.
+def require_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> None:
+    """Refuse a run whose least need is more than there is, with so many ``images`` to learn from; what may just fit is tried.
 
     Raises:
         ConfigError: with the bytes that it needs and those that there are.
@@ -29,21 +29,23 @@ def require_memory(settings: RunSettings, processes: int = 1) -> None:
     free = available_memory()
     if free is None:
         return
-    weights, images = least_memory(settings, processes)
+    weights, batch = least_memory(settings, processes, images=images)
     hint = "take a smaller model or image, or --tune head"
-    if settings.training.batch_size != "auto" and weights <= free < weights + images:
+    if settings.training.batch_size != "auto" and weights <= free < weights + batch:
         hint = "add --training.recompute or --batch-size auto, or take a smaller model or image"
-    if weights + images > free:
+    if weights + batch > free:
         raise ConfigError(
-            f"training needs {(weights + images) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
-            f"kept of each, {images / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
+            f"training needs {(weights + batch) / 2**30:,.1f} GiB at least ({weights / 2**30:,.1f} for the weights and what is "
+            f"kept of each, {batch / 2**30:,.1f} for the images of a batch), and {free / 2**30:,.1f} GiB are free",
             where="memory",
             hint=hint,
         )
 
 
-def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, float]:
+def least_memory(settings: RunSettings, processes: int = 1, *, images: int | None = None) -> tuple[float, float]:
     """Bytes of main memory that training takes at least: for the weights and what is kept of each, and for a batch.
+
+    A batch has no more than all ``images``, each as often as it is repeated.
 
     On another device main memory holds the weights as they are made.
     """
@@ -63,4 +65,5 @@ def least_memory(settings: RunSettings, processes: int = 1) -> tuple[float, floa
         _, last = first_and_last_image_size(settings.schedule, full)
         seen *= math.prod(last) / math.prod(full)
     number = NUMBER if t.precision == "fp32" else NUMBER / 2
-    return weights + kept, SURE * number * given * seen * t.batch / t.accumulate / processes
+    largest = t.batch if images is None else min(t.batch, images * settings.augmentation.repeats)
+    return weights + kept, SURE * number * given * seen * largest / t.accumulate / processes

@@ -110,7 +110,7 @@ def begin_run(
         source = inputs.used(source, bad, resolved)
         resolved = with_precision(resolved, observer, group)
         with group.together():
-            require_memory(resolved, group.count)
+            require_memory(resolved, group.count, images=len(source.splits["train"]))
         resolved = with_batch_size(resolved, source, teacher, observer, group)
         with remembered_signals(lambda: observer.note(STOPPING)) as signals:
             group.all_reduce_max(0)  # each hears signals before there is anything to lose
