@@ -14,6 +14,8 @@ from vitrail.data.text.tokens import open_tokens
 from vitrail.deploy.translate import Translator, translate
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.registry import create_model
+from vitrail.training.configuration import nested
+from vitrail.training.run import begin_run
 from vitrail.weights.convert import convert_writer
 from vitrail.weights.translator import TrainedTranslator, open_translator
 from words import TINY_TRANSLATOR, WORDS, write_pairs
@@ -251,3 +253,13 @@ def test_tokens_that_are_no_text_are_refused(folder, tmp_path):
     (tmp_path / "other" / "vocab.json").write_text(json.dumps(words))
     with pytest.raises(ModelFileError, match="no text"):
         open_translator(tmp_path / "other")
+
+
+def test_a_run_from_such_a_folder_is_scored_with_what_stands_in_the_data(folder, tmp_path):
+    data, kept = write_pairs(tmp_path / "pairs.tsv", most=2), []
+    data.write_text(data.read_text().replace("Katze", "Katze …"))  # which its pieces do not hold
+    settings = {name: value for name, value in TINY_TRANSLATOR.items() if not name.startswith("model.")}
+    asked = nested({**settings, "data": str(data), "start": str(folder), "training.epochs": 1})
+    begin_run(tmp_path / "run", kept.append, asked, recipe=None, config=None, observer=None, transform=None)
+    wanted = {wanted for _, _, wanted in kept[0].metrics.texts}
+    assert any("…" in text for text in wanted) and wanted <= {pair.target for pair in kept[0].items}

@@ -58,7 +58,7 @@ def evaluate_translator(
     else:
         task = Translation(trained.model, trained.preparation, settings).to(device)
         metrics, dataset, opened = task.metrics(keep=True), task.dataset(pairs), answering(task, device)
-    metrics.references = [pair.target for pair in pairs]
+    metrics.take_items(pairs)
     loader = EpochLoader(dataset, max(1, BATCH // settings.beams), shuffle=False, part=(group.rank, group.count))
     with opened as answer:
         return evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group), split

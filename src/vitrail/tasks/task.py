@@ -35,6 +35,12 @@ class Options:
 class Metrics:
     """Metrics of a model's answers, added up batch by batch."""
 
+    def take_items(self, items: Sequence[Any]) -> None:
+        """Learn of all items, by their numbers in batches, what their tensors do not tell; most metrics need nothing of it."""
+
+    def take_items(self, items: Sequence[Any]) -> None:
+        """Learn of all items, by their numbers in batches, what their tensors do not tell; most metrics need nothing of it."""
+
     def update(self, answers: Answers, batch: Batch) -> None:
         """Take up a batch, or no image at all: then both have no rows."""
         raise NotImplementedError

@@ -107,6 +107,14 @@ class TranslationMetrics(Metrics):
         self.texts: list[tuple[int, str, str]] = []
         """Of every sentence its number, what was written, and what should have been."""
 
+    def take_items(self, items: Sequence[Pair]) -> None:
+        """The sentences, whose translations may have letters that tokens do not hold."""
+        self.references = [item.target for item in items]
+
+    def take_items(self, items: Sequence[Pair]) -> None:
+        """The sentences, whose translations may have letters that tokens do not hold."""
+        self.references = [item.target for item in items]
+
     def update(self, answers: Answers, batch: Batch) -> None:
         labels = batch["labels"]
         self.accurate = "right" in answers

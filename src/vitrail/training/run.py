@@ -249,9 +249,10 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
     def evaluate_split(name: str, items: list[Any]) -> Metrics:
         """The metrics on some items, unless a signal comes."""
         observer.begin(f"evaluating {name}", len(items))
-        loader = trainer.loader(task.dataset(items))
+        loader, metrics = trainer.loader(task.dataset(items)), task.metrics(keep=True)
+        metrics.take_items(items)
         with kept_memory(), answering(task, trainer.device) as answer:
-            return evaluate(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
+            return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)
 
     split = source.evaluation_split
     items = trainer.subset(source.split(split))
