@@ -38,9 +38,6 @@ class Metrics:
     def take_items(self, items: Sequence[Any]) -> None:
         """Learn of all items, by their numbers in batches, what their tensors do not tell; most metrics need nothing of it."""
 
-    def take_items(self, items: Sequence[Any]) -> None:
-        """Learn of all items, by their numbers in batches, what their tensors do not tell; most metrics need nothing of it."""
-
     def update(self, answers: Answers, batch: Batch) -> None:
         """Take up a batch, or no image at all: then both have no rows."""
         raise NotImplementedError

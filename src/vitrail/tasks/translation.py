@@ -111,10 +111,6 @@ class TranslationMetrics(Metrics):
         """The sentences, whose translations may have letters that tokens do not hold."""
         self.references = [item.target for item in items]
 
-    def take_items(self, items: Sequence[Pair]) -> None:
-        """The sentences, whose translations may have letters that tokens do not hold."""
-        self.references = [item.target for item in items]
-
     def update(self, answers: Answers, batch: Batch) -> None:
         labels = batch["labels"]
         self.accurate = "right" in answers
