@@ -109,9 +109,8 @@ def evaluate_boxes(
     missing = {one.number for one, _ in looked_at if one.number not in peopled and not os.path.isfile(one.path)}
     if missing:
         looked_at = [(one, some) for one, some in looked_at if one.number not in missing]
-        on_note(
-            f"{len(missing):,} pictures in which nobody is marked are not there: boxes in them are no mistakes, as they else were"
-        )
+        what = f"{len(missing):,} pictures in which nobody is marked are not there"
+        on_note(f"{what}: their boxes are left out, which would count as mistakes")
     framed = [(picture.path, some) for picture, some in looked_at]
     if on_start:
         on_start(len(framed))
