@@ -127,9 +127,12 @@ def _read_path(path: Path) -> Contents:
     """A folder or a table."""
     if path.is_dir():
         table = table_of(path)
-        if table is not None and has_class_folders(path):
+        if table is None:
+            return read_folder(path)
+        by_folders = has_class_folders(path)
+        if by_folders:
             _require_one_reading(table)
-        if table is None or has_class_folders(path) or (folders_of(path) and not labels_in(path)):
+        if by_folders or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
         return read_table(table)
     if path.suffix.lower() not in ENDINGS:

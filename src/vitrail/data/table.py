@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
-from vitrail.data.rows import BETWEEN, separator_in
+from vitrail.data.rows import BETWEEN, SPLITS_OF_TABLES, separator_in
 from vitrail.data.tree import files_of, folders_of, images_below
 from vitrail.errors import DataError
 from vitrail.files import regular_file, text_file
@@ -21,7 +21,7 @@ SEPARATOR = ";"
 NAMES = {
     "image": ("filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img"),
     "label": ("labels", "class", "class_name", "category", "target"),
-    "split": ("subset",),
+    "split": SPLITS_OF_TABLES[1:],
 }
 """What others call the columns."""
 NUMBERS = ("image_id", "id")

@@ -58,13 +58,14 @@ def evaluate_poses(
         refuse_given("the pictures of --boxes are read by this process", {"--workers": boxes is not None and workers > 0})
         source, split, settings = open_people(predictor.skeleton)
         settings = settings if mirror is None else settings.changed(mirror=mirror)
-        people, pictures = source.split(split), source.pictures_of(split)
+        people = source.split(split)
         detections = None if boxes is None else Detections.read(boxes)
         if detections is not None:
             detections.tell(on_note)
     options: dict[str, Any] = {"batch_size": batch_size, "on_batch": on_batch, "group": group}
     if detections is not None:
-        found = evaluate_boxes(predictor, people, pictures, detections, settings, on_start=on_start, on_note=on_note, **options)
+        told: dict[str, Any] = {"on_start": on_start, "on_note": on_note, **options}
+        found = evaluate_boxes(predictor, people, source.pictures_of(split), detections, settings, **told)
         rows = found.rows
     else:
         if on_start:
@@ -106,12 +107,11 @@ def evaluate_boxes(
         boxes = detections.of([(picture.path, picture.known) for picture in pictures])
     peopled = {person.target.image for person in people}
     looked_at = [(one, some) for one, some in zip(pictures, boxes, strict=True) if some or one.number in peopled]
-    missing = {one.number for one, _ in looked_at if one.number not in peopled and not os.path.isfile(one.path)}
-    if missing:
-        looked_at = [(one, some) for one, some in looked_at if one.number not in missing]
-        what = f"{len(missing):,} pictures in which nobody is marked are not there"
+    there = [(one, some) for one, some in looked_at if one.number in peopled or os.path.isfile(one.path)]
+    if missing := len(looked_at) - len(there):
+        what = f"{missing:,} pictures in which nobody is marked are not there"
         on_note(f"{what}: their boxes are left out, which would count as mistakes")
-    framed = [(picture.path, some) for picture, some in looked_at]
+    framed = [(picture.path, some) for picture, some in there]
     if on_start:
         on_start(len(framed))
     own: list[list[FoundPerson]] = []
@@ -126,7 +126,7 @@ def evaluate_boxes(
             on_batch(len(answers) * group.count)
     group.raise_together(failure)
     found = [each for part in group.all_gather(own) for each in part]
-    answered = [InPicture(picture, some) for (picture, _), some in zip(looked_at, found, strict=True)]
+    answered = [InPicture(picture, some) for (picture, _), some in zip(there, found, strict=True)]
     return BoxMetrics(people, predictor.skeleton, answered)
 
 

@@ -162,8 +162,8 @@ TEXTS = {"images": "sentences", "images/s": "tokens/s"}
 
 def head_of(runs: Sequence[Compared]) -> tuple[str, ...]:
     """What stands above the columns of `HEAD` for these runs."""
-    rows = [run.rows[-1] for run in runs if run.rows]
-    texts = bool(rows) and all("tokens_per_second" in row for row in rows)
+    trained = [run for run in runs if run.rows]
+    texts = bool(trained) and all(run.of_tokens for run in trained)
     return tuple(TEXTS.get(name, name) for name in HEAD) if texts else HEAD
 
 

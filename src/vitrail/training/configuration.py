@@ -77,7 +77,7 @@ def resolve(
     if "name" not in merged.get("model", {}):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     settings = _with_token(RunSettings.read(merged))
-    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be that of an extended run
+    settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be an extended run's
     if settings.training.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)

@@ -187,8 +187,8 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
     model, theirs, task = settings.model.config, settings.preparation, _task(settings)
     told = {name: value for name in ("box_scale", "smaller_sizes", "smoothing") if (value := getattr(task, name)) is not None}
     if isinstance(theirs, BoxPreparation):
-        usual = BoxPreparation.of_size(model.image_size, model.channels)
         if theirs.channels != model.channels:
+            usual = BoxPreparation.of_size(model.image_size, model.channels)
             theirs = theirs.changed(channels=usual.channels, mean=usual.mean, std=usual.std)
         upright = _upright(settings, source) if task.upright != "auto" else theirs.upright and _square(model)
         return theirs.changed(image_size=model.image_size, resize_size=model.image_size, upright=upright, **told)

@@ -75,7 +75,8 @@ class Sweep:
         self, folder: Path, observer: Observer, *, train: Run, resume: Run
     ) -> list[tuple[dict[str, Any], str, dict[str, Any]]]:
         """Every run: its values, its name, and its record."""
-        for values, name in zip(self.combinations, _names(self.combinations), strict=True):  # every mistake before the first run
+        named = list(zip(self.combinations, _names(self.combinations), strict=True))
+        for values, name in named:  # every mistake before the first run
             settings = self._settings(values)
             if not is_run(folder / name):
                 Request.read(self.recipe, self.config, settings).require_possible(None)
@@ -87,7 +88,7 @@ class Sweep:
                 observer.note(f"{model} has no such setting and goes without: {', '.join(foreign)}")
         found: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
         told = _ToldOnce(observer)
-        for values, name in zip(self.combinations, _names(self.combinations), strict=True):
+        for values, name in named:
             observer.note(f"run {len(found) + 1} of {len(self.combinations)}: {name}")
             try:
                 found.append((values, name.replace(",", ", "), self._run(folder, name, values, told, train, resume)))

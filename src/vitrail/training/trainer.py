@@ -181,7 +181,8 @@ class Trainer(RunState):
             self.reserve.measure(self.learner.evaluated, self.settings.training.batch, self.device, self.group)
         start_training(self.learner.model, self.settings)
         start = time.perf_counter()
-        rates, units = list[float](), self.sums.units
+        rates: list[float] = []
+        units = self.sums.units
         for batch in self._batches(epoch):
             self._step({name: tensor.to(self.device) for name, tensor in batch.items()})
             self.done += 1

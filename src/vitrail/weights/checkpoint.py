@@ -23,7 +23,7 @@ from vitrail.weights.plain_files import (
     PROCESSOR,
     SHARD,
     WEIGHTS,
-    WHOLE,
+    in_several_files,
     is_pickle,
     parse_json,
     read_json,
@@ -162,7 +162,7 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     if len(found) == 1:
         return found[0]
     if shards:
-        what, hint = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported", WHOLE
+        what, hint = in_several_files(shards)
     elif found:
         what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
     elif pickles:

@@ -28,7 +28,7 @@ from vitrail.weights.plain_files import (
     SHARD,
     TOKENIZER,
     WEIGHTS,
-    WHOLE,
+    in_several_files,
     some,
 )
 from vitrail.weights.published import PUBLISHED
@@ -206,8 +206,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
         what = f"several files of weights: {some(weights)}"
         hint = f"{download} {weights[0]} {CONFIG} --local-dir FOLDER, and give FOLDER/{weights[0]}"
     elif shards:
-        what = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported"
-        hint = WHOLE
+        what, hint = in_several_files(shards)
     elif pickles:
         what = f"no weights but pickles, which can run code when loaded and were not downloaded: {some(pickles)}"
         hint = f"if you trust it: {download} {pickles[0]} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"

@@ -24,7 +24,12 @@ GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar")
 SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
 """How one of several files is called that hold the weights of a model together."""
-WHOLE = "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
+
+
+def in_several_files(shards: Sequence[str]) -> tuple[str, str]:
+    """What is wrong with weights in several files, and what to do."""
+    what = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported"
+    return what, "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
 
 
 def is_pickle(file: Path) -> bool:

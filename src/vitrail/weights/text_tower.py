@@ -16,6 +16,7 @@ from vitrail.models.text_tower import TextConfig, TextTower
 from vitrail.settings import brief
 from vitrail.weights.checkpoint import Checkpoint, section
 from vitrail.weights.folder import fill
+from vitrail.weights.layouts.clip import OPENAI_NUMBERS
 from vitrail.weights.plain_files import TOKENIZER
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
@@ -44,8 +45,6 @@ ORIGINAL = {
     "norm": "ln_final",
 }
 """Our names and theirs; a name without a suffix stands for a weight and a bias."""
-OPENAI_NUMBERS = {"input_resolution", "context_length", "vocab_size"}
-"""What OpenAI's files of the same names have, and OpenCLIP's have not, whose models almost all have GELU itself."""
 OPEN_CLIP_TEXT = {"context_length", "vocab_size", "width", "heads", "layers"}
 """What OpenCLIP says of a model of texts that is CLIP's; anything else makes another of it."""
 
@@ -144,7 +143,9 @@ def _told(checkpoint: Checkpoint) -> dict[str, Any]:
     text = section(config, "text_config")
     if not text:
         names = checkpoint.tensors.keys()
-        is_open_clip = ORIGINAL["tokens.weight"] in names and not names >= OPENAI_NUMBERS
+        is_open_clip = ORIGINAL["tokens.weight"] in names and not names >= set(
+            OPENAI_NUMBERS
+        )  # almost all of its models have GELU itself
         return {"activation": "gelu"} if is_open_clip else {}
     kind, activation = text.get("model_type", "clip_text_model"), text.get("hidden_act", "quick_gelu")
     if config.get("model_type", "clip") != "clip" or kind != "clip_text_model":

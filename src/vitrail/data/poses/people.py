@@ -127,7 +127,7 @@ class PeopleData(Data):
         return [person.image for people in self.splits.values() for person in people]
 
     def pictures_of(self, split: str) -> list[Picture]:
-        """The pictures that people of a split are in, and those of its file in which there is nobody."""
+        """The pictures that people of a split are in, and of its file the pictures in which there is nobody."""
         found = {person.target.image: Picture(person.target.image, Path(str(person.image))) for person in self.split(split)}
         elsewhere = {person.target.image for people in self.splits.values() for person in people} - set(found)
         for own, pictures in self.pictures.items():

@@ -20,6 +20,8 @@ MOST_HELD_OUT = 1000
 """... and no more sentences than this to either."""
 SEPARATORS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 """How tables are told by their suffix, and what stands between their columns."""
+SPLIT_OF_FILE = {**SPLIT_OF_NAME, "dev": "val"}
+"""What files of sentences may call a split, in small letters."""
 MOST_BYTES = 2**20
 """Of a line. A longer one is no sentence, and would take memory for nothing."""
 MOST = 2**34
@@ -116,7 +118,7 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for file in (*tables, *texts):
         name = file.stem.lower() if file in tables else file.name.lower()
-        split = "val" if name == "dev" else SPLIT_OF_NAME.get(name, "")
+        split = SPLIT_OF_FILE.get(name, "")
         if split in found:
             hint = "leave one of them there"
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)

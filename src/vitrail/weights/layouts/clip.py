@@ -16,6 +16,8 @@ from vitrail.weights.layouts.vit_reading import ViTLayout
 from vitrail.weights.plain_files import OPEN_CLIP_CONFIG
 
 BLOCK = "transformer.resblocks.{i}"
+OPENAI_NUMBERS = ("input_resolution", "context_length", "vocab_size")
+"""What only OpenAI's own files have, of the files that call their weights so."""
 
 CLIP_ORIGINAL = ViTLayout(
     name="clip-original",
@@ -41,8 +43,8 @@ CLIP_ORIGINAL = ViTLayout(
     },
     ignored=(
         r"transformer\..*", r"token_embedding\..*", r"positional_embedding", r"ln_final\..*", r"text_projection", r"logit_scale",
-        r"input_resolution", r"context_length", r"vocab_size",
-    ),  # its model of texts, and three numbers that only OpenAI's own files have
+        *OPENAI_NUMBERS,
+    ),  # its model of texts, and the numbers
     needs=("position.embedding", "class_token", "embedding_norm.weight"),
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     lacks=not_plain_or_no_bias,
@@ -131,7 +133,7 @@ OPEN_CLIP = replace(
         "blocks.{i}.attention.scale.gamma": Key(f"{BLOCK}.ls_1.gamma"),
         "blocks.{i}.mlp.scale.gamma": Key(f"{BLOCK}.ls_2.gamma"),
     },
-    ignored=(*CLIP_ORIGINAL.ignored[:-3], r"logit_bias", r"text\..*", r"attn_mask"),
+    ignored=(*CLIP_ORIGINAL.ignored[: -len(OPENAI_NUMBERS)], r"logit_bias", r"text\..*", r"attn_mask"),
     fields={"norm_eps": 1e-5, "mlp": "gelu", "head": "projection", "class_token": True},
     read=_open_clip,
 )
