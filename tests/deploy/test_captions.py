@@ -17,6 +17,7 @@ from vitrail.models.sampling import sample
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.tasks.caption_scores import Rarity
 from vitrail.tasks.caption_words import captions_of
+from vitrail.weights import captioner as saved
 from vitrail.weights.captioner import load_captioner, open_captioner
 
 NAMES = ("Captioner-Ti/16", "Captioner-LSTM-Ti/16")
@@ -195,3 +196,9 @@ def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(trained, 
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
     with pytest.raises(ConfigError, match="max_length"):
         caption(trained, shown, max_length=0)
+
+
+def test_transformers_is_told_to_write_as_we_do_unless_it_is_said_otherwise():
+    """The constants of two modules that may not import one another."""
+    ours = (captions.BEAMS, captions.NO_REPEAT, captions.LONGEST)
+    assert ours == (saved.BEAMS, saved.NO_REPEAT, saved.LONGEST)
