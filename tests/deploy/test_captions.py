@@ -199,6 +199,6 @@ def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(trained, 
 
 
 def test_transformers_is_told_to_write_as_we_do_unless_it_is_said_otherwise():
-    """The constants of two modules that may not import one another."""
+    """Weights import nothing of what is deployed, and so have constants of their own."""
     ours = (captions.BEAMS, captions.NO_REPEAT, captions.LONGEST)
     assert ours == (saved.BEAMS, saved.NO_REPEAT, saved.LONGEST)
