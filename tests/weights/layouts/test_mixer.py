@@ -73,7 +73,7 @@ def test_weights_alone_are_read_as_far_as_they_tell(size, tmp_path, capsys):
         told = capsys.readouterr().err
         assert "recognised timm's MLP-Mixer" in told and "say: GELU, the mean of all tokens" in told
         return
-    with pytest.raises(ModelFileError, match="6 tokens form no square"):
+    with pytest.raises(ModelFileError, match="6 patches form no square"):
         from_pretrained(tmp_path / "weights.safetensors")
     assert alike(from_pretrained(tmp_path / "weights.safetensors", image_size=size), model, torch.randn(2, 3, *size))
 

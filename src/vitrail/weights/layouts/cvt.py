@@ -10,14 +10,13 @@ from vitrail.weights.colours import IMAGENET
 from vitrail.weights.keys import Key, Shape, count_of, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
 from vitrail.weights.layouts.resnet_reading import batch_norms
+from vitrail.weights.layouts.shapes import HEAD_DIM
 
 STAGE = "stages.{s}"
 BLOCK = "stages.{s}.blocks.{j}"
 PATCH = "stages.{}.embedding.projection.weight"
 USUAL = {7: (4, 2), 3: (2, 1)}
 """Strides and paddings of all that is published, by the side of a patch."""
-HEAD_DIM = 64
-"""Width of every head of all that is published."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:

@@ -1,16 +1,15 @@
 """The layouts of MLP-Mixers: timm's, and Google's Flax (``.npz``)."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError
 from vitrail.models.configs.mixer import SIZES, MixerConfig, preset_of
-from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.keys import Key, Shape, Transposed, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Key, Shape, Transposed, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.timm_arguments import own_arguments
+from vitrail.weights.layouts.shapes import depth_of, image_size_of, require_shapes
+from vitrail.weights.layouts.timm_arguments import known_name, told_by
 from vitrail.weights.layouts.timm_description import timm_data
 
 NEEDED = (
@@ -24,26 +23,19 @@ NEEDED = (
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; images are square unless somebody says otherwise."""
-    for name in NEEDED:
-        if len(shapes.get(name, ())) != (4 if name == NEEDED[0] else 2):
-            raise ModelFileError(f"no {name} of an MLP-Mixer", where="weights", hint="give the weights of an MLP-Mixer")
-    dim, channels, *patch = shapes[NEEDED[0]]
+    require_shapes(shapes, {name: 4 if name == NEEDED[0] else 2 for name in NEEDED}, "an MLP-Mixer")
+    dim, channels, *sides = shapes[NEEDED[0]]
+    patch = (sides[0], sides[1])
     token_dim, tokens = shapes[NEEDED[1]]
     head = shapes.get("head.linear.weight")
-    side = math.isqrt(tokens)
-    sizes = [size for size in (known.get("image_size"), image_size) if size is not None]
-    fitting = [size for size in sizes if math.prod(a // b for a, b in zip(size, patch, strict=True)) == tokens]
-    if not fitting and side * side != tokens:
-        what = f"{tokens} tokens form no square"
-        raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
     return {
         **known,
-        "image_size": fitting[0] if fitting else (side * patch[0], side * patch[1]),
-        "patch_size": tuple(patch),
+        "image_size": image_size_of(tokens, patch, (known.get("image_size"), image_size)),
+        "patch_size": patch,
         "channels": channels,
         "num_classes": head[0] if head else 0,
         "dim": dim,
-        "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
+        "depth": depth_of(shapes),
         "token_dim": token_dim,
         "channel_dim": shapes[NEEDED[3]][0],
     }
@@ -56,26 +48,20 @@ SAME = {
     "embed_dim": "dim", "num_blocks": "depth",
 }  # fmt: skip
 """timm's arguments that mean the same as fields of ours."""
-WITHOUT_EFFECT = words("drop_rate drop_path_rate proj_drop_rate nlhb mlp_ratio")
+HARMLESS = words("drop_rate drop_path_rate proj_drop_rate nlhb mlp_ratio")
 """Those of training, and what shows in shapes."""
+
+
+FIXED: dict[str, tuple[Any, ...]] = {"global_pool": ("avg",)}
+MODELS = [f"mixer_{size.lower()}{patch}_224" for size in SIZES for patch in (16, 32)]
 
 
 def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that timm's ``config.json`` tells; refuses what is not understood."""
-    name = values.get("architecture")
+    name = known_name(values, MODELS)
     if name is None:
         return {}
-    preset = preset_of(str(name))
-    if preset is None:
-        known = ", ".join(f"mixer_{size.lower()}16_224" for size in SIZES)
-        raise ModelFileError(f"unknown architecture {brief(name)}", where="config.json", hint=f"known: {known} …")
-    told = dict(preset)
-    for argument, value in own_arguments(values).items():
-        if argument in SAME:
-            told[SAME[argument]] = MixerConfig.read_field(SAME[argument], value, where="config.json")
-        elif argument not in WITHOUT_EFFECT and (argument, value) != ("global_pool", "avg"):
-            hint = "give a model whose parts are known"
-            raise ModelFileError(f"{argument}={brief(value)} is not known here", where="config.json", hint=hint)
+    told = {**(preset_of(name) or {}), **told_by(values, MixerConfig, same=SAME, harmless=HARMLESS, fixed=FIXED)}
     return {name: value for name, value in told.items() if name not in ("token_dim", "channel_dim")}  # shapes tell
 
 

@@ -8,7 +8,8 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.weights.keys import Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Size
-from vitrail.weights.layouts.stages import depths_of, require_shapes
+from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.stages import depths_of
 
 BLOCK = "stages.{s}.blocks.{j}"
 PATCHES = "stages.{}.embedding.projection.weight"

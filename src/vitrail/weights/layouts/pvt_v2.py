@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vitrail.errors import ModelFileError
 from vitrail.models.configs.pvt import PyramidConfig
 from vitrail.models.configs.pvt_v2 import PRESETS, PVTv2Config
-from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET, Colours
 from vitrail.weights.keys import Shape, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
@@ -23,7 +21,7 @@ from vitrail.weights.layouts.pvt_reading import (
     same_widths,
     stages_in,
 )
-from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
+from vitrail.weights.layouts.timm_arguments import known_name, told_by
 from vitrail.weights.layouts.timm_description import timm_data
 
 EMBEDDING = "stages.{s}.embedding"
@@ -87,7 +85,7 @@ ORIGINAL = Layout(
 
 MODELS = {name.lower().replace("pvtv2-", "pvt_v2_").replace("-", "_"): fields for name, fields in PRESETS.items()}
 """timm's names, and the fields that they fix."""
-FIXED = ("dims", "depths", "heads", "reductions", "mlp_ratios", "pooled")
+NAMED = ("dims", "depths", "heads", "reductions", "mlp_ratios", "pooled")
 SAME = {
     "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "depths": "depths", "embed_dims": "dims",
     "num_heads": "heads", "sr_ratios": "reductions", "mlp_ratios": "mlp_ratios", "qkv_bias": "qkv_bias", "linear": "pooled",
@@ -103,20 +101,14 @@ def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
     if name is None:
         return {}
     usual = PVTv2Config(**MODELS[name])
-    told = {field: getattr(usual, field) for field in FIXED}
-    for argument, value in own_arguments(values).items():
-        if argument in SAME:
-            told[SAME[argument]] = PVTv2Config.read_field(SAME[argument], value, where="config.json")
-        elif argument not in WITHOUT_EFFECT and (argument, value) != ("global_pool", "avg"):
-            hint = "give a model whose parts are known"
-            raise ModelFileError(f"{argument}={brief(value)} is not known here", where="config.json", hint=hint)
-    return told
+    told = told_by(values, PVTv2Config, same=SAME, harmless=WITHOUT_EFFECT, fixed={"global_pool": ("avg",)})
+    return {**{field: getattr(usual, field) for field in NAMED}, **told}
 
 
 def _describe_timm(config: PVTv2Config) -> dict[str, Any]:
     """What timm builds the same model of: a name, and all that makes it this model."""
     named = {name: PVTv2Config(**preset) for name, preset in MODELS.items()}
-    fitting = [name for name, usual in named.items() if all(getattr(usual, f) == getattr(config, f) for f in FIXED)]
+    fitting = [name for name, usual in named.items() if all(getattr(usual, f) == getattr(config, f) for f in NAMED)]
     arguments = {theirs: getattr(config, ours) for theirs, ours in SAME.items() if theirs not in ("img_size", "num_classes")}
     return {
         "architecture": fitting[0] if fitting else next(iter(MODELS)),

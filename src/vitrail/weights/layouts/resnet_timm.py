@@ -6,7 +6,6 @@ from typing import Any
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.resnet import ResNetConfig, preset_of
-from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET, Colours
 from vitrail.weights.keys import Key, weight_and_bias, words
 from vitrail.weights.layout import Layout
@@ -25,7 +24,7 @@ from vitrail.weights.layouts.resnet_reading import (
     unusual_root,
     widths,
 )
-from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
+from vitrail.weights.layouts.timm_arguments import known_name, own_arguments, told_by
 from vitrail.weights.layouts.timm_description import timm_data
 
 NAMED = words(
@@ -71,15 +70,9 @@ def _reader(kind: Kind) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             return {}
         if MODELS[name]["block"] != kind:
             raise ModelFileError(f"{name} has no {kind} blocks", where="config.json", hint="give what belongs together")
-        arguments = own_arguments(values)
-        told = {field: value for field, value in MODELS[name].items() if field != "width" or not arguments.keys() & WIDTHS}
-        for argument, value in arguments.items():
-            if argument in SAME:
-                told[SAME[argument]] = ResNetConfig.read_field(SAME[argument], value, where="config.json")
-            elif argument not in HARMLESS and value not in known.get(argument, ()):
-                what, hint = f"{argument}={brief(value)} is not known here", "give a model whose parts are known"
-                raise ModelFileError(what, where="config.json", hint=hint)
-        return told
+        own = own_arguments(values).keys()
+        named = {field: value for field, value in MODELS[name].items() if field != "width" or not own & WIDTHS}
+        return {**named, **told_by(values, ResNetConfig, same=SAME, harmless=HARMLESS, fixed=known)}
 
     return read
 

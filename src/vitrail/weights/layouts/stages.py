@@ -20,10 +20,3 @@ def depths_of(shapes: Mapping[str, Shape]) -> tuple[int, ...]:
         what = f"stage {depths.index(0)} has no blocks" if depths else "no stages"
         raise ModelFileError(what, where="weights", hint="give the weights of a model of stages")
     return depths
-
-
-def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], what: str) -> None:
-    """Refuse weights in which a parameter is missing that all else follows from; raises `ModelFileError`."""
-    for name, count in dimensions.items():
-        if len(shapes.get(name, ())) != count:
-            raise ModelFileError(f"no {name} of {what}", where="weights", hint=f"give the weights of {what}")

@@ -8,12 +8,12 @@ from typing import Any
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.swin import SwinConfig, preset_of
 from vitrail.parts.interpolation import Interpolation
-from vitrail.settings import brief
 from vitrail.weights.colours import IMAGENET
 from vitrail.weights.keys import Key, Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.stages import depths_of, require_shapes
-from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
+from vitrail.weights.layouts.shapes import require_shapes
+from vitrail.weights.layouts.stages import depths_of
+from vitrail.weights.layouts.timm_arguments import known_name, told_by
 from vitrail.weights.layouts.timm_description import timm_data
 
 BLOCK = "stages.{s}.blocks.{j}"
@@ -121,14 +121,7 @@ def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
     name = known_name(values, MODELS)
     if name is None:
         return {}
-    told = dict(preset_of(name) or {})
-    for argument, value in own_arguments(values).items():
-        if argument in SAME:
-            told[SAME[argument]] = SwinConfig.read_field(SAME[argument], value, where="config.json")
-        elif argument not in HARMLESS and value not in FIXED.get(argument, ()):
-            what, hint = f"{argument}={brief(value)} is not known here", "give a model whose parts are known"
-            raise ModelFileError(what, where="config.json", hint=hint)
-    return told
+    return {**(preset_of(name) or {}), **told_by(values, SwinConfig, same=SAME, harmless=HARMLESS, fixed=FIXED)}
 
 
 def _describe_timm(config: SwinConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from vitrail.parts.interpolation import Interpolation
 from vitrail.weights.colours import IMAGENET
 from vitrail.weights.keys import Key, Shape, count_of, weight_and_bias
 from vitrail.weights.layout import Layout, Reading, Size
+from vitrail.weights.layouts.shapes import depth_of, usual_heads
 
 NEEDED = (
     "embedding.layers.0.norm.weight", "embedding.layers.0.mlp.norm.weight", "embedding.projection.weight",
@@ -23,8 +24,6 @@ NEEDED = (
 DIMENSIONS = {"norm.weight": 1, "projection.weight": 2, "expand.weight": 2, "features": 2, "head.linear.weight": 2,
               "position.embedding": 3}  # fmt: skip
 """Of the shapes that are looked at, by the ends of their names."""
-HEAD_DIM = 64
-"""Width of a head in all models of the paper."""
 
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
@@ -50,8 +49,8 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
         "token_mixer": "performer" if features else "transformer",
         "token_dim": token_dim,
         "dim": dim,
-        "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
-        "heads": known.get("heads") or _usual_heads(dim),
+        "depth": depth_of(shapes),
+        "heads": known.get("heads") or usual_heads(dim),
         "mlp_dim": shapes["blocks.0.mlp.layer.expand.weight"][0],
         "qkv_bias": "blocks.0.attention.layer.qkv.bias" in shapes,
         **({"random_features": features[0]} if features else {}),
@@ -68,13 +67,6 @@ def _sides(widths: list[int], token_dim: int) -> list[int]:
             return [channels, *sides]
     what = f"patches of {', '.join(map(str, widths))} numbers are no squares"
     raise ModelFileError(what, where="weights", hint="give the weights of a T2T-ViT of images with 3 channels or 1")
-
-
-def _usual_heads(dim: int) -> int:
-    if dim % HEAD_DIM:
-        what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
-        raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
-    return dim // HEAD_DIM
 
 
 def _image_size(tokens: int, fields: Mapping[str, Any], image_size: Size | None) -> Size:

@@ -3,10 +3,11 @@
 What stands in none of the tables is refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from vitrail.errors import ModelFileError, unknown
+from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.settings import brief
 from vitrail.weights.keys import words
@@ -93,6 +94,35 @@ def own_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(size, list) and len(size) == 3:
         arguments = {"img_size": size[1:], "in_chans": size[0], **arguments}
     return {**{name: values[name] for name in ("num_classes", "global_pool") if values.get(name) is not None}, **arguments}
+
+
+def told_by(
+    values: Mapping[str, Any],
+    config: type[ModelConfig],
+    *,
+    same: Mapping[str, str],
+    harmless: Collection[str],
+    fixed: Mapping[str, tuple[Any, ...]],
+) -> dict[str, Any]:
+    """The fields of a configuration that timm's ``config.json`` tells beside the name of the architecture.
+
+    Args:
+        values: what the file holds.
+        config: whose fields they are.
+        same: arguments that mean the same as a field of ours.
+        harmless: arguments that change nothing of what a trained model answers.
+        fixed: arguments that are known with these values alone.
+
+    Raises:
+        ModelFileError: an argument that is not understood.
+    """
+    told = {}
+    for argument, value in own_arguments(values).items():
+        if argument in same:
+            told[same[argument]] = config.read_field(same[argument], value, where="config.json")
+        elif argument not in harmless and value not in fixed.get(argument, ()):
+            raise _refused(f"{argument}={brief(value)}")
+    return told
 
 
 def _fields(arguments: Mapping[str, Any], layout: str) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from vitrail.errors import ConfigError, ModelFileError
+from vitrail.errors import ConfigError
 from vitrail.models.configs.tnt import TIMM as NAMES
 from vitrail.models.configs.tnt import TNTConfig, preset_of
-from vitrail.settings import brief
 from vitrail.weights.colours import Colours
-from vitrail.weights.keys import Joined, Key, Shape, count_of, ratio_of, weight_and_bias, words
+from vitrail.weights.keys import Joined, Key, Shape, ratio_of, weight_and_bias, words
 from vitrail.weights.layout import Layout, Reading, Size
-from vitrail.weights.layouts.timm_arguments import known_name, own_arguments
+from vitrail.weights.layouts.shapes import depth_of, image_size_of, require_shapes, usual_heads
+from vitrail.weights.layouts.timm_arguments import known_name, told_by
 from vitrail.weights.layouts.timm_description import timm_data
 
 FIRST, BLOCK = "embedding.projection.weight", "blocks.{i}"
@@ -23,7 +23,7 @@ NEEDED = {
     "blocks.0.mlp.layer.expand.weight": 2,
 }  # fmt: skip
 """Without these nothing can be said; they have so many dimensions."""
-HEAD_DIM, WORD_HEADS, WORD_STRIDE = 64, 4, 4
+WORD_HEADS, WORD_STRIDE = 4, 4
 """Of all that is published."""
 
 
@@ -56,46 +56,29 @@ class AsMap(Key):
 
 def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: Size | None, layout: Layout) -> dict[str, Any]:
     """The configuration that parameters of these shapes belong to; images and patches are square if nobody says otherwise."""
-    for name, dimensions in NEEDED.items():
-        if len(shapes.get(name, ())) != dimensions or not all(shapes[name]):
-            raise ModelFileError(f"no {name} of a TNT", where="weights", hint="give the weights of a TNT")
+    require_shapes(shapes, NEEDED, "a TNT")
     word_dim, channels = shapes[FIRST][:2]
     dim, count = shapes["fold.projection.weight"][0], shapes["word_position.embedding"][0]
-    if "heads" not in known and dim % HEAD_DIM:
-        what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
-        raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
     stride, head = known.get("word_stride", WORD_STRIDE), shapes.get("head.linear.weight")
     side = math.isqrt(count) * stride
     patch: Size = known.get("patch_size", (side, side))
     hidden, width = shapes["blocks.0.mlp.layer.expand.weight"]
     return {
-        "heads": dim // HEAD_DIM,
         "word_heads": WORD_HEADS,
         **known,
+        "heads": known.get("heads") or usual_heads(dim),
         "word_stride": stride,
         "patch_size": patch,
-        "image_size": _image_size(shapes["position.embedding"][0] - 1, patch, [known.get("image_size"), image_size]),
+        "image_size": image_size_of(shapes["position.embedding"][0] - 1, patch, [known.get("image_size"), image_size]),
         "channels": channels,
         "num_classes": head[0] if head else 0,
         "dim": dim,
         "word_dim": word_dim,
-        "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
+        "depth": depth_of(shapes),
         "mlp_ratio": ratio_of(hidden, width),
         "qkv_bias": "blocks.0.attention.layer.qkv.bias" in shapes,
         "legacy": "blocks.0.fold.output_norm.weight" not in shapes,
     }
-
-
-def _image_size(patches: int, patch: Size, sizes: list[Size | None]) -> Size:
-    """The first of some sizes with so many patches, else a square."""
-    for size in sizes:
-        if size is not None and math.prod(a // b for a, b in zip(size, patch, strict=True)) == patches:
-            return size
-    side = math.isqrt(patches)
-    if side * side != patches:
-        what = f"the positions of {patches} patches form no square"
-        raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
-    return side * patch[0], side * patch[1]
 
 
 def _guesses(config: TNTConfig, told: Mapping[str, Any]) -> list[str]:
@@ -124,7 +107,7 @@ SAME = {
     "first_stride": "word_stride", "legacy": "legacy",
 }  # fmt: skip
 """timm's arguments that mean the same as fields of ours."""
-WITHOUT_EFFECT = words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias")
+HARMLESS = words("attn_drop_rate drop_path_rate drop_rate mlp_ratio pos_drop_rate proj_drop_rate qkv_bias")
 """Those of training, and what shows in keys and shapes."""
 
 
@@ -133,14 +116,8 @@ def _read_timm(values: Mapping[str, Any]) -> dict[str, Any]:
     name = known_name(values, NAMES)
     if name is None:
         return {}
-    told: dict[str, Any] = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE, **(preset_of(name) or {})}
-    for argument, value in own_arguments(values).items():
-        if argument in SAME:
-            told[SAME[argument]] = TNTConfig.read_field(SAME[argument], value, where="config.json")
-        elif argument not in WITHOUT_EFFECT and (argument, value) != ("global_pool", "token"):
-            hint = "give a model whose parts are known"
-            raise ModelFileError(f"{argument}={brief(value)} is not known here", where="config.json", hint=hint)
-    return told
+    usual = {"legacy": False, "word_heads": WORD_HEADS, "word_stride": WORD_STRIDE, **(preset_of(name) or {})}
+    return {**usual, **told_by(values, TNTConfig, same=SAME, harmless=HARMLESS, fixed={"global_pool": ("token",)})}
 
 
 def _describe_timm(config: TNTConfig) -> dict[str, Any]:

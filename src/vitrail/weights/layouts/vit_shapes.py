@@ -6,7 +6,8 @@ from typing import Any
 
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.vit_names import SIZES
-from vitrail.weights.keys import Shape, count_of
+from vitrail.weights.keys import Shape
+from vitrail.weights.layouts.shapes import depth_of
 
 Shapes = Mapping[str, Shape]
 NEEDED = ("embedding.projection.weight", "blocks.0.attention.norm.weight", "blocks.0.attention.layer.qkv.weight",
@@ -50,7 +51,7 @@ def fields_of(shapes: Shapes, known: Mapping[str, Any], *, image_size: tuple[int
         "dim": dim,
         "norm_kind": "layer" if "blocks.0.attention.norm.bias" in shapes else "rms",
         "linear_bias": any(f"blocks.0.{layer}.bias" in shapes for layer in ("attention.layer.output", "mlp.layer.contract")),
-        "depth": count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block"),
+        "depth": depth_of(shapes),
         **_embedding(shapes),
         **_attention(shapes, dim, known),
         **_mlp(shapes, known),

@@ -1,0 +1,43 @@
+"""What the shapes of parameters tell of models of several architectures, whatever library wrote them."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from vitrail.errors import ModelFileError
+from vitrail.weights.keys import Shape, count_of
+from vitrail.weights.layout import Size
+
+HEAD_DIM = 64
+"""Width of a head in nearly everything that is published."""
+
+
+def require_shapes(shapes: Mapping[str, Shape], dimensions: Mapping[str, int], what: str) -> None:
+    """Refuse weights in which a parameter is missing that all else follows from; raises `ModelFileError`."""
+    for name, count in dimensions.items():
+        if len(shapes.get(name, ())) != count or not all(shapes[name]):
+            raise ModelFileError(f"no {name} of {what}", where="weights", hint=f"give the weights of {what}")
+
+
+def depth_of(shapes: Mapping[str, Shape]) -> int:
+    """How many blocks there are, by parameters ``blocks.0.…``; raises `ModelFileError` where most of them are missing."""
+    return count_of((int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")), "block")
+
+
+def usual_heads(dim: int) -> int:
+    """The heads of tokens of this width, in heads of the usual width; raises `ModelFileError` where it does not divide them."""
+    if dim % HEAD_DIM:
+        what = f"the number of heads is unknown: tokens are {dim} wide, which is no multiple of {HEAD_DIM}"
+        raise ModelFileError(what, where="weights", hint="give heads: heads=… in Python, --heads in vitrail convert")
+    return dim // HEAD_DIM
+
+
+def image_size_of(patches: int, patch: Size, tried: Iterable[Size | None]) -> Size:
+    """The first of some sizes of images that has so many patches, else a square; raises `ModelFileError` where none has."""
+    for size in tried:
+        if size is not None and math.prod(a // b for a, b in zip(size, patch, strict=True)) == patches:
+            return size
+    side = math.isqrt(patches)
+    if side * side != patches:
+        what = f"{patches} patches form no square"
+        raise ModelFileError(what, where="weights", hint="give the size of the images: image_size=(height, width)")
+    return side * patch[0], side * patch[1]
