@@ -1,7 +1,7 @@
 """Vitrail: Vision Transformers to build, train, fine-tune, see into and ship.
 
-Importing it costs nothing: what computes is imported when it is first used. Where torch is not there yet, its threads will
-wait for each other only briefly, since other programs may want the cores (docs/performance.md).
+Importing it costs nothing: what computes is imported when it is first used. If torch is not imported yet, its threads
+will wait for each other only briefly, since other programs may want the cores (docs/performance.md).
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from vitrail.lazy import lazily
 from vitrail.runtime.waiting import wait_briefly
 
 if TYPE_CHECKING:
-    from vitrail.api import compare, evaluate, resume, study_model, sweep, train
+    from vitrail.api import compare, evaluate, resume, sweep, train
     from vitrail.data.preparation import Preparation
     from vitrail.data.sources import open_data
     from vitrail.deploy.captions import caption
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vitrail.models.registry import create_model, model_config
     from vitrail.models.vit import ViT
     from vitrail.result import Run
+    from vitrail.studies import study_model
     from vitrail.study.captures import capture, capture_names
     from vitrail.tasks.teachers import CallableTeacher
     from vitrail.weights.convert import convert

@@ -13,6 +13,7 @@ from vitrail.runtime.environment import environment
 from vitrail.runtime.notebook import table
 from vitrail.tasks.metrics import COUNTS, main_metric, metrics_in
 from vitrail.training.run import Finished
+from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.labelled import Labels
 from vitrail.weights.translator import TrainedTranslator
@@ -23,16 +24,18 @@ class Run:
     """A finished run: its folder, the best model, and its scores on the split that reports are made on."""
 
     folder: Path
-    trained: TrainedModel | TrainedTranslator
+    trained: TrainedModel | TrainedTranslator | TrainedCaptioner
     split: str
     scores: dict[str, float | int]
 
     def predict(self, images: Picture | Iterable[Picture], *, top: int | None = 5) -> list[Labels]:
-        """See `predict`; the model of a run that translates is asked by `vitrail.translate`."""
-        if not isinstance(self.trained, TrainedModel):
-            raise ConfigError(
-                "a translator sees no images", where="Run.predict", hint="call vitrail.translate(run.trained, texts)"
-            )
+        """See `predict`; models that write are asked by `vitrail.translate` and `vitrail.caption`."""
+        if isinstance(self.trained, TrainedTranslator):
+            hint = "call vitrail.translate(run.trained, texts)"
+            raise ConfigError("a translator sees no images", where="Run.predict", hint=hint)
+        if isinstance(self.trained, TrainedCaptioner):
+            hint = "call vitrail.caption(run.trained, images)"
+            raise ConfigError("a captioner writes sentences and gives no labels", where="Run.predict", hint=hint)
         return predict(self.trained, images, top=top)
 
     @classmethod

@@ -63,7 +63,7 @@ def study_model(
     if isinstance(trained, TrainedPose):
         refuse_given("the patch that looks is where the model finds a joint", {"--query": query is not None})
         opened = partial(open_people_for, trained.skeleton, model, data, split, observer.note)
-        where, subjects = people_of(trained, data, opened, split, images)
+        where, subjects = people_of(data, opened, split, images)
     else:
         refuse_given("the model finds no joints", {"--joint": bool(joints)})
         where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)

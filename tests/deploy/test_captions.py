@@ -1,5 +1,6 @@
 """Captions of pictures: what is written, how sure each word is, and where the model looked for it."""
 
+import inspect
 import math
 from collections import Counter
 
@@ -9,15 +10,15 @@ import torch
 from PIL import Image
 
 from small_captioner import small_captioner
+from vitrail.cli.caption import caption as command
 from vitrail.data.preparation import Preparation
-from vitrail.deploy import captions
 from vitrail.deploy.captions import Writer, caption
 from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.sampling import sample
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.tasks.caption_scores import Rarity
 from vitrail.tasks.caption_words import captions_of
-from vitrail.weights import captioner as saved
 from vitrail.weights.captioner import load_captioner, open_captioner
 
 NAMES = ("Captioner-Ti/16", "Captioner-LSTM-Ti/16")
@@ -38,10 +39,11 @@ def test_it_writes_what_the_search_finds_with_its_score(trained, beams):
     shown = pictures(5)
     found = caption(trained, shown, beams=beams, batch_size=2)
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
-    if beams == 1:
-        expected = greedy(trained.model, images, max_length=captions.LONGEST, no_repeat=captions.NO_REPEAT)
-    else:
-        expected = searched(trained, shown)
+    expected = (
+        greedy(trained.model, images, max_length=LONGEST_CAPTION, no_repeat=CAPTION_NO_REPEAT)
+        if beams == 1
+        else searched(trained, shown)
+    )
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], rel=1e-4)
 
@@ -55,7 +57,7 @@ def test_the_words_of_a_caption_are_its_text_and_their_probabilities_multiply_to
 
 def searched(trained, shown):
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
-    how = {"max_length": captions.LONGEST, "no_repeat": captions.NO_REPEAT, "length_penalty": 1.0, "length_offset": 0}
+    how = {"max_length": LONGEST_CAPTION, "no_repeat": CAPTION_NO_REPEAT, "length_penalty": 1.0, "length_offset": 0}
     found = beam_search(trained.model, images, beams=3, **how)
     for image, best in zip(images, found, strict=True):
         best[0].__dict__["image"] = image
@@ -154,9 +156,9 @@ def test_the_beam_most_like_what_is_drawn_is_taken(trained):
     shown = pictures(6)
     found = caption(trained, shown, beams=4, samples=8, batch_size=4)
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
-    options = {"max_length": captions.LONGEST, "length_penalty": 1.0, "length_offset": 0, "no_repeat": captions.NO_REPEAT}
+    options = {"max_length": LONGEST_CAPTION, "length_penalty": 1.0, "length_offset": 0, "no_repeat": CAPTION_NO_REPEAT}
     beams = beam_search(trained.model, images, beams=4, best=4, **options)
-    drawn = sample(trained.model, images, samples=8, max_length=captions.LONGEST, temperature=0.65)
+    drawn = sample(trained.model, images, samples=8, max_length=LONGEST_CAPTION, temperature=0.65)
     alike = Rarity(2, Counter())
     expected = [max(beam, key=lambda one: alike.cider_d(one.tokens, own)) for beam, own in zip(beams, drawn, strict=True)]
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
@@ -191,14 +193,18 @@ def test_a_caption_is_as_long_as_is_asked_and_the_model_has_places_for(trained, 
     writer = Writer(trained, beams=1, max_length=longest)
     assert writer.max_length == min(longest, trained.config.max_tokens)
     images = trained.preparation.normalize(torch.from_numpy(np.stack([trained.preparation.pixels(one) for one in shown])))
-    expected = greedy(trained.model, images, max_length=writer.max_length, no_repeat=captions.NO_REPEAT)
+    expected = greedy(trained.model, images, max_length=writer.max_length, no_repeat=CAPTION_NO_REPEAT)
     found = caption(trained, shown, beams=1, max_length=longest)
     assert [one.text for one in found] == [trained.tokenizer.decode(one.tokens) for one in expected]
     with pytest.raises(ConfigError, match="max_length"):
         caption(trained, shown, max_length=0)
 
 
-def test_transformers_is_told_to_write_as_we_do_unless_it_is_said_otherwise():
-    """Weights import nothing of what is deployed, and so have constants of their own."""
-    ours = (captions.BEAMS, captions.NO_REPEAT, captions.LONGEST)
-    assert ours == (saved.BEAMS, saved.NO_REPEAT, saved.LONGEST)
+def test_the_command_writes_as_the_library_does_unless_it_is_said_otherwise():
+    """The command's help is told without importing what computes, and so it has numbers of its own."""
+    told = inspect.signature(command).parameters
+    assert [told[name].default for name in ("beam", "no_repeat", "max_length")] == [
+        CAPTION_BEAMS,
+        CAPTION_NO_REPEAT,
+        LONGEST_CAPTION,
+    ]

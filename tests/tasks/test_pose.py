@@ -16,7 +16,7 @@ from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError
 from vitrail.models.registry import build, model_config
 from vitrail.tasks.heatmaps import decode, encode
-from vitrail.tasks.pose import PoseEstimation, heatmaps_of, in_views, joints_in, losses, resized, surest, turned, turned_by
+from vitrail.tasks.pose import PoseEstimation, heatmaps_of, in_views, joints_in, losses, resized, surest_turns, turned, turned_by
 from vitrail.tasks.settings import PoseSettings
 
 SIZE, HEATMAP = (64, 48), (32, 24)
@@ -285,7 +285,7 @@ def test_the_surest_quarter_turn_is_the_one_with_the_highest_peaks(turns):
     def network(given):
         return given[:, :2] * torch.linspace(1, 0.1, 32)[:, None]
 
-    found = surest(network, torch.rot90(images, turns, (-2, -1)))
+    found = surest_turns(network, torch.rot90(images, turns, (-2, -1)))
     assert found.tolist() == [-turns % 4] * 2
     heatmaps = network(turned(torch.rot90(images, turns, (-2, -1)), found))
     torch.testing.assert_close(heatmaps, images[:, :2] * torch.linspace(1, 0.1, 32)[:, None])

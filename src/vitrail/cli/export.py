@@ -60,13 +60,13 @@ def export(
     require_possible(model)  # before torch is imported
     from vitrail.checks import refuse_given, require_not_negative
     from vitrail.errors import ConfigError
-    from vitrail.weights.locate import is_exported, is_of_texts
+    from vitrail.weights.locate import is_exported_translator, is_of_texts
 
     translates = is_of_texts(model)
     if translates:
         given = {"--merge": merge != "0", "--max-drop": max_drop != 0.5, "--image-size": image_size is not None}
         refuse_given("a translator has no images", given | {"--fold-normalization": fold_normalization})
-    elif to == "ctranslate2" and not is_exported(model):
+    elif to == "ctranslate2" and not is_exported_translator(model):
         raise ConfigError(
             "ctranslate2 runs translators in folders, and this model is none", where="--to", hint="take onnx or openvino"
         )

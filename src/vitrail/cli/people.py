@@ -63,7 +63,7 @@ class People:
             for answers in poses_each(predictor, framed, batch_size=self.batch_size, mirror=self.mirror):
                 own += answers
                 progress.advance(len(answers) * group.count)
-        found = list(zip(files, (answer for share in group.all_gather(own) for answer in share), strict=True))
+        found = list(zip(files, group.gathered(own), strict=True))
         answered = [(file, people) for file, people in found if not isinstance(people, DataError)]
         if self.json:
             numbers = _numbers([number_of(file) for file in files])

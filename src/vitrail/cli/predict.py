@@ -130,7 +130,7 @@ def predict(
             for answers in predict_each(predictor, group.part(files), top=count, batch_size=batch_size):
                 labelled += answers
                 progress.advance(len(answers) * group.count)
-        found = list(zip(files, (answer for share in group.all_gather(labelled) for answer in share), strict=True))
+        found = list(zip(files, group.gathered(labelled), strict=True))
     answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
     unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
     several = predictor.multi_label
@@ -153,7 +153,7 @@ def predict(
 
 def _labels(given: str) -> list[str]:
     """The lines of a file, or what stands between commas."""
-    from vitrail.files import is_text, path_of, read_text
+    from vitrail.files import is_text, path_of, read_lines
 
     file = path_of(given)
     if not os.path.isfile(file):
@@ -161,6 +161,6 @@ def _labels(given: str) -> list[str]:
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
         return given.split(",")
     try:
-        return [line for line in read_text(file, encoding="utf-8-sig").splitlines() if line.strip()]
+        return read_lines(file)
     except UnicodeDecodeError:
         raise ConfigError(f"{file.name} is not in UTF-8", where="--labels", hint="save it as text in UTF-8") from None

@@ -15,18 +15,14 @@ from vitrail.data.decode import Source
 from vitrail.deploy.drafts import fast_copy
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.errors import DataError, ModelFileError
+from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.models.inference import for_inference, sharing_copy
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.captioning import write
-from vitrail.tasks.settings import CaptionSettings
 from vitrail.weights.captioner import TrainedCaptioner, open_captioner
 
-BEAMS, MOST_BEAMS = CaptionSettings().beams, 64
-MOST_SAMPLES = 1024
-NO_REPEAT = CaptionSettings().no_repeat
-LONGEST = CaptionSettings().max_length
-"""Tokens of a caption, at most."""
+MOST_BEAMS, MOST_SAMPLES = 64, 1024
 
 
 class Writer:
@@ -46,10 +42,10 @@ class Writer:
         self,
         model: str | Path | TrainedCaptioner,
         *,
-        beams: int = BEAMS,
+        beams: int = CAPTION_BEAMS,
         samples: int = 0,
-        no_repeat: int = NO_REPEAT,
-        max_length: int = LONGEST,
+        no_repeat: int = CAPTION_NO_REPEAT,
+        max_length: int = LONGEST_CAPTION,
         precision: Precision = "fp32",
     ):
         require_positive(beams=beams, max_length=max_length)
@@ -92,10 +88,10 @@ def caption(
     model: str | Path | TrainedCaptioner | Writer,
     images: Picture | Iterable[Picture],
     *,
-    beams: int = BEAMS,
+    beams: int = CAPTION_BEAMS,
     samples: int = 0,
-    no_repeat: int = NO_REPEAT,
-    max_length: int = LONGEST,
+    no_repeat: int = CAPTION_NO_REPEAT,
+    max_length: int = LONGEST_CAPTION,
     precision: Precision = "fp32",
     attention: bool = False,
     batch_size: int = 16,

@@ -93,7 +93,7 @@ def write_model(trained: TrainedTranslator, about: Description, folder: Path) ->
 class ExportedTranslator:
     """A translator in CTranslate2, on the processor.
 
-    Its probabilities are among the tokens that may be written, so that they are a trace greater than the model's own.
+    Its probabilities are shared among the tokens that may be written alone, so they are slightly greater than the model's own.
 
     Args:
         folder: that `write_model` wrote.

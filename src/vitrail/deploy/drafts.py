@@ -20,9 +20,9 @@ MOST_DRAFTED = 12
 DEAREST = 2 / 3
 """What a draft may cost, in steps of the model: one in five may be in vain, and something must be gained."""
 CREDIT = 4.0
-"""Steps of the model that drafts may lose before any is right, beside ..."""
+"""Steps of the model that drafts may lose before any is right."""
 SHARE = 0.03
-"""... this share of all steps."""
+"""Share of a step that drafts may lose besides with every step."""
 
 
 @dataclass

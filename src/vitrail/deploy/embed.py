@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitrail.data.ahead import answer_ahead
+from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.pictures import Picture, pictures_of
@@ -38,13 +38,7 @@ def embed(
         DataError: an image that cannot be read.
         ConfigError: an exported model, which gives answers alone.
     """
-    pictures = pictures_of(images)
-    found: list[Tensor] = []
-    for vectors in embed_each(model, pictures, batch_size=batch_size, precision=precision):
-        for vector in vectors:
-            if isinstance(vector, DataError):
-                raise vector
-            found.append(vector)
+    found = list(each_answer(embed_each(model, pictures_of(images), batch_size=batch_size, precision=precision)))
     return torch.stack(found).numpy() if found else np.zeros((0, 0), np.float32)
 
 

@@ -125,7 +125,7 @@ def evaluate_boxes(
         if on_batch:
             on_batch(len(answers) * group.count)
     group.raise_together(failure)
-    found = [each for part in group.all_gather(own) for each in part]
+    found = group.gathered(own)
     answered = [InPicture(picture, some) for (picture, _), some in zip(there, found, strict=True)]
     return BoxMetrics(people, predictor.skeleton, answered)
 

@@ -22,7 +22,7 @@ from vitrail.tasks.evaluation import evaluate as evaluate_task
 from vitrail.tasks.settings import TranslationSettings
 from vitrail.tasks.task import Answers
 from vitrail.tasks.translation import Translation, TranslationMetrics, pair_dataset
-from vitrail.weights.locate import is_exported
+from vitrail.weights.locate import is_exported_translator
 from vitrail.weights.translator import open_translator
 
 OpenPairs = Callable[[Any], tuple[PairData, str, TranslationSettings]]
@@ -45,7 +45,7 @@ def evaluate_translator(
         on_start, on_batch: called with the number of sentences; with the size of every finished batch.
         group: the processes that do it together.
     """
-    exported = ExportedTranslator(model) if is_exported(model) else model
+    exported = ExportedTranslator(model) if is_exported_translator(model) else model
     trained = open_translator(exported) if isinstance(exported, str | Path) else exported
     source, split, settings = open_pairs(trained)
     pairs, device = source.split(split), pick_device()

@@ -25,7 +25,7 @@ from vitrail.runtime.output import free_folder, name_of
 from vitrail.tasks.metrics import main_metric, metrics_in
 from vitrail.tasks.translation import TranslationMetrics
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_exported, is_of_texts
+from vitrail.weights.locate import is_exported_translator, is_of_texts
 from vitrail.weights.sums import write_sums
 from vitrail.weights.translator import TrainedTranslator, open_translator
 
@@ -48,7 +48,7 @@ def export_any(
     model: Exportable, out: str | Path | None, *, open_for: OpenFor, pairs_for: PairsFor, **options: Any
 ) -> tuple[Path, dict[str, Any]]:
     """Write a model of images or of texts for an engine: `export_model` or `export_translator`."""
-    if is_exported(model):
+    if is_exported_translator(model):
         raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
     if isinstance(model, TrainedTranslator) or is_of_texts(model):
         return export_translator(model, out, pairs_for=pairs_for, **options)

@@ -19,7 +19,7 @@ from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import evaluate
-from vitrail.tasks.pose import PoseMetrics, answers_of, heatmaps_of, joints_in, surest
+from vitrail.tasks.pose import PoseMetrics, answers_of, heatmaps_of, joints_in, surest_turns
 from vitrail.tasks.pose_metrics import CATEGORY
 from vitrail.tasks.settings import PoseSettings
 from vitrail.tasks.task import Answers
@@ -86,7 +86,7 @@ class PosePredictor:
 
     def turns(self, pixels: Tensor) -> Tensor:
         """By how many quarter turns against the clock each of some pixels (B, C, H, W) is looked at: (B,)."""
-        return surest(self._finite, pixels) if self.preparation.upright else torch.zeros(len(pixels))
+        return surest_turns(self._finite, pixels) if self.preparation.upright else torch.zeros(len(pixels))
 
     def _finite(self, pixels: Tensor) -> Tensor:
         return require_finite(self.heatmaps(pixels))

@@ -20,7 +20,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.device import pick_device
-from vitrail.weights.locate import is_exported, translates
+from vitrail.weights.locate import is_exported_translator, translates
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator
 
 BEAMS = 5
@@ -239,7 +239,7 @@ def is_translator(model: object) -> TypeGuard[str | Path | AnyTranslator]:
 def writer_of(model: str | Path | AnyTranslator | Writer) -> Writer:
     """What writes the translations of a translator, or of the MODEL that one is behind."""
     if isinstance(model, str | Path):
-        return ExportedTranslator(model) if is_exported(model) else InPython(open_translator(model))
+        return ExportedTranslator(model) if is_exported_translator(model) else InPython(open_translator(model))
     return InPython(model) if isinstance(model, TrainedTranslator) else model
 
 

@@ -14,7 +14,7 @@ from vitrail.runtime.device import Precision, pick_device
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.locate import locate
 from vitrail.weights.reference import open_model
-from vitrail.weights.text_tower import Tokenizer, read_text_tower
+from vitrail.weights.text_tower import ClipTokenizer, read_text_tower
 
 BATCH = 64
 """Texts at a time."""
@@ -44,7 +44,7 @@ def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}",
     path = locate(model)
     with Checkpoint.opened(path) as checkpoint:
         tower, scale = read_text_tower(checkpoint)
-    tokenizer = Tokenizer(path if path.is_dir() else path.parent, tower.config.length, tower.config.vocabulary)
+    tokenizer = ClipTokenizer(path if path.is_dir() else path.parent, tower.config.length, tower.config.vocabulary)
     trained, device = open_model(path), pick_device()
     if trained.config.num_classes != tower.config.output_dim:
         raise ConfigError(

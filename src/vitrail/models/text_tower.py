@@ -13,7 +13,7 @@ from vitrail.parts.feed_forward import Activation
 from vitrail.settings import Settings
 
 
-class TextConfig(Settings):
+class TextTowerConfig(Settings):
     """Sizes of a model of texts."""
 
     model_config = ConfigDict(strict=True)  # it is read from files of others, never from the command line
@@ -35,7 +35,7 @@ class TextConfig(Settings):
 class TextTower(nn.Module):
     """Texts to vectors, in the space of the images that they describe."""
 
-    def __init__(self, c: TextConfig):
+    def __init__(self, c: TextTowerConfig):
         super().__init__()
         self.config = c
         self.tokens = nn.Embedding(c.vocabulary, c.dim)

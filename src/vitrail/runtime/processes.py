@@ -60,6 +60,10 @@ class Processes:
             dist.all_gather_object(values, value)
         return values
 
+    def gathered(self, items: Sequence[T]) -> list[T]:
+        """The items of all processes, in order."""
+        return [item for some in self.all_gather(items) for item in some]
+
     def raise_together(self, error: VitrailError | None) -> None:
         """Raise in every process what any of them has met, so that none is left waiting for another."""
         if any(self.all_reduce_max(error is not None)):

@@ -21,14 +21,13 @@ from vitrail.runtime.observer import Observer
 from vitrail.study.context import StudyContext
 from vitrail.study.joints import between_joints, joint_maps
 from vitrail.study.subjects import Subjects
-from vitrail.tasks.pose import heatmaps_of, joints_in, surest, turned
+from vitrail.tasks.pose import heatmaps_of, joints_in, surest_turns, turned
 from vitrail.weights.poses import TrainedPose
 
 Opened = Callable[[], tuple[PeopleData, str, Any]]
 
 
 def people_of(
-    trained: TrainedPose,
     data: str | Path | None,
     opened: Opened,
     split: str | None,
@@ -89,7 +88,7 @@ class PoseStudy(StudyContext):
         if not self.preparation.upright:
             return torch.zeros(len(self.pixels), dtype=torch.int64)
         with torch.no_grad():
-            return torch.cat([surest(self.model, images) for images in self.batches(self.pixels, "upright")])
+            return torch.cat([surest_turns(self.model, images) for images in self.batches(self.pixels, "upright")])
 
     def _pass(self, images: Tensor) -> list[Tensor]:
         maps, heatmaps = joint_maps(self.model, images, layer=self.layer, head=self.head)

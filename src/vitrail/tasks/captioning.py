@@ -168,9 +168,7 @@ class CaptionMetrics(Metrics):
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)
-        if group.count > 1:
-            self.captions = [caption for part in group.all_gather(self.captions) for caption in part]
-        self.captions.sort(key=lambda caption: caption[0])
+        self.captions = sorted(group.gathered(self.captions), key=lambda caption: caption[0])
 
     def scores(self) -> dict[str, float | int]:
         loss, right, tokens = self.sums.tolist()

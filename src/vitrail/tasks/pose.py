@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrail.checks import nearest_multiple, refuse_given
+from vitrail.checks import nearest_multiple
 from vitrail.data.augment import Augmentation
 from vitrail.data.batches import Batch
 from vitrail.data.poses.dataset import PersonDataset
@@ -61,8 +61,6 @@ class PoseEstimation(ImageTask):
     @classmethod
     def create(cls, model: ImageModel, preparation: Any, data: Any, options: Options) -> Self:
         assert isinstance(options.task, PoseSettings) and isinstance(data, PeopleData)
-        given = {"--teacher": options.teacher is not None, "--balance": options.balance != "none"}
-        refuse_given("pose estimation has no classes and no teacher", given)
         return cls(model, preparation, data.skeleton, options.task)
 
     def dataset(  # type: ignore[override]
@@ -190,11 +188,11 @@ def resized(images: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _of_kind(kind: torch.dtype, values: Tensor) -> Tensor:
-    """Floats as they are, or as whole numbers where pixels are."""
+    """The values, rounded to whole numbers where ``kind`` is a type of whole numbers."""
     return values if kind.is_floating_point else values.round().to(kind)
 
 
-def surest(network: Network, images: Tensor) -> Tensor:
+def surest_turns(network: Network, images: Tensor) -> Tensor:
     """The quarter turns against the clock, (B,), in which the peaks of square images (B, C, H, H) are the highest."""
     answers = torch.stack([network(torch.rot90(images, turns, (-2, -1))) for turns in range(4)])  # (4, B, K, h, h)
     return peaks_of(answers).argmax(dim=0).cpu()
@@ -242,9 +240,7 @@ class PoseMetrics(Metrics):
             self.rows.append(Row(number, person, found, scores[place], float(losses[place])))
 
     def reduce(self, group: Processes) -> None:
-        if group.count > 1:
-            self.rows = [row for part in group.all_gather(self.rows) for row in part]
-        self.rows.sort(key=lambda row: row.number)
+        self.rows = sorted(group.gathered(self.rows), key=lambda row: row.number)
 
     @property
     def people(self) -> list[Person]:

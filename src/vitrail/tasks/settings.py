@@ -6,6 +6,7 @@ from pydantic import Field
 
 from vitrail.data.poses.skeleton import Boxes, BoxScale, Skeleton, SmallerSizes, Smoothing
 from vitrail.models.configs.base import Positive
+from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
 from vitrail.settings import Settings
 
 
@@ -58,14 +59,14 @@ class CaptionSettings(TaskSettings):
     """Passes over those sentences."""
     vocabulary: Positive = 3000
     """Number of tokens that captions are cut into, at most."""
-    max_length: Positive = 64
+    max_length: Positive = LONGEST_CAPTION
     """Tokens of a caption; of a longer one the rest is not learned from."""
-    beams: Positive = 3
+    beams: Positive = CAPTION_BEAMS
     """Captions that are followed side by side when the model is evaluated."""
     samples: Annotated[int, Field(ge=0, le=1024)] = 0
     """Captions that are drawn from the model for each image: of the beams the one most like them is taken (minimum Bayes risk).
     0 takes the likeliest."""
-    no_repeat: Annotated[int, Field(ge=0, le=16)] = 2
+    no_repeat: Annotated[int, Field(ge=0, le=16)] = CAPTION_NO_REPEAT
     """So many tokens in a row are written once in a caption; 0 for no such rule."""
 
 
@@ -116,3 +117,8 @@ class DistillationSettings(Settings):
     once: bool = False
     """Whether the teacher answers once for every training image as it is, before the first step, and not for every view of it:
     much cheaper where it is large, or epochs are many. Needs memory for its logits; images cannot be mixed."""
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether there is one at all."""
+        return bool(self.teacher or self.given)

@@ -128,8 +128,7 @@ class TranslationMetrics(Metrics):
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)
-        if group.count > 1:
-            self.texts = [text for part in group.all_gather(self.texts) for text in part]
+        self.texts = group.gathered(self.texts)
 
     def scores(self) -> dict[str, Any]:
         loss, right, tokens, sentences = self.sums.tolist()

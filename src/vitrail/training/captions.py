@@ -67,7 +67,7 @@ def open_captions_for(
 ) -> ToEvaluate:
     """What a captioner is evaluated on: images, a run's own by default, and how captions are written.
 
-    Images of a file of their own stand beside the run's training images, if these are still there.
+    Images from another file are compared with the run's training images, if these are still there.
 
     Raises:
         DataError: there are none.
@@ -134,7 +134,7 @@ def require_of_captions(settings: RunSettings) -> None:
     }
     refuse_given("it does not go with captions", refused)
     others = {
-        "--teacher": bool(settings.distillation.teacher or settings.distillation.given),
+        "--teacher": settings.distillation.has_teacher,
         "--balance": settings.data.balance != "none",
     }
     refuse_given("captioning has no classes and no teacher", others)

@@ -113,7 +113,7 @@ def _with_token(settings: RunSettings) -> RunSettings:
     """The settings with a distillation token for a teacher, unless they speak of it, or it would not be trained or read."""
     model, spoken = settings.model, settings.model.model_fields_set
     possible = "distillation_token" in type(model).model_fields.keys() - spoken
-    if not (settings.distillation.teacher or settings.distillation.given) or settings.training.tune != "all" or not possible:
+    if not settings.distillation.has_teacher or settings.training.tune != "all" or not possible:
         return settings
     fits = (getattr(model, "pool", ""), getattr(model, "head", "")) == ("class", "linear")
     return settings.changed(model=model.changed(distillation_token=True)) if fits else settings

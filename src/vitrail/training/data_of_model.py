@@ -24,9 +24,9 @@ D = TypeVar("D", PeopleData, CaptionData)
 def open_for(
     model: object, data: str | Path | None, *, labelled: bool = True, note: Note = lambda text: None
 ) -> tuple[sources.ImageData, bool]:
-    """The data to evaluate on, and whether its splits mean something for this model; not ``labelled``, any images do.
+    """The data to evaluate on, and whether its splits mean something for this model.
 
-    What one should know of how the data was read goes to ``note``.
+    Where ``labelled`` is false, images without labels do as well. What one should know of how the data was read goes to ``note``.
     """
     run, open_images = _run_of(model), sources.open_data if labelled else open_unlabelled
     if data is not None:

@@ -180,7 +180,7 @@ def unreadable(
         except DataError as error:
             damaged.append((name, error))
         observer.advance(group.count)
-    found = [one for part in group.all_gather(damaged) for one in part]
+    found = group.gathered(damaged)
     require_few_bad([error for _, error in found], len(images), settings)
     return found
 

@@ -119,7 +119,7 @@ def require_of_people(settings: RunSettings) -> None:
     }
     refuse_given("it does not go with joints", refused)
     others = {
-        "--teacher": bool(settings.distillation.teacher or settings.distillation.given),
+        "--teacher": settings.distillation.has_teacher,
         "--balance": settings.data.balance != "none",
     }
     refuse_given("pose estimation has no classes and no teacher", others)

@@ -199,10 +199,6 @@ class Probe:
         self.observer.advance(images)
         self.images += images
         (number,) = self.group.all_reduce_max(self.signals.received)
-        self._stop_for(number)
-
-    def _stop_for(self, number: int) -> None:
-        """Leave for a signal, if there was one; what is computed is kept."""
         self.folder.leave_for(number)
 
     def _share(self, more: float = 0.0) -> float:
@@ -216,7 +212,7 @@ class Probe:
 
     def _look(self) -> None:
         """In the middle of a fit: leave for a signal, or leave the fit where it has no more time."""
-        self._stop_for(self.signals.received)
+        self.folder.leave_for(self.signals.received)
         if self._is_late():
             raise OutOfTimeError
 
@@ -256,7 +252,7 @@ class Probe:
             losses = []
             with suppress(OutOfTimeError):
                 for head in heads:
-                    self._stop_for(self.signals.received)
+                    self.folder.leave_for(self.signals.received)
                     losses.append((loss(head(others), theirs).item(), head))
             return min(losses, key=lambda pair: pair[0])[1] if losses else None
 

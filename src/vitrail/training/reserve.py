@@ -13,9 +13,9 @@ from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
 
 PART = 16
-"""Of so many items one is tried, ..."""
+"""One in so many items is tried."""
 MOST = 64
-"""... and no more than this."""
+"""Items that are tried, at most."""
 
 
 class Reserve:

@@ -20,7 +20,7 @@ FREE = {
     "training.parallel",
     "training.track",
 }
-"""Settings that do not decide what the weights become, or, as the device does, by their last bits alone."""
+"""Settings that may differ when a run goes on: the weights become the same, or, on another device, differ in their last bits."""
 
 PARTS = 64
 """Digests of what is in the files of images, each of a part of them; where most have changed, the images are others."""

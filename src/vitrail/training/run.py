@@ -17,7 +17,7 @@ from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import default_folder, require_free
 from vitrail.runtime.processes import Processes, open_processes
-from vitrail.runtime.signals import InterruptedRunError, remembered_signals
+from vitrail.runtime.signals import InterruptedRunError, Signals, remembered_signals
 from vitrail.tasks.classification import Classification
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.task import Metrics, Task
@@ -189,7 +189,9 @@ def _trainer(
     *,
     observer: Observer,
     teacher: AnyTeacher | None,
-    **others: Any,
+    transform: Transform | None,
+    group: Processes,
+    signals: Signals,
 ) -> Trainer:
     """What trains the model, which a probe may have given its first head."""
     torch.manual_seed(settings.training.seed)
@@ -204,17 +206,26 @@ def _trainer(
         task = create_task(settings, model, preparation, source, teacher)
         if is_probed(settings, task):
             assert isinstance(task, Classification)
-            own = {name: others[name] for name in ("group", "signals", "transform")}
             assert isinstance(source, ImageData)
-            probe = Probe(settings, model, preparation, source, task, run, **own)
+            probe = Probe(settings, model, preparation, source, task, run, transform=transform, group=group, signals=signals)
             probed = probe.run(observer)
             ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
             for line in (probed.line, *([ends] if ends else [])):
                 run.log(line)
                 observer.note(line)
-    own = {name: others[name] for name in ("group", "signals")}
-    begin_with_sentences(model, settings, source, run, observer=observer, **own)
-    return Trainer(settings, model, preparation, source, run, teacher=teacher, probed=probed, **others)
+    begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals)
+    return Trainer(
+        settings,
+        model,
+        preparation,
+        source,
+        run,
+        teacher=teacher,
+        probed=probed,
+        transform=transform,
+        group=group,
+        signals=signals,
+    )
 
 
 def _create(folder: Path, settings: RunSettings, source: Data, bad: dict[str, str], group: Processes) -> RunFolder:

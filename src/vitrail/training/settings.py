@@ -268,7 +268,7 @@ class RunSettings(Settings):
     expected: Expected = Expected()
     """What to expect of it."""
     results: str = "runs"
-    """Folder in which a run without one of its own makes it."""
+    """Where a run makes its folder when none is named."""
     start: str | None = None
     """A trained model to start from (``--from``)."""
     transform: str = ""

@@ -21,7 +21,7 @@ def require_of_texts(settings: RunSettings) -> None:
     }
     refuse_given("it does not go with sentences", refused)
     others = {
-        "--teacher": bool(settings.distillation.teacher or settings.distillation.given),
+        "--teacher": settings.distillation.has_teacher,
         "--balance": settings.data.balance != "none",
         "--tune": settings.training.tune != "all",
     }

@@ -11,7 +11,7 @@ from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
 from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.configs.base import ModelConfig
-from vitrail.models.configs.texts import TextConfig
+from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION, TextConfig
 from vitrail.models.empty import empty_model
 from vitrail.models.registry import architecture_in, architecture_of
 from vitrail.models.text_model import TextModel
@@ -29,10 +29,6 @@ from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PREPROCESSOR
 from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import require_numbers, write_tensors
 from vitrail.weights.translate import recognise
-
-BEAMS, NO_REPEAT, LONGEST = 3, 2, 64
-"""How ``generate`` of transformers writes unless it is told otherwise, as `vitrail.deploy.captions` does: captions that are
-followed side by side, tokens in a row that are written once, and tokens of a caption."""
 
 
 class TrainedCaptioner(nn.Module):
@@ -101,8 +97,9 @@ class TrainedCaptioner(nn.Module):
         assert layout.describe is not None
         files = self.tokenizer.files_for_transformers(())
         self._write(folder, layout.describe(self.config), files, self.card or self.plain_card(), tensors)
-        limits = {"no_repeat_ngram_size": NO_REPEAT, "max_length": min(LONGEST, self.config.max_tokens) + 1}  # with the start
-        write_json(folder / GENERATION, {**marian.generation(self.config, BEAMS), **limits})
+        longest = min(LONGEST_CAPTION, self.config.max_tokens) + 1  # with the start
+        limits = {"no_repeat_ngram_size": CAPTION_NO_REPEAT, "max_length": longest}
+        write_json(folder / GENERATION, {**marian.generation(self.config, CAPTION_BEAMS), **limits})
 
     def _write(
         self, folder: Path, values: dict[str, Any], tokens: dict[str, bytes], card: str, tensors: dict[str, Tensor]

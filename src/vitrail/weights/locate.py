@@ -49,14 +49,14 @@ def locate(reference: str | Path, trust_pickle: bool = False) -> Path:
     return fetch(str(reference)) if model is None else _fetched(model)
 
 
-def is_exported(reference: object) -> TypeGuard[str | Path]:
+def is_exported_translator(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL is the folder of a translator that was written for an engine."""
     return isinstance(reference, str | Path) and os.path.isfile(path_of(reference) / EXPORTED)  # also of what is no name
 
 
 def _refuse_exported(path: Path) -> None:
     """Refuse what was written for an engine where a model in Python is needed."""
-    if is_exported(path):
+    if is_exported_translator(path):
         hint = "it translates and is evaluated and served; for all else give the run or the folder that it comes from"
         raise ModelFileError("that is an exported translator: its engine gives translations only", where=path, hint=hint)
     if _is_graph(path):
@@ -121,7 +121,7 @@ def _is_of_hub(reference: str | Path) -> bool:
 
 def translates(reference: object) -> TypeGuard[str | Path]:
     """Whether a MODEL translates texts, in Python or in an engine."""
-    return is_of_texts(reference) or is_exported(reference)
+    return is_of_texts(reference) or is_exported_translator(reference)
 
 
 def absolute(reference: str | None) -> str | None:

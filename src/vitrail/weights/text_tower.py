@@ -12,7 +12,7 @@ from torch import Tensor
 from vitrail.data.text.tokenizer import named_failures, open_tokenizer
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.empty import no_numbers
-from vitrail.models.text_tower import TextConfig, TextTower
+from vitrail.models.text_tower import TextTower, TextTowerConfig
 from vitrail.settings import brief
 from vitrail.weights.checkpoint import Checkpoint, section
 from vitrail.weights.folder import fill
@@ -118,7 +118,7 @@ def _original(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextConfig:
+def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextTowerConfig:
     """Sizes by the tensors; heads, activation and epsilon by what stands beside them, else as OpenAI has them."""
     sized = ("tokens.weight", "position", "blocks.0.mlp.layer.expand.weight", "projection.weight")
     if flat := [name for name in sized if ours[name].ndim != 2]:
@@ -128,7 +128,7 @@ def _config(checkpoint: Checkpoint, ours: Mapping[str, Tensor]) -> TextConfig:
     sizes = {"vocabulary": vocabulary, "length": length, "dim": dim, "mlp_dim": mlp_dim, "output_dim": output_dim}
     depth = sum(name.endswith("qkv.weight") for name in ours)
     heads = told.pop("heads", None) or max(1, dim // HEAD_DIM)
-    return TextConfig.read({**sizes, "depth": depth, "heads": heads, **told}, where="text_config")
+    return TextTowerConfig.read({**sizes, "depth": depth, "heads": heads, **told}, where="text_config")
 
 
 def _told(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _refused(file: Path, why: str) -> ModelFileError:
     return ModelFileError(f"a model of texts that is not understood: {why}", where=file, hint="give CLIP's own, or OpenCLIP's")
 
 
-class Tokenizer:
+class ClipTokenizer:
     """Texts to tokens, as a CLIP's ``tokenizer.json`` says; the extra ``text``.
 
     Args:

@@ -115,7 +115,7 @@ class _Guesser:
 class Guesses:
     """Wrong tokens, by address. Who has sent many waits for the answer to the next one, whether it is right or wrong.
 
-    A right token that were answered sooner could be told by the time. Nobody is refused: behind a proxy good clients have the
+    If a right token were answered sooner, the time would give it away. Nobody is refused: behind a proxy good clients have the
     same address. They wait, too, while somebody guesses there, and the longer the more guesses wait beside them.
 
     Args:

@@ -15,7 +15,7 @@ SUPERVISOR = -1
 DRAIN, AT_ONCE = 1, 2
 """Orders to all workers: finish what is there, and end without it."""
 READS = 100
-"""Times that a text is read again which is just being written; for as long, its writer has been killed."""
+"""How often a text that is being written is read again; after that its writer is taken to have been killed."""
 
 
 class Slot(ctypes.Structure):

@@ -23,7 +23,7 @@ from vitrail.files import path_of, read_text
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.runtime.output import name_of
 from vitrail.weights.folder import TrainedModel
-from vitrail.weights.locate import is_captioner, is_exported
+from vitrail.weights.locate import is_captioner, is_exported_translator
 from vitrail.weights.reference import open_model
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _of_texts(model: str | Path, limits: Limits) -> Opened:
     from vitrail.deploy.server.texts import TextService
 
     name = name_of(str(model))
-    if is_exported(model):  # whose engine has threads: each worker opens its own
+    if is_exported_translator(model):  # whose engine has threads: each worker opens its own
         return lambda place: TextService(writer_of(model), name, limits, place)
     writer = writer_of(model)
     return lambda place: TextService(writer, name, limits, place)

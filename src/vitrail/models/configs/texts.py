@@ -9,6 +9,9 @@ from vitrail.models.configs.base import Depth, ModelConfig, Positive, Probabilit
 
 COUNTED = 16
 """Tokens of the text whose multiply-adds are counted."""
+CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION = 3, 2, 64
+"""How captions are written unless it is said otherwise: those that are followed side by side, tokens in a row that are written
+once in a caption, and tokens of a caption at most."""
 
 
 class TextConfig(ModelConfig):
