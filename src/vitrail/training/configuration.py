@@ -45,50 +45,63 @@ def resolve(
     merged: Values = {}
     fitted = start if fitted is None else fitted
     seen = {name: getattr(fitted, name) for name in OF_IMAGES if hasattr(fitted, name)}
-    if fitted is not None:
-        kept = getattr(fitted, "distillation_token", False)
-        fields = fitted.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
-        fields = {"name": "custom", "architecture": architecture_of(fitted).name, **fields}
-        over = {
-            name: value for name, value in recipe.get("model", {}).items() if name == "name" or name in type(fitted).model_fields
-        }
-        recipe = {**recipe, "expected": {}, "model": {**fields, **({} if "name" in over else over)}}
-    for layer in (recipe, file, flags):
-        model = layer.get("model", {})
-        if not isinstance(model, Mapping):
-            raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
-        if (name := name_in(model)) is not None:
-            row, fields = named(name)
-            taken = {} if start is None else row.config.taken_from(start)  # with what images it sees
-            images = {**({} if taken else seen), **of_images(merged.get("model", {}))}
-            merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields, **taken}}
-        if (task := layer.get("task")) is not None:
-            task = {"name": task} if isinstance(task, str) else task
-            if isinstance(task, Mapping) and task.get("name", own := merged.get("task", {}).get("name")) != own:
-                merged = {**merged, "task": {}}
-            layer = {**layer, "task": task}
-        training = layer.get("training", {})
-        for name, others in INSTEAD.items():
-            if isinstance(training, Mapping) and training.get(name):
-                merged = deep_merge(merged, {"training": others})
-        merged = deep_merge(merged, layer)
+    for layer in (recipe if fitted is None else _over_start(recipe, fitted), file, flags):
+        merged = _add(merged, layer, start, seen)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
     if "name" not in merged.get("model", {}):
         raise ConfigError("no model given", where="--from", hint="give a trained model with --from, or a name with --model")
     settings = _with_token(RunSettings.read(merged))
     settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be an extended run's
-    if settings.training.tune != "all" and settings.start is None:
+    _require_possible(settings)
+    return settings
+
+
+def _over_start(recipe: Values, start: ModelConfig) -> Values:
+    """A recipe with a model to start from in place of its own, of which a recipe that names none says more."""
+    kept = getattr(start, "distillation_token", False)
+    fields = start.model_dump(exclude={"num_classes"} if kept else {"num_classes", "distillation_token"})
+    fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
+    own = recipe.get("model", {})
+    over = {} if "name" in own else {name: value for name, value in own.items() if name in type(start).model_fields}
+    return {**recipe, "expected": {}, "model": {**fields, **over}}
+
+
+def _add(merged: Values, layer: Values, start: ModelConfig | None, seen: Values) -> Values:
+    """Put a layer over what the ones below it add up to; ``seen`` are the images of the model to start from."""
+    model = layer.get("model", {})
+    if not isinstance(model, Mapping):
+        raise ConfigError(f"model cannot be {brief(model)}", where="model", hint="give model.name and fields below it")
+    if (name := name_in(model)) is not None:
+        row, fields = named(name)
+        taken = {} if start is None else row.config.taken_from(start)  # with what images it sees
+        images = {**({} if taken else seen), **of_images(merged.get("model", {}))}
+        merged = {**merged, "about": "", "expected": {}, "model": {**images, "architecture": row.name, **fields, **taken}}
+    if (task := layer.get("task")) is not None:
+        task = {"name": task} if isinstance(task, str) else task
+        if isinstance(task, Mapping) and task.get("name", own := merged.get("task", {}).get("name")) != own:
+            merged = {**merged, "task": {}}
+        layer = {**layer, "task": task}
+    training = layer.get("training", {})
+    for name, others in INSTEAD.items():
+        if isinstance(training, Mapping) and training.get(name):
+            merged = deep_merge(merged, {"training": others})
+    return deep_merge(merged, layer)
+
+
+def _require_possible(settings: RunSettings) -> None:
+    """Refuse settings that contradict one another; raises `ConfigError`."""
+    t = settings.training
+    if t.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
-    if settings.training.tune != "all" and settings.training.frozen_share:
-        what = f"--tune {settings.training.tune} leaves all layers of the model as they are"
+    if t.tune != "all" and t.frozen_share:
+        what = f"--tune {t.tune} leaves all layers of the model as they are"
         raise ConfigError(what, where="training.frozen_share", hint="leave one of the two out")
-    if settings.training.average and settings.training.ema:
+    if t.average and t.ema:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     require_keep_fits_patience(settings)
-    return settings
 
 
 def require_keep_fits_patience(settings: RunSettings) -> None:
