@@ -1,8 +1,9 @@
 """``vitrail predict``."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -10,6 +11,9 @@ from vitrail.cli.console import Whole, is_first, note, report_unreadable, result
 from vitrail.cli.people import MANY, People
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.terminal import one_line
+
+if TYPE_CHECKING:
+    from vitrail.weights.labelled import Answer
 
 
 def predict(
@@ -133,22 +137,30 @@ def predict(
         found = list(zip(files, group.gathered(labelled), strict=True))
     answered = [(file, answer) for file, answer in found if not isinstance(answer, DataError)]
     unreadable = [answer for _, answer in found if isinstance(answer, DataError)]
-    several = predictor.multi_label
     if json:
-        result_json([answer.to_json(str(file), several=several) for file, answer in answered])
+        result_json([answer.to_json(str(file), several=predictor.multi_label) for file, answer in answered])
     else:
-        for file, answer in answered:
-            told = answer.told if several and top is None else answer.best
-            result(f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+        _tell(answered, all_told=predictor.multi_label and top is None)
     if is_first() and table is not None:  # after the answers are told, which a full disk must not take along
         write_table(table, predicted_rows(predictor, answered))
     if is_first() and sorted_to is not None:
-        copies = sort_into_folders(sorted_to, predictor, answered)
-        often = sorted(copies, key=lambda folder: -copies[folder])
-        counts = [f"{copies[folder]:,} {folder}" for folder in often[:10]]
-        more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
-        note(f"copied to {sorted_to}: {', '.join(counts + more)}")
+        _tell_copies(sorted_to, sort_into_folders(sorted_to, predictor, answered))
     report_unreadable(unreadable)
+
+
+def _tell(answered: "Sequence[tuple[Path, Answer]]", *, all_told: bool) -> None:
+    """A line for each image, with the best labels, or all that the model tells."""
+    for file, answer in answered:
+        told = answer.told if all_told else answer.best
+        result(f"{one_line(file)}: " + (", ".join(f"{label} {100 * score:.1f} %" for label, score in told) or "none"))
+
+
+def _tell_copies(folder: Path, copies: Mapping[str, int]) -> None:
+    """How many images were copied into which folders, of many folders the fullest."""
+    often = sorted(copies, key=lambda name: -copies[name])
+    counts = [f"{copies[name]:,} {name}" for name in often[:10]]
+    more = [f"{len(often) - 10:,} folders more"] if len(often) > 10 else []
+    note(f"copied to {folder}: {', '.join(counts + more)}")
 
 
 def _labels(given: str) -> list[str]:
