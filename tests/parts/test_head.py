@@ -16,6 +16,11 @@ def test_the_linear_head_is_one_linear_layer():
     torch.testing.assert_close(head(x), x @ head.linear.weight.T + head.linear.bias)
 
 
+def test_without_classes_vectors_stay_as_they_are():
+    vectors = numbers(2, 6)
+    assert linear_head(6, 0)(vectors) is vectors
+
+
 def test_the_mlp_head_has_a_tanh_between_two_layers():
     head, x = mlp_head(6, 4).double(), numbers(2, 6)
     hidden = torch.tanh(x @ head.hidden.weight.T + head.hidden.bias)

@@ -85,6 +85,8 @@ class ImageModel(Model):
     """A model of images (B, C, H, W)."""
 
     config: ImageConfig
+    head: Any
+    """Vectors (B, D) to logits (B, classes), or without classes the vectors as they are."""
     sight: ClassVar[Sight | None] = None
     """What a token can look at, in every layer; None where no layer attends."""
     tokens_read: int | None = None
@@ -118,6 +120,13 @@ class ImageModel(Model):
     def filters(self) -> Tensor:
         """What the first layer sums of the pixels, by default the kernels of the first convolution: (D, C, h, w)."""
         return next(module for module in self.modules() if isinstance(module, nn.Conv2d)).weight
+
+    def heads(self) -> dict[str, nn.Module]:
+        return {"head": self.head}
+
+    def forward(self, images: Tensor) -> Any:
+        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
+        return self.head(self.vectors(images))
 
     def vectors(self, images: Tensor) -> Tensor:
         """What the heads read of images (B, C, H, W): (B, D)."""

@@ -18,19 +18,11 @@ class Mixer(ImageModel):
         self.embedding = parts.PatchEmbedding(c.channels, c.dim, c.patch_size)
         self.blocks = nn.ModuleList(MixerBlock(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
-        self.head = parts.linear_head(c.dim, c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.dim, c.num_classes)
         self.initialize()
 
     def layers(self) -> list[nn.Module]:
         return list(self.blocks)
-
-    def heads(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, classes)."""
-        logits: Tensor = self.head(self.vectors(images))
-        return logits
 
     def vectors(self, images: Tensor) -> Tensor:
         self.require_images(images)

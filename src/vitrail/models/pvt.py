@@ -36,7 +36,7 @@ class PVT(PyramidModel):
         blocks = stages_of_blocks(c, partial(convolved, c), parts.FeedForward)
         self.stages = nn.ModuleList(parts.Stage(_embedding(c, stage), own) for stage, own in enumerate(blocks))
         self.norm = nn.LayerNorm(c.dims[-1], eps=c.norm_eps)
-        self.head = parts.linear_head(c.dims[-1], c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.dims[-1], c.num_classes)
         self.initialize()
 
     @property

@@ -31,7 +31,7 @@ class PVTv2(PyramidModel):
             parts.Stage(_embedding(c, stage), own, nn.LayerNorm(c.dims[stage], eps=c.norm_eps))
             for stage, own in enumerate(blocks)
         )
-        self.head = parts.linear_head(c.dims[-1], c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.dims[-1], c.num_classes)
         self.initialize()
 
     @property

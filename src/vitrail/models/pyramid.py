@@ -42,14 +42,6 @@ class PyramidModel(AnySizeModel):
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.stages for block in cast(parts.Stage, stage).blocks]
 
-    def heads(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
-        logits: Tensor = self.head(self.vectors(images))
-        return logits
-
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
         return super().may_differ(source, target, keep_head=keep_head) | {"channels"}

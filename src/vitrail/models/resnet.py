@@ -26,7 +26,7 @@ class ResNet(AnySizeModel):
             c.channels, c.depths, width=c.width, root=c.root, block=c.block,
             kind="bit" if c.block == "pre-activation" else "resnet",
         )  # fmt: skip
-        self.head = parts.linear_head(self.features.channels, c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(self.features.channels, c.num_classes)
         self.initialize()
 
     def initialize(self) -> None:
@@ -41,18 +41,10 @@ class ResNet(AnySizeModel):
     def layers(self) -> list[nn.Module]:
         return [block for stage in self.features.stages for block in stage.children()]
 
-    def heads(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
     def vectors(self, images: Tensor) -> Tensor:
         self.require_images(images)
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
         return self.features(images)[-1].mean(dim=(2, 3))  # (B, D)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to logits (B, classes)."""
-        logits: Tensor = self.head(self.vectors(images))
-        return logits
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
         """The model itself, which takes images (B, C, H, W) of any size; as a graph, sizes in multiples of `graph_multiple`."""

@@ -31,7 +31,7 @@ class Swin(PyramidModel):
             parts.Stage(_embedding(c, stage), [next(blocks) for _ in range(depth)]) for stage, depth in enumerate(c.depths)
         )
         self.norm = nn.LayerNorm(c.widths[-1], eps=c.norm_eps)
-        self.head = parts.linear_head(c.widths[-1], c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.widths[-1], c.num_classes)
         self.initialize()
 
     @property

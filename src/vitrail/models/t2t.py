@@ -34,25 +34,17 @@ class T2T(AnySizeModel):
         self.blocks = nn.ModuleList(_block(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
         self.pool = parts.ClassTokenPooling()
-        self.head = parts.linear_head(c.dim, c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.dim, c.num_classes)
         self.initialize()
         nn.init.normal_(self.class_token, std=0.02)
 
     def layers(self) -> list[nn.Module]:
         return list(self.blocks)
 
-    def heads(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
     def filters(self) -> Tensor:
         side, layers = self.config.patch_sizes[0], self.embedding.layers
         first = cast(parts.TokenLayer, layers[0]).mixer.qkv if layers else self.embedding.projection
         return first.weight.unflatten(1, (self.config.channels, side, side))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to logits (B, classes), or without classes to the vector that a head would read, (B, D)."""
-        logits: Tensor = self.head(self.vectors(images))
-        return logits
 
     def vectors(self, images: Tensor) -> Tensor:
         vector: Tensor = self.pool(self.encode(images, first=self.tokens_read))

@@ -37,20 +37,12 @@ class TNT(AnySizeModel):
         self.dropout = parts.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, index) for index in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, eps=c.norm_eps)
-        self.head = parts.linear_head(c.dim, c.num_classes) if c.num_classes else nn.Identity()
+        self.head = parts.linear_head(c.dim, c.num_classes)
         self.initialize()
         nn.init.normal_(self.class_token, std=0.02)
 
     def layers(self) -> list[nn.Module]:
         return list(self.blocks)
-
-    def heads(self) -> dict[str, nn.Module]:
-        return {"head": self.head}
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) to (B, classes)."""
-        logits: Tensor = self.head(self.vectors(images))
-        return logits
 
     def vectors(self, images: Tensor) -> Tensor:
         return self.encode(images, first=self.tokens_read)[:, 0]

@@ -5,8 +5,10 @@ from collections import OrderedDict
 from torch import nn
 
 
-def linear_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Sequential:
-    """One linear layer."""
+def linear_head(dim: int, classes: int, *, dropout: float = 0.0) -> nn.Module:
+    """One linear layer; nothing without classes."""
+    if not classes:
+        return nn.Identity()
     return _named(dropout=nn.Dropout(dropout), linear=nn.Linear(dim, classes))
 
 
