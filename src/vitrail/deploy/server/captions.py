@@ -1,7 +1,6 @@
 """The server of a model that writes about images: a caption, and where the model looked for each word."""
 
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -10,15 +9,15 @@ import torch
 from fastapi import FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from torch import Tensor
 
 from vitrail.data.decode import SERVED
-from vitrail.data.plan import to_pixels
 from vitrail.deploy.captions import Writer
 from vitrail.deploy.server import caption_schema, schema
 from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.images import encoded
 from vitrail.deploy.server.limits import Limits
-from vitrail.deploy.server.picture_service import PictureService, Work
+from vitrail.deploy.server.picture_service import Framed, PictureService, Work
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.schema import refusals
 from vitrail.tasks.caption_words import Caption
@@ -31,14 +30,6 @@ class Asked(NamedTuple):
 
     pixels: np.ndarray
     attention: bool
-
-
-class Framed(NamedTuple):
-    """A picture as the model takes it."""
-
-    pixels: np.ndarray
-    seen: list[float]
-    """The part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
 
 
 class CaptionService(PictureService[Asked, Caption]):
@@ -56,7 +47,7 @@ class CaptionService(PictureService[Asked, Caption]):
 
     def __init__(self, writer: Writer, name: str, limits: Limits, place: Place | None = None):
         check = partial(writer.preparation.check, max_pixels=limits.pixels, formats=SERVED)
-        super().__init__(name, limits, check, place)
+        super().__init__(name, limits, writer.preparation, check, place)
         self.writer = writer
 
     def add_to(self, app: FastAPI) -> None:
@@ -76,7 +67,7 @@ class CaptionService(PictureService[Asked, Caption]):
 
     def described(self) -> dict[str, Any]:
         """What writes, how images are prepared for it, and the limits of a request."""
-        writer, limits = self.writer, self.limits
+        writer = self.writer
         return {
             "name": self.name,
             "engine": writer.engine,
@@ -84,7 +75,7 @@ class CaptionService(PictureService[Asked, Caption]):
             "beams": writer.beams,
             "attention": writer.attends,
             "preparation": writer.preparation.model_dump(mode="json"),
-            "limits": {"body": limits.body, "images": limits.items, "pixels": limits.pixels, "deadline": limits.deadline},
+            "limits": self._limits(),
         }
 
     async def caption(self, request: Request, *, attention: bool) -> list[dict[str, Any]]:
@@ -100,14 +91,8 @@ class CaptionService(PictureService[Asked, Caption]):
         told = [caption.to_json(name) for caption, name in zip(captions, names, strict=True)]
         return [{**one, "attention": look} for one, look in zip(told, looks, strict=True)]
 
-    def _framed(self, content: bytes) -> Framed:
-        picture, seen = self.writer.preparation.framed(content)
-        return Framed(to_pixels(picture), list(seen))
-
-    def _rehearse(self) -> Callable[[int], object]:
-        preparation = self.writer.preparation
-        pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
-        return lambda size: self.writer.captions(pixels[:size])
+    def _answer(self, pixels: Tensor) -> object:
+        return self.writer.captions(pixels)
 
     def _compute(self, values: list[Asked]) -> list[Caption]:
         pixels = torch.from_numpy(np.stack([value.pixels for value in values]))

@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from torch import Tensor
 
 from vitrail.data.decode import SERVED
-from vitrail.data.plan import to_pixels
 from vitrail.deploy.predictor import Predictor
 from vitrail.deploy.server import schema
 from vitrail.deploy.server.board import Place
@@ -62,7 +61,7 @@ class ImageService(PictureService[Asked, Answer]):
         place: Place | None = None,
     ):
         check = partial(predictor.preparation.check, max_pixels=limits.pixels, formats=SERVED)
-        super().__init__(name, limits, check, place)
+        super().__init__(name, limits, predictor.preparation, check, place)
         self.predictor, self.unseen = predictor, unseen
         self._look, self._relevance = look, relevance
         self._looks: Queue[np.ndarray, dict[str, Any]] = self._queue_of_looks(self._see)
@@ -98,7 +97,7 @@ class ImageService(PictureService[Asked, Answer]):
 
     def described(self) -> dict[str, Any]:
         """The model's labels, how images are prepared for it, and the limits of a request."""
-        predictor, limits = self.predictor, self.limits
+        predictor = self.predictor
         return {
             "name": self.name,
             "engine": predictor.name,
@@ -107,13 +106,11 @@ class ImageService(PictureService[Asked, Answer]):
             "attention": self._look is not None,
             "unseen": self.unseen,
             "preparation": predictor.preparation.model_dump(mode="json"),
-            "limits": {"body": limits.body, "images": limits.items, "pixels": limits.pixels, "deadline": limits.deadline},
+            "limits": self._limits(),
         }
 
-    def _rehearse(self) -> Callable[[int], object]:
-        preparation = self.predictor.preparation
-        pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
-        return lambda size: self.predictor.best(pixels[:size], 1)
+    def _answer(self, pixels: Tensor) -> object:
+        return self.predictor.best(pixels, 1)
 
     async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
         """The names of a request's pictures, and the answers with their ``top`` labels."""
@@ -130,14 +127,9 @@ class ImageService(PictureService[Asked, Answer]):
             raise ProblemError(501, f"this server cannot tell where the model looks: {self.unseen}")
         with contextlib.ExitStack() as held:
             found = (await self._received(request, held, self._looks, 1)).pictures
-            work = Work(self._framed, lambda framed: [framed[0]], 1)
-            ((_, seen),), (maps,) = await self._answered(request, held, self._looks, found, work)
-        return {"seen": seen, **maps}
-
-    def _framed(self, content: bytes) -> tuple[np.ndarray, list[float]]:
-        """Pixels, and the part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
-        picture, seen = self.predictor.preparation.framed(content)
-        return to_pixels(picture), list(seen)
+            work = Work(self._framed, lambda framed: [framed.pixels], 1)
+            (framed,), (maps,) = await self._answered(request, held, self._looks, found, work)
+        return {"seen": framed.seen, **maps}
 
     def _compute(self, values: list[Asked]) -> list[Answer]:
         """Labels of a batch, as many for each as it asks for."""

@@ -5,8 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+import numpy as np
+import torch
 from starlette.requests import Request
+from torch import Tensor
 
+from vitrail.data.plan import to_pixels
+from vitrail.data.preparation import Preparation
 from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.decoders import LARGE, Decoders
 from vitrail.deploy.server.limits import Limits
@@ -38,24 +43,53 @@ class Work(NamedTuple, Generic[D, A]):
     """Of all of them in the queue."""
 
 
+class Framed(NamedTuple):
+    """A picture as the model takes it."""
+
+    pixels: np.ndarray
+    seen: list[float]
+    """The part of the upright picture that they show: left, top, right, bottom as shares of its sides."""
+
+
 class PictureService(Service[T, R]):
     """A model that is asked about pictures.
 
     Args:
         name: what the model is called.
         limits: what is taken on.
+        preparation: makes the model's input of pictures.
         check: a file's content to the pixels that will be decoded, by its head alone.
         place: among the workers of the server; alone by default.
     """
 
-    def __init__(self, name: str, limits: Limits, check: Callable[[bytes], int], place: Place | None = None):
+    def __init__(
+        self, name: str, limits: Limits, preparation: Preparation, check: Callable[[bytes], int], place: Place | None = None
+    ):
         super().__init__(name, limits, place)
+        self.preparation = preparation
         self._decoders = Decoders(check, self.place.board.turn)
 
     def close(self) -> None:
         """Let the threads go."""
         super().close()
         self._decoders.close()
+
+    def _answer(self, pixels: Tensor) -> object:
+        """What the model says of pictures, uint8 (B, C, H, W)."""
+        raise NotImplementedError
+
+    def _rehearse(self) -> Callable[[int], object]:
+        pixels = torch.zeros(self.limits.batch, self.preparation.channels, *self.preparation.image_size, dtype=torch.uint8)
+        return lambda size: self._answer(pixels[:size])
+
+    def _limits(self) -> dict[str, float]:
+        """The limits of a request, as the server tells them."""
+        limits = self.limits
+        return {"body": limits.body, self.items: limits.items, "pixels": limits.pixels, "deadline": limits.deadline}
+
+    def _framed(self, content: bytes) -> Framed:
+        picture, seen = self.preparation.framed(content)
+        return Framed(to_pixels(picture), list(seen))
 
     def _queue_of_looks(self, see: Callable[[list[A]], list[dict[str, Any]]]) -> Queue[A, dict[str, Any]]:
         """A queue for those who ask for attention."""

@@ -1,7 +1,7 @@
 """The server of a model that finds joints: the people in a picture, and where the queries of their joints look."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -84,7 +84,8 @@ class PoseService(PictureService[np.ndarray, Joints]):
         unseen: str = "",
         place: Place | None = None,
     ):
-        super().__init__(name, limits, partial(check_head, max_pixels=limits.pixels, formats=SERVED), place)
+        check = partial(check_head, max_pixels=limits.pixels, formats=SERVED)
+        super().__init__(name, limits, predictor.preparation, check, place)
         self.predictor, self.unseen, self._look = predictor, unseen, look
         self._looks: Queue[np.ndarray, dict[str, Any]] = self._queue_of_looks(self._see)
 
@@ -117,7 +118,7 @@ class PoseService(PictureService[np.ndarray, Joints]):
 
     def described(self) -> dict[str, Any]:
         """The model's skeleton, how people are prepared for it, and the limits of a request."""
-        predictor, limits, skeleton = self.predictor, self.limits, self.predictor.skeleton.complete
+        predictor, skeleton = self.predictor, self.predictor.skeleton.complete
         return {
             "name": self.name,
             "engine": predictor.name,
@@ -127,7 +128,7 @@ class PoseService(PictureService[np.ndarray, Joints]):
             "attention": self._look is not None,
             "unseen": self.unseen,
             "preparation": predictor.preparation.model_dump(mode="json"),
-            "limits": {"body": limits.body, "people": limits.items, "pixels": limits.pixels, "deadline": limits.deadline},
+            "limits": self._limits(),
         }
 
     async def predict(self, request: Request, boxes: str | None) -> dict[str, Any]:
@@ -172,10 +173,8 @@ class PoseService(PictureService[np.ndarray, Joints]):
         outside = self.predictor.preparation.warp(box).outside(places)
         return FoundPerson(box, outside, scores, float(person_score(scores[None])[0]))
 
-    def _rehearse(self) -> Callable[[int], object]:
-        preparation = self.predictor.preparation
-        pixels = torch.zeros(self.limits.batch, preparation.channels, *preparation.image_size, dtype=torch.uint8)
-        return lambda size: self.predictor.joints(pixels[:size])
+    def _answer(self, pixels: torch.Tensor) -> object:
+        return self.predictor.joints(pixels)
 
     def _compute(self, values: list[np.ndarray]) -> Sequence[Joints]:
         places, scores = self.predictor.joints(torch.from_numpy(np.stack(values)))
