@@ -118,8 +118,7 @@ def begin_run(
             with run.at_work(signals, group):
                 source.tell(run.log)
                 for warning in inputs.warnings(resolved, source) if group.first else ():
-                    run.log(warning)
-                    observer.note(warning)
+                    run.tell(warning, observer)
                 trainer = _trainer(
                     resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
                     signals=signals,
@@ -211,8 +210,7 @@ def _trainer(
             probed = probe.run(observer)
             ends = PROBE_ENDS if settings.training.tune == "head" else TIME_ENDS if probed.is_over else None
             for line in (probed.line, *([ends] if ends else [])):
-                run.log(line)
-                observer.note(line)
+                run.tell(line, observer)
     begin_with_sentences(model, settings, source, run, observer=observer, group=group, signals=signals)
     return Trainer(
         settings,

@@ -18,6 +18,7 @@ from vitrail.files import locked, recover_folder, whole_folder, write_bytes, wri
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
 from vitrail.runtime.environment import environment, now
+from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
@@ -240,6 +241,11 @@ class RunFolder:
             self.write_status("interrupted", epoch=0, step=0)
             self.log(f"stopped by signal {number} before the first step")
             raise InterruptedRunError(number, self.path, self.resume_command, what=what)
+
+    def tell(self, message: str, observer: Observer) -> None:
+        """Say something to whoever watches, and keep it in train.log."""
+        self.log(message)
+        observer.note(message)
 
     def log(self, message: str) -> None:
         """Append a line to train.log, if the disk has room for it: no run ends over a line."""

@@ -62,9 +62,7 @@ def begin_with_sentences(
         observer=observer,
         on_step=lambda: run.leave_for(*group.all_reduce_max(signals.received), what=BEGUN_AGAIN),
     )  # fmt: skip
-    line = f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token"
-    run.log(line)
-    observer.note(line)
+    run.tell(f"{len(sentences):,} sentences learned from {task.text}: loss {loss:.3f} per token", observer)
 
 
 def learn_sentences(

@@ -181,13 +181,10 @@ class RunState:
                 with group.together():
                     tensors, state = load_checkpoint(folder)
             except ModelFileError as error:
-                message = f"{name} is passed over: {error.what}"
-                run.log(message)
-                (observer or Observer()).note(message)
+                run.tell(f"{name} is passed over: {error.what}", observer or Observer())
                 continue
             if changed := self._take(tensors, state, folder):
-                run.log(changed)
-                (observer or Observer()).note(changed)
+                run.tell(changed, observer or Observer())
             self._remove_damaged(found[: found.index(name)])
             return
         if found:

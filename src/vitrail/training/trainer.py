@@ -245,8 +245,7 @@ class Trainer(RunState):
         self.not_finite += 1
         if self.not_finite == FAILED_STEPS:
             self._diverged(f"{what}, and was not finite in {FAILED_STEPS} steps in a row")
-        self.folder.log(message := f"step {self.done + 1} is left out: {what}")
-        self.observer.note(message)
+        self.folder.tell(f"step {self.done + 1} is left out: {what}", self.observer)
 
     def _end_epoch(self, epoch: int) -> None:
         self.observer.begin("evaluating val", len(self.val_loader.dataset))
@@ -290,9 +289,7 @@ class Trainer(RunState):
             self.save_model("best", row, mean)
             self.save()
         found = "kept" if better else "no better"
-        message = f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}"
-        self.folder.log(message)
-        self.observer.note(message)
+        self.folder.tell(f"the mean of the last {row['averaged']} epochs: {found}, {described(row, 'val_')}", self.observer)
 
     def _track(self, row: Row) -> None:
         """Tell whoever follows the run; it goes on without them where that fails."""
@@ -300,8 +297,7 @@ class Trainer(RunState):
             self.track(row)
         except Exception as error:  # of somebody's library, server or network
             self.track = Tracker()
-            self.folder.log(message := f"tracking has failed and ends here: {type(error).__name__}: {error}")
-            self.observer.note(message)
+            self.folder.tell(f"tracking has failed and ends here: {type(error).__name__}: {error}", self.observer)
 
     def _validation(self) -> Metrics:
         """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
