@@ -112,39 +112,59 @@ def _ways(
     """Everything to be measured, and images to do it with."""
     graph = graph_of(model)
     if graph is not None:
-        about = description_in(graph)
-        _refuse_data(about.skeleton is not None, data)
-        precision = about.precision
-        ways = [Way(engine, precision, graph) for engine in RUNS[graph.suffix.lower()]]
-        first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
-        samples = (
-            None if data is None else samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
-        )
+        ways, samples = _ways_of_graph(open_for, graph, model, data, engines, observer)
     else:
-        trained = open_model(model)
-        _refuse_data(isinstance(trained, TrainedPose), data)
-        samples = None if data is None else samples_of(open_for, model, in_python(trained), data, observer)
-        save_model(folder / "model", trained, card="")
-        quick = quickest_precision(torch.device("cpu"))
-        ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
-        for to in ("onnx", "openvino"):
-            for precision in ("fp32", "int8"):
-                wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
-                if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and samples is None):
-                    continue
-                observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
-                place = folder / f"{to}-{precision}"
-                place.mkdir()
-                about = Description.of_model(trained, name_of(str(model)), precision)
-                try:
-                    export_graph(trained, about, to, place, samples.calibration.pixels if samples else None)
-                except VitrailError as error:
-                    observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
-                    continue
-                ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
+        ways, samples = _ways_of_model(open_for, model, data, folder, engines, precisions, observer)
     ways = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
     if not ways:
         raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint="leave one of them out")
+    return ways, samples
+
+
+def _ways_of_graph(
+    open_for: OpenFor, graph: Path, model: str | Path, data: str | Path | None, engines: Sequence[str], observer: Observer
+) -> tuple[list[Way], SampleSets | None]:
+    """The engines that run an exported model."""
+    about = description_in(graph)
+    _refuse_data(about.skeleton is not None, data)
+    ways = [Way(engine, about.precision, graph) for engine in RUNS[graph.suffix.lower()]]
+    if data is None:
+        return ways, None
+    first = next((way for way in ways if way.engine in (engines or (way.engine,))), ways[0])
+    return ways, samples_of(open_for, model, of_classes(first.open(torch.get_num_threads())), data, observer)
+
+
+def _ways_of_model(
+    open_for: OpenFor,
+    model: str | Path,
+    data: str | Path | None,
+    folder: Path,
+    engines: Sequence[str],
+    precisions: Sequence[str],
+    observer: Observer,
+) -> tuple[list[Way], SampleSets | None]:
+    """A model in Python, and all that it can be exported to in a folder."""
+    trained = open_model(model)
+    _refuse_data(isinstance(trained, TrainedPose), data)
+    samples = None if data is None else samples_of(open_for, model, in_python(trained), data, observer)
+    save_model(folder / "model", trained, card="")
+    quick = quickest_precision(torch.device("cpu"))
+    ways = [Way("torch", precision, folder / "model") for precision in dict.fromkeys(("fp32", quick))]
+    for to in ("onnx", "openvino"):
+        for precision in ("fp32", "int8"):
+            wanted: set[str] = {precision, quick} if (to, precision) == ("openvino", "fp32") else {precision}
+            if _left_out(ENGINE[to], wanted, engines, precisions) or (precision == "int8" and samples is None):
+                continue
+            observer.begin(f"exporting {ENGINE[to]} {precision}", 0)
+            place = folder / f"{to}-{precision}"
+            place.mkdir()
+            about = Description.of_model(trained, name_of(str(model)), precision)
+            try:
+                export_graph(trained, about, to, place, samples.calibration.pixels if samples else None)
+            except VitrailError as error:
+                observer.note(f"{ENGINE[to]} {precision} is left out: {error.what}")
+                continue
+            ways += [Way(ENGINE[to], one, cast(Path, graph_of(place))) for one in sorted(wanted, reverse=True)]
     return ways, samples
 
 
