@@ -15,6 +15,7 @@ from vitrail.weights import folder as folder_module
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import TrainedModel, save_model
 from vitrail.weights.reference import load_model
+from vitrail.weights.sums import write_sums
 from vitrail.weights.tensor_files import read_tensors
 
 POSITIONS = ["none", "learned-1d", "learned-2d", "sincos-1d", "sincos-2d", "sincos-2d-simple", "relative", "rotary"]
@@ -124,6 +125,7 @@ def test_a_model_on_the_way_of_training_is_saved_as_it_is(tmp_path, trained):
 
 @pytest.mark.parametrize("function", ["write_json", "write_text", "write_tensors"])
 def test_a_failed_write_leaves_the_old_folder_and_no_draft(function, folder, trained, monkeypatch):
+    write_sums(folder)
     before = {f.name: f.read_bytes() for f in folder.iterdir()}
     written = getattr(folder_module, function)
 
@@ -142,6 +144,7 @@ def test_a_failed_write_leaves_the_old_folder_and_no_draft(function, folder, tra
 
 def test_a_new_model_takes_the_whole_place_of_the_old(folder, trained):
     (folder / "leftover.txt").write_text("old")
+    write_sums(folder)
     after = trained(seed=1)
     save_model(folder, after, card="new")
     assert not (folder / "leftover.txt").exists() and list(folder.parent.iterdir()) == [folder]

@@ -1,6 +1,7 @@
 """A model folder says what its files were, and a file that is another is refused by name."""
 
 import json
+import shutil
 import subprocess
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from vitrail import api
 from vitrail.deploy.graph_files import description_in
-from vitrail.errors import ModelFileError
+from vitrail.errors import ConfigError, ModelFileError
 from vitrail.weights.folder import keep_thresholds, save_model
 from vitrail.weights.reference import from_pretrained, load_model
 from vitrail.weights.sums import verified
@@ -104,3 +105,32 @@ def test_a_run_and_what_is_exported_of_it_have_them(run, tmp_path):
     graph.write_bytes(graph.read_bytes() + b"\x32\x00")  # a doc_string of no letters: the same graph
     with pytest.raises(ModelFileError, match=r"^model\.onnx is not the file"):
         description_in(graph)
+
+
+def test_a_saved_model_replaces_an_older_one_and_nothing_else(saved, trained, tmp_path, monkeypatch):
+    (saved / "README.md").write_text("written on by hand")
+    model = trained()
+    model.save_pretrained(saved)
+    assert "written on by hand" not in (saved / "README.md").read_text()
+    for other in ("notes.txt", "drafts"):
+        (saved / other).mkdir() if other == "drafts" else (saved / other).touch()
+        with pytest.raises(ConfigError, match="exists"):
+            model.save_pretrained(saved)
+        assert (saved / other).exists() and (saved / "model.safetensors").exists()
+        (saved / other).rmdir() if other == "drafts" else (saved / other).unlink()
+    (file := tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match="exists"):
+        model.save_pretrained(file)
+    assert file.read_text() == "mine" and not list(tmp_path.glob(".file*"))
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    model.save_pretrained(".")
+    assert (here / "model.safetensors").exists()
+
+
+def test_a_run_is_not_replaced_by_its_model(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    with pytest.raises(ConfigError, match="exists"):
+        from_pretrained(folder).save_pretrained(folder)
+    assert (folder / "checkpoints").is_dir() and (folder / "status.json").exists()

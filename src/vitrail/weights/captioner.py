@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitrail.data.preparation import Preparation
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
-from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
+from vitrail.files import write_bytes, write_json, write_text
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION, TextConfig
 from vitrail.models.empty import empty_model
@@ -26,7 +26,7 @@ from vitrail.weights.layouts import CAPTIONER_LAYOUTS, marian, vision_encoder_de
 from vitrail.weights.layouts.hugging_face import VIT
 from vitrail.weights.locate import CAPTIONER_TYPES, locate
 from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, PREPROCESSOR
-from vitrail.weights.sums import write_sums
+from vitrail.weights.sums import new_model_folder
 from vitrail.weights.tensor_files import require_numbers, write_tensors
 from vitrail.weights.translate import recognise
 
@@ -60,7 +60,7 @@ class TrainedCaptioner(nn.Module):
         return logits
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
-        """Write the model folder; it appears whole or not at all.
+        """Write the model folder; it appears whole or not at all, and replaces nothing but an older model folder.
 
         Args:
             folder: to write.
@@ -71,12 +71,11 @@ class TrainedCaptioner(nn.Module):
             ConfigError: the layout cannot hold the model, or is none of captioners.
         """
         foreign = in_layout_of_writers(self.model, layout, CAPTIONER_LAYOUTS)
-        with whole_folder(path_of(folder)) as draft:
+        with new_model_folder(folder) as draft:
             if foreign is None:
                 self.fill(draft, self.card or self.plain_card())
             else:
                 self._fill_foreign(draft, *foreign)
-            write_sums(draft)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError, unknown
-from vitrail.files import is_text, path_of, whole_folder, write_json, write_text
+from vitrail.files import is_text, write_json, write_text
 from vitrail.models.base import ImageModel, Model
 from vitrail.models.configs.base import ImageConfig, ModelConfig
 from vitrail.models.registry import architecture_of
@@ -25,7 +25,7 @@ from vitrail.weights.labelled import Labelled
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.plain_files import CONFIG, read_json, some
-from vitrail.weights.sums import SUMS, write_sums
+from vitrail.weights.sums import SUMS, new_model_folder, write_sums
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 
@@ -82,8 +82,8 @@ class TrainedModel(Labelled, nn.Module):
         return self.model(images)
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = None) -> None:
-        """Write the model folder; see `save_model`."""
-        save_model(path_of(folder), self, card=self.card or self.plain_card(), layout=layout)
+        """Write the model folder, which replaces nothing but an older one; see `save_model`."""
+        save_model(folder, self, card=self.card or self.plain_card(), layout=layout)
 
     def fill(self, folder: Path, card: str) -> None:
         """Write the files of a model folder; see `fill_folder`."""
@@ -107,11 +107,10 @@ class TrainedModel(Labelled, nn.Module):
         )
 
 
-def save_model(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
-    """Write a model folder; it appears whole or not at all, and replaces an older one only when complete. See `fill_folder`."""
-    with whole_folder(folder) as draft:
+def save_model(folder: str | Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:
+    """Write a model folder as `fill_folder` does; see `vitrail.weights.sums.new_model_folder`."""
+    with new_model_folder(folder) as draft:
         fill_folder(draft, trained, card=card, layout=layout)
-        write_sums(draft)
 
 
 def fill_folder(folder: Path, trained: TrainedModel, *, card: str, layout: str | None = None) -> None:

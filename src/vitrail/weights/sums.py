@@ -11,7 +11,8 @@ from pathlib import Path
 from threading import Event
 
 from vitrail.errors import ModelFileError
-from vitrail.files import read_text, regular_file, write_text
+from vitrail.files import path_of, read_text, regular_file, whole_folder, write_text
+from vitrail.runtime.output import require_free
 from vitrail.runtime.terminal import note
 from vitrail.weights.plain_files import CARD, CONFIG
 
@@ -35,6 +36,30 @@ def model_sums(folder: Path, names: Iterable[str]) -> str:
 def write_sums(folder: Path) -> None:
     """Write the sums of a model folder or an exported model, whose other files are all there."""
     write_text(folder / SUMS, model_sums(folder, (file.name for file in folder.iterdir() if not file.is_dir())))
+
+
+@contextmanager
+def new_model_folder(path: str | Path) -> Iterator[Path]:
+    """A draft of a model folder to fill, which gets its sums at the end and appears whole or not at all.
+
+    Of what is there already it replaces an older model folder alone, one in which there is nothing but files with a sum.
+
+    Raises:
+        ConfigError: there is a file of that name, or a folder that holds anything else.
+    """
+    folder = path_of(path).resolve()  # of "." the name, too
+    if not _holds_a_model_alone(folder):
+        require_free(folder, where="folder")
+    with whole_folder(folder) as draft:
+        yield draft
+        write_sums(draft)
+
+
+def _holds_a_model_alone(folder: Path) -> bool:
+    """Whether a folder's sums are of all that is in it."""
+    if not (folder / SUMS).is_file():
+        return False
+    return {file.name for file in folder.iterdir()} <= {*_read(folder), SUMS, CARD}
 
 
 @contextmanager

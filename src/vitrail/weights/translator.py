@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
-from vitrail.files import path_of, whole_folder, write_bytes, write_json, write_text
+from vitrail.files import write_bytes, write_json, write_text
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.empty import empty_model
@@ -26,7 +26,7 @@ from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
 from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
-from vitrail.weights.sums import write_sums
+from vitrail.weights.sums import new_model_folder
 from vitrail.weights.tensor_files import require_numbers, write_tensors
 from vitrail.weights.translate import recognise
 
@@ -86,7 +86,7 @@ class TrainedTranslator(nn.Module):
         return self.alignment(source, target[:-1])
 
     def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
-        """Write the model folder; it appears whole or not at all.
+        """Write the model folder; it appears whole or not at all, and replaces nothing but an older model folder.
 
         Args:
             folder: to write.
@@ -97,12 +97,11 @@ class TrainedTranslator(nn.Module):
             ConfigError: the layout cannot hold the model, or is none of models of texts.
         """
         foreign = in_layout_of_writers(self.model, layout, TEXT_LAYOUTS)
-        with whole_folder(path_of(folder)) as draft:
+        with new_model_folder(folder) as draft:
             if foreign is None:
                 self.fill(draft, self.card)
             else:
                 self._fill_foreign(draft, *foreign)
-            write_sums(draft)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
