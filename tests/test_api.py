@@ -402,3 +402,43 @@ def test_a_model_without_classes_says_so_and_can_be_taught_some(run, pictures, t
     vectors.save_pretrained(tmp_path / "vectors")
     taught = vitrail.train(pictures, tmp_path / "taught", start=str(tmp_path / "vectors"), epochs=1)
     assert taught.trained.labels == ["blue", "green", "red"]
+
+
+ASKED = {
+    "predict": lambda model, image, out: vitrail.predict(model, image),
+    "predict many": lambda model, image, out: vitrail.predict(model, [image] * 9),
+    "embed": lambda model, image, out: vitrail.embed(model, image),
+    "evaluate": lambda model, image, out: vitrail.evaluate(model, image.parents[1]),
+    "study": lambda model, image, out: vitrail.study_model(model, image, out / "study"),
+    "export": lambda model, image, out: vitrail.api.export(model, out / "exported", to="torch"),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_model_that_is_asked_stays_in_the_mode_it_is_in(asked, run, pictures, tmp_path):
+    """Somebody may ask a model between two epochs of a training loop of their own."""
+    trained, image = vitrail.from_pretrained(run.folder), pictures / "red" / "0.png"
+    trained.train()
+    trained.model.norm.eval()
+    before = {name: module.training for name, module in trained.named_modules()}
+    ASKED[asked](trained, image, tmp_path)
+    assert {name: module.training for name, module in trained.named_modules()} == before
+
+
+def test_a_model_that_is_asked_while_it_is_trained_answers_without_dropout(run, pictures):
+    image = pictures / "red" / "0.png"
+    trained = vitrail.from_pretrained(run.folder)
+    expected = vitrail.predict(trained, image)
+    for module in trained.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    assert vitrail.predict(trained.train(), image) == expected
+
+
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_model_in_another_precision_answers_however_many_images_there_are(dtype, count, run, pictures):
+    image = pictures / "red" / "0.png"
+    (expected,) = vitrail.predict(run.trained, image, top=1)
+    found = vitrail.predict(vitrail.from_pretrained(run.folder).to(dtype), [image] * count, top=1)
+    assert [one[0][0] for one in found] == [expected[0][0]] * count

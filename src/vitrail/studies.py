@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vitrail.checks import refuse_given
 from vitrail.deploy.predictor import in_python
 from vitrail.files import whole_folder
+from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
@@ -69,7 +70,7 @@ def study_model(
         where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)
     if trained.labels and not subjects.labelled and subjects.why:
         observer.note(subjects.why)
-    trained.model.to(pick_device()).eval()
+    trained = in_evaluation_mode(trained, pick_device())
     title = f"{name} on {name_of(where)}"
     with whole_folder(folder, replace=False) as draft:
         if isinstance(trained, TrainedPose):

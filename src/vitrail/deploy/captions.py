@@ -16,7 +16,7 @@ from vitrail.deploy.drafts import fast_copy
 from vitrail.deploy.pictures import Picture, pictures_of
 from vitrail.errors import DataError, ModelFileError
 from vitrail.models.configs.texts import CAPTION_BEAMS, CAPTION_NO_REPEAT, LONGEST_CAPTION
-from vitrail.models.inference import for_inference, sharing_copy
+from vitrail.models.inference import for_inference, in_evaluation_mode, sharing_copy
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.tasks.caption_words import Caption, captions_of
 from vitrail.tasks.captioning import write
@@ -56,13 +56,13 @@ class Writer:
         refuse_given("samples choose among several beams, and there is one", {"samples": beams == 1 and samples > 0})
         self.trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         self.device = pick_device()
-        self.model = self.trained.model.to(self.device).eval()
+        self.model = in_evaluation_mode(self.trained.model, self.device)
         self.preparation, self.tokenizer = self.trained.preparation, self.trained.tokenizer
         self.beams, self.samples, self.no_repeat = beams, samples, no_repeat
         self.max_length = min(max_length, self.trained.config.max_tokens)
         self.fast = fast_copy(self.model)
         self.looking: Any = sharing_copy(self.model)
-        self.looking.encoder = for_inference(self.trained.model.get_submodule("encoder"), precision)
+        self.looking.encoder = for_inference(self.model.get_submodule("encoder"), precision)
         self.engine = f"torch {precision}"
         """What computes, in what precision."""
 

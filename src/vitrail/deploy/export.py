@@ -20,7 +20,7 @@ from vitrail.deploy.problems import ExportError, explained
 from vitrail.deploy.projections import apart
 from vitrail.deploy.quantise import last_products, quantise_onnx, quantise_openvino
 from vitrail.errors import ConfigError
-from vitrail.models.inference import Answering, standardized
+from vitrail.models.inference import Answering, in_evaluation_mode, standardized
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.plain_files import GRAPHS
 
@@ -204,7 +204,7 @@ def verify(
     """
     random = torch.Generator().manual_seed(seed)
     c, differences, low, high = trained.config, [], float("inf"), -float("inf")
-    model, sizes = trained.model.eval(), [c.image_size]
+    model, sizes = in_evaluation_mode(trained.model), [c.image_size]
     network = model.at_any_size() if about.any_size else model
     if about.any_size:
         height, width = model.graph_multiple
@@ -264,7 +264,7 @@ def export_graph(trained: TrainedModel, about: Description, to: Target, folder: 
     Raises:
         ExportError: it cannot be made, or does not answer as the model does.
     """
-    c, model, int8 = trained.config, trained.model.eval(), about.precision == "int8"
+    c, model, int8 = trained.config, in_evaluation_mode(trained.model), about.precision == "int8"
     single = standardized(apart(model) if to == "openvino" else model)
     made = single.at_any_size(graph=True) if about.any_size else single
     dtype = HALF.get((to, about.precision), torch.float32)

@@ -1,6 +1,5 @@
 """What a trained model becomes on its way to those who use it: exported, quantised, with merged tokens, verified, measured."""
 
-import copy
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from vitrail.deploy.samples import OpenFor, SampleSets, samples_of
 from vitrail.deploy.worth import loss_of, require_worth, speeds_of
 from vitrail.errors import ConfigError
 from vitrail.files import whole_folder, write_json, write_text
-from vitrail.models.inference import quickest_precision
+from vitrail.models.inference import in_evaluation_mode, quickest_precision
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
 from vitrail.weights.folder import TrainedModel, fill_folder
@@ -191,13 +190,7 @@ def _to_export(model: str | Path | TrainedModel, image_size: int | str | tuple[i
         if image_size is not None and model.config.read_field("image_size", image_size) != own:
             what = f"a model that is open is exported for images of its own size, {own[0]}×{own[1]}"
             raise ConfigError(what, where="image_size", hint="open it for the other: vitrail.from_pretrained(…, image_size=…)")
-        if next(model.model.parameters()).device.type == "cpu":
-            return model
-        model = copy.deepcopy(model)
-        model.model.cpu()
-        return model
+        return in_evaluation_mode(model)
     if graph_of(model) is not None:
         raise ConfigError("that is exported already", where=str(model), hint="give the model that it was made from")
-    trained = from_pretrained(model, image_size=image_size)
-    trained.eval()
-    return trained
+    return from_pretrained(model, image_size=image_size)

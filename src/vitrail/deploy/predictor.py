@@ -14,7 +14,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.targets import class_targets
 from vitrail.errors import ModelFileError
 from vitrail.models.configs.base import ImageConfig
-from vitrail.models.inference import for_inference
+from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.processes import ALONE, Processes
@@ -125,9 +125,9 @@ def answering(
 
     They have the model's own size, or ``any_size`` that it can take.
     """
-    model = trained.model.to(device).eval()
+    model = in_evaluation_mode(trained.model, device)
     network: nn.Module = model.at_any_size() if any_size else model
-    if prepacked or precision != "fp32":
+    if prepacked or precision != "fp32" or next(model.parameters()).dtype != torch.float32:
         network = for_inference(network, precision)
 
     @torch.inference_mode()

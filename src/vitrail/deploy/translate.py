@@ -17,6 +17,7 @@ from vitrail.data.text.tokens import Tokens
 from vitrail.deploy.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.deploy.drafts import drafted_copy, fast_copy
 from vitrail.errors import ModelFileError
+from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
 from vitrail.runtime.device import pick_device
@@ -94,9 +95,10 @@ class InPython:
     engine = "torch fp32"
 
     def __init__(self, trained: TrainedTranslator):
-        self.device, self.model, self.alignment = pick_device(), trained.model, trained.alignment
+        self.device = pick_device()
+        trained = in_evaluation_mode(trained, self.device)
+        self.model, self.alignment = trained.model, trained.alignment
         self.preparation, self.languages, self.max_tokens = trained.preparation, trained.languages, trained.config.max_tokens
-        self.model.to(self.device).eval()
 
     @cached_property
     def attends(self) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitrail.deploy.predictor import Predictor
 from vitrail.errors import ConfigError
-from vitrail.models.inference import for_inference
+from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import Precision, pick_device
 from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.locate import locate
@@ -53,7 +53,7 @@ def zero_shot(model: str | Path, labels: Sequence[str], *, template: str = "{}",
     texts = [template.replace("{}", label) for label in labels]
     vectors = torch.cat([tower(*tokenizer(texts[start : start + BATCH])) for start in range(0, len(texts), BATCH)])
     directions = scale * F.normalize(vectors, dim=1)  # (classes, D)
-    network = for_inference(trained.model.to(device).eval(), precision or "fp32")
+    network = for_inference(in_evaluation_mode(trained.model, device), precision or "fp32")
 
     @torch.inference_mode()
     def logits(pixels: Tensor) -> Tensor:

@@ -58,6 +58,18 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
             part.training = was
 
 
+def in_evaluation_mode(model: Model, device: torch.device | str = "cpu") -> Model:
+    """A model in evaluation mode on a device: itself where it is so already, else a copy.
+
+    The one that is given stays as it is: somebody may be training it. On the same device the copy shares its numbers.
+    """
+    place = torch.empty(0, device=device).device
+    is_there = all(tensor.device == place for tensor in (*model.parameters(), *model.buffers()))
+    if is_there and not any(module.training for module in model.modules()):
+        return model
+    return (sharing_copy(model) if is_there else copy.deepcopy(model).to(device)).eval()
+
+
 def sharing_copy(model: Model) -> Model:
     """A copy whose modules can be replaced, of the very same parameters and buffers."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}

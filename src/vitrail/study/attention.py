@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, VitrailError
+from vitrail.models.inference import in_evaluation_mode
 from vitrail.study.captures import WEIGHTS, attends, capture, model_in
 from vitrail.weights.folder import TrainedModel
 
@@ -243,7 +244,7 @@ def look_of(
     trained: TrainedModel, seen: Callable[[nn.Module, Tensor], Tensor] = head_maps
 ) -> tuple[Callable[[Tensor], Tensor] | None, str]:
     """What tells where a model looks: one image's prepared pixels (1, C, H, W) to what is ``seen``; or why nothing can."""
-    model = trained.model.eval()
+    model = in_evaluation_mode(trained.model, next(trained.model.parameters()).device)
 
     def look(pixels: Tensor) -> Tensor:
         device = next(model.parameters()).device

@@ -40,7 +40,7 @@ class StudyContext:
     ):
         self.folder, self.subjects, self.predictions = folder, subjects, predictions
         self.begin, self.advance = observer.begin, observer.advance
-        self.model, self.preparation = trained.model.eval(), trained.preparation
+        self.model, self.preparation = trained.model, trained.preparation
         self.device = next(self.model.parameters()).device
         require_capturable(self.model)  # before any image is read
         self.counted, self.attends = cost(self.model.config), attends(self.model)

@@ -13,7 +13,7 @@ from vitrail.data.sources import read_data
 from vitrail.data.table import SEPARATOR
 from vitrail.errors import DataError, ModelFileError
 from vitrail.files import whole_folder, write_text
-from vitrail.models.inference import for_inference
+from vitrail.models.inference import for_inference, in_evaluation_mode
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import free_folder, name_of
@@ -58,7 +58,7 @@ def check_with_page(
     trained = model if model is None or isinstance(model, TrainedModel) else open_model(model)
     if trained is not None:
         judgeable(items, contents.classes, multi_label=contents.multi_label, where=contents.source)  # before any is decoded
-        trained.model.to(pick_device()).eval()
+        trained = in_evaluation_mode(trained, pick_device())
     observer.begin("checking", len(items))
     found, ranked = check_contents(contents, on_image=observer.advance), None
     if trained is not None:
