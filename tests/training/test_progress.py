@@ -26,7 +26,7 @@ def terminal(monkeypatch):
     monkeypatch.setattr(shown, "interactive", lambda: True)
     written = io.StringIO()
     monkeypatch.setattr(
-        shown, "Console", lambda stderr: Console(file=written, force_terminal=True, width=WIDTH, color_system=None)
+        shown, "stderr_console", lambda: Console(file=written, force_terminal=True, width=WIDTH, color_system=None)
     )
     progress = shown.TrainingProgress()
     yield progress, written

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitrail.cli.console import interactive, note
+from vitrail.runtime.console import stderr_console
 from vitrail.runtime.observer import Observer
 
 
@@ -19,7 +19,7 @@ class StageProgress(Observer):
     def __init__(self) -> None:
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("images"),
-            console=Console(stderr=True), disable=not interactive(), transient=True, redirect_stdout=sys.stdout.isatty(),
+            console=stderr_console(), disable=not interactive(), transient=True, redirect_stdout=sys.stdout.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None)
 
@@ -60,7 +60,7 @@ def counting(what: str, things: str = "images") -> Iterator[CountProgress]:
     """Show how far a pass over images, or other things, is."""
     bar = Progress(
         TextColumn(what), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(f"{things}, left"),
-        TimeRemainingColumn(compact=True), console=Console(stderr=True), disable=not interactive(), transient=True,
+        TimeRemainingColumn(compact=True), console=stderr_console(), disable=not interactive(), transient=True,
         redirect_stdout=sys.stdout.isatty(),  # else results that go to a file would be shown above the bar, and nowhere else
     )  # fmt: skip
     with bar:

@@ -34,10 +34,11 @@ def escaped(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """A line on stderr: anything that is not the result."""
+    """A line on stderr: anything that is not the result. Where nobody reads it any more, it is lost, and nothing ends over it."""
     if is_first():
-        sys.stderr.write(f"{escaped(text)}\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{escaped(text)}\n")
+            sys.stderr.flush()
 
 
 def exit_at_once(code: int) -> NoReturn:

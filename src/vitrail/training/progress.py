@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from vitrail.runtime.console import stderr_console
 from vitrail.runtime.notebook import in_notebook, table
 from vitrail.runtime.observer import Observer, Row, Sums
 from vitrail.runtime.terminal import escaped, interactive, note
@@ -47,7 +47,7 @@ class TrainingProgress(Observer):
             BarColumn(bar_width=6),
             TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
-            console=Console(stderr=True), disable=not interactive(), redirect_stdout=sys.stdout.isatty(),
+            console=stderr_console(), disable=not interactive(), redirect_stdout=sys.stdout.isatty(),
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None, place="1/?", numbers="")
 
