@@ -20,3 +20,11 @@ def flat(folder: Path, **counts: int) -> Path:
     for name, count in counts.items():
         fill(folder / name, count)
     return folder
+
+
+def run_in(folder: Path, *files: str) -> Path:
+    """A folder with the files by which a run is known, or others, and a picture of it."""
+    fill(folder / "plots")
+    for name in files or ("status.json", "config.yaml"):
+        (folder / name).write_text("{}")
+    return folder

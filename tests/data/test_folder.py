@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from data.folders import fill, flat
+from data.folders import fill, flat, run_in
 from vitrail.data.sources import open_data, read_data
 from vitrail.errors import DataError
 
@@ -72,9 +72,11 @@ def test_symbolic_links_are_followed_to_images_but_not_in_circles(tmp_path):
     (root / "cat" / "up").symlink_to(root)
     (root / "cat" / "self.png").symlink_to("self.png")
     (root / "cat" / "gone.png").symlink_to("nowhere.png")
-    assert {i.name for i in open_data(root).split("all")} == {
+    data = open_data(root)
+    assert {i.name for i in data.split("all")} == {
         "cat/0.png", "cat/1.png", "cat/linked.png", "dog/0.png", "dog/1.png", "dog/2.png",
     }  # fmt: skip
+    assert data.notes == ("left out: 2 links to no file, 1 linked folder",)
 
 
 @pytest.mark.parametrize("validation", ["val", "valid", "validation", "Valid"])
@@ -235,3 +237,59 @@ def test_a_table_that_says_otherwise_of_the_images_in_the_folders_is_refused(tmp
     assert read_data(table).classes == ["cat", "dog"]
     table.write_text("\n".join(["image,label", *(f"part{n}/a.png,part{n}" for n in (1, 2))]))  # says the same
     assert read_data(tmp_path).classes == ["part1", "part2"]
+
+
+# runs among the images
+
+
+def test_a_run_in_the_folder_of_a_class_leaves_the_class_as_it_is(tmp_path):
+    flat(tmp_path, cat=3, dog=3)
+    before = open_data(tmp_path)
+    run_in(tmp_path / "cat" / "first")
+    after = open_data(tmp_path)
+    assert after.classes == before.classes and after.splits == before.splits
+    assert after.notes == ("left out: 1 run",)
+
+
+def test_a_run_in_the_folder_of_a_split_leaves_the_split_as_it_is(tmp_path):
+    for split in ("train", "val"):
+        flat(tmp_path / split, cat=3, dog=3)
+    before = open_data(tmp_path)
+    run_in(tmp_path / "val" / "first")
+    after = open_data(tmp_path)
+    assert after.splits == before.splits and after.notes == ("left out: 1 run",)
+
+
+def test_runs_and_folders_of_runs_are_no_classes_and_each_run_is_counted(tmp_path):
+    flat(tmp_path, cat=3, dog=3)
+    for name in ("first", "runs/second", "runs/third", "runs/fourth", "dog/deep/fifth"):
+        run_in(tmp_path / name)
+    (tmp_path / "runs" / "notes.txt").write_text("no image")
+    data = open_data(tmp_path)
+    assert data.classes == ["cat", "dog"] and len(data.split("all")) == 6
+    assert data.notes == ("left out: 5 runs",)
+    assert pairs(read_data(tmp_path).ignored, tmp_path) == {
+        ("run", "first"), ("run", "runs/second"), ("run", "runs/third"), ("run", "runs/fourth"), ("run", "dog/deep/fifth"),
+    }  # fmt: skip
+
+
+def test_the_pictures_of_a_sweep_are_no_class(tmp_path):
+    flat(tmp_path, cat=3, dog=3)
+    run_in(tmp_path / "positions" / "position=none")
+    fill(run_in(tmp_path / "positions", "sweep.json"))
+    data = open_data(tmp_path)
+    assert data.classes == ["cat", "dog"] and data.notes == ("left out: 1 sweep",)
+
+
+# links to folders
+
+
+def test_links_to_folders_are_followed_as_classes_and_splits_and_counted_where_they_are_deeper(tmp_path):
+    store = flat(tmp_path / "store", cat=2, dog=2)
+    root = flat(tmp_path / "data" / "train", cat=1).parent
+    (root / "train" / "dog").symlink_to(store / "dog")
+    (root / "val").symlink_to(store)
+    (root / "train" / "cat" / "more").symlink_to(store / "cat")
+    data = open_data(root)
+    assert {split: data.counts(split) for split in data.splits} == {"train": [1, 2], "val": [2, 2], "test": [0, 0]}
+    assert data.notes == ("left out: 1 linked folder",)

@@ -133,6 +133,14 @@ def test_image_files_takes_each_image_once_and_keeps_the_order(tmp_path, monkeyp
     assert len(image_files(["a/1.png", "a/../a/1.png", str(tmp_path / "a" / "1.png")])) == 1
 
 
+def test_image_files_are_found_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = fill(tmp_path / "photos", 2)
+    for path in ("~/photos", "~/photos/*.png"):
+        assert image_files([path]) == [folder / "0.png", folder / "1.png"]
+    assert image_files(["~/photos/1.png"]) == [folder / "1.png"]
+
+
 def test_a_name_with_the_signs_of_a_glob_is_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Image.new("L", (1, 1)).save("cat[1].png")

@@ -9,7 +9,7 @@ from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Item, natural_key
 from vitrail.data.readings import CLASSES, way_to_classes
 from vitrail.data.table import TABLE
-from vitrail.data.tree import files_below, files_of, folders_of, hidden_in, images_below, is_image
+from vitrail.data.tree import files_below, files_of, folders_of, images_below, is_image, left_out_of
 from vitrail.errors import DataError
 
 
@@ -21,15 +21,15 @@ class _Classes:
     """With their splits."""
     files: dict[Path, list[Path]]
     images: dict[Path, list[Path]]
-    hidden: list[Path]
+    left_out: list[Issue]
 
     @classmethod
     def of(cls, parents: list[tuple[str, Path]]) -> Self:
         """Those in some folders."""
         folders = [(split, folder) for split, parent in parents for folder in folders_of(parent)]
-        hidden = [path for _, parent in parents for path in hidden_in(parent)]
-        files = {folder: files_below(folder, hidden) for _, folder in folders}
-        return cls(folders, files, {folder: [f for f in found if is_image(f)] for folder, found in files.items()}, hidden)
+        left_out = [issue for _, parent in parents for issue in left_out_of(parent)]
+        files = {folder: files_below(folder, left_out) for _, folder in folders}
+        return cls(folders, files, {folder: [f for f in found if is_image(f)] for folder, found in files.items()}, left_out)
 
 
 def read_folder(root: Path) -> Contents:
@@ -63,8 +63,7 @@ def read_folder(root: Path) -> Contents:
     warnings += [Issue("empty-class", str(folder), "no images in the folder of this class") for folder in unused]
     warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
     ignored += [Issue("no-split", str(folder), "a folder that is no split with folders of classes") for folder in aside]
-    hidden = dict.fromkeys([*found.hidden, *hidden_in(root)])
-    ignored += [Issue("hidden", str(path), "hidden, or left behind by a system") for path in hidden]
+    ignored += dict.fromkeys([*found.left_out, *left_out_of(root)])
     return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored)
 
 

@@ -54,8 +54,12 @@ class Issue:
 LEFT_OUT = {
     "": "file{s} without a suffix",
     "hidden": "hidden or a system's own",
+    "run": "run{s}",
+    "sweep": "sweep{s}",
+    "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
     "no-class": "image{s} outside the folders of classes",
+    "outside": "image{s} outside the splits",
     "empty-class": "folder{s} without images",
     "unreadable": "link{s} to no file",
 }

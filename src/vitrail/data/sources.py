@@ -19,7 +19,7 @@ from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
-from vitrail.data.tree import folders_of, images_below
+from vitrail.data.tree import folders_of, images_of_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
 from vitrail.settings import brief
@@ -190,7 +190,7 @@ def _some(names: list[str]) -> str:
 
 
 def image_files(paths: list[str]) -> list[Path]:
-    """The images that ``paths`` name: files as given, folders searched, globs expanded, each image once.
+    """The images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
 
     Raises:
         DataError: a path that names nothing.
@@ -199,9 +199,9 @@ def image_files(paths: list[str]) -> list[Path]:
     if not paths:
         raise ConfigError("no images given", where="predict", hint="name image files, folders or globs like 'photos/*.jpg'")
     found: dict[str, Path] = {}
-    for path in paths:
+    for path in map(os.path.expanduser, paths):
         hits = [Path(path)] if os.path.exists(path) else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
-        files = [f for hit in hits for f in (images_below(hit) if hit.is_dir() else [hit])]
+        files = [f for hit in hits for f in (images_of_data(hit) if hit.is_dir() else [hit])]
         if not files:
             raise DataError(
                 f"no image at {path!r}", where=path, hint="check the path; quote a glob so that the shell leaves it alone"

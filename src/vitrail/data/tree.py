@@ -1,16 +1,26 @@
 """What lies below a folder: images, other files, and what is no part of any data."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import natural_key
+from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key
 
 SYSTEM = {
     *("__macosx", "@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found"),
     *("thumbs.db", "ehthumbs.db", "desktop.ini"),
 }
 """Folders and files that systems leave behind, in small letters, beside those whose names begin with a dot."""
+RUNS = {"run": ("status.json", "config.yaml"), "sweep": ("sweep.json",)}
+"""The files by which a run, and a folder of a sweep's runs, are known: their pictures are no data."""
+REASONS = {
+    "hidden": "hidden, or left behind by a system",
+    "run": "a run, whose pictures are no data",
+    "sweep": "a sweep, whose pictures are no data",
+    "linked": "a link to a folder, and neither a class nor a split",
+}
+"""Kinds of what is left out below a folder, and what is said of each."""
 
 
 def is_image(file: Path) -> bool:
@@ -24,27 +34,52 @@ def is_hidden(name: str) -> bool:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Image files anywhere below a folder, in natural order; hidden ones and linked folders are left out."""
+    """Image files anywhere below a folder, in natural order; left out is what `files_below` leaves out."""
     return [file for file in files_below(folder) if is_image(file)]
 
 
-def files_below(folder: Path, hidden: list[Path] | None = None) -> list[Path]:
-    """Files anywhere below a folder, in natural order; hidden ones, linked folders and the pictures of runs are left out.
+def files_below(
+    folder: Path, left_out: list[Issue] | None = None, *, follow: Callable[[Path], bool] = lambda place: False
+) -> list[Path]:
+    """Files anywhere below a folder, in natural order.
 
-    Hidden files and folders are added to ``hidden``.
+    Args:
+        folder: where.
+        left_out: gets what is left out: hidden files and folders, runs, and links to folders.
+        follow: whether links to folders that stand in a folder are followed.
     """
     found: list[Path] = []
-    for path, folders, names in os.walk(folder):
-        if hidden is not None:
-            hidden += (Path(path, name) for name in (*folders, *names) if is_hidden(name))
-        folders[:] = [name for name in folders if not is_hidden(name) and not _is_a_run(Path(path, name))]
-        found += (Path(path, name) for name in names if not is_hidden(name))
+    aside = [] if left_out is None else left_out
+    for place, folders, names in os.walk(folder, followlinks=True):
+        followed, paths = follow(Path(place)), [Path(place, name) for name in folders]
+        reasons = [_reason(path) or ("" if followed or not path.is_symlink() else "linked") for path in paths]
+        folders[:] = [path.name for path, reason in zip(paths, reasons, strict=True) if not reason]
+        aside += (_left_out(path, reason) for path, reason in zip(paths, reasons, strict=True) if reason)
+        aside += (_left_out(Path(place, name), "hidden") for name in names if is_hidden(name))
+        found += (Path(place, name) for name in names if not is_hidden(name))
     return sorted(found, key=lambda p: natural_key(p.as_posix()))
 
 
+def files_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]:
+    """Files anywhere below the folder of some data, as `files_below`.
+
+    Links are followed where classes and splits may be: in the folder itself, and in those that are called like splits.
+    """
+
+    def holds_classes(folder: Path) -> bool:
+        return folder == root or (folder.parent == root and folder.name.lower() in SPLIT_OF_NAME)
+
+    return files_below(root, left_out, follow=holds_classes)
+
+
+def images_of_data(root: Path) -> list[Path]:
+    """The image files among `files_of_data`."""
+    return [file for file in files_of_data(root) if is_image(file)]
+
+
 def folders_of(folder: Path) -> list[Path]:
-    """The folders in a folder that can hold images: no hidden ones, no runs."""
-    below = (p for p in folder.iterdir() if p.is_dir() and not is_hidden(p.name) and not _holds_a_run(p))
+    """The folders in a folder that can hold images, links among them: no hidden ones, no runs, and none of runs alone."""
+    below = (p for p in folder.iterdir() if p.is_dir() and not _reason(p) and not _runs_alone(p))
     return sorted(below, key=lambda p: natural_key(p.name))
 
 
@@ -54,9 +89,11 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(files, key=lambda p: natural_key(p.name))
 
 
-def hidden_in(folder: Path) -> list[Path]:
-    """The hidden files and folders in a folder itself."""
-    return sorted(p for p in folder.iterdir() if is_hidden(p.name))
+def left_out_of(folder: Path) -> list[Issue]:
+    """What in a folder itself is no part of any data: what is hidden, runs, also in a folder of runs, and links in a circle."""
+    reasons = {path: _reason(path) for path in sorted(folder.iterdir())}
+    own = [_left_out(path, reason) for path, reason in reasons.items() if reason]
+    return own + [run for path, reason in reasons.items() if not reason for run in _runs_alone(path)]
 
 
 def shown(path: Path) -> str:
@@ -65,10 +102,23 @@ def shown(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def _holds_a_run(folder: Path) -> bool:
-    """Whether a folder is a run, or holds runs: their pictures are no data."""
-    return any(_is_a_run(p) for p in (folder, *folder.glob("*/")))
+def _reason(path: Path) -> str:
+    """Why a file or folder is no part of any data, a key of `REASONS`; "" where it may be."""
+    if is_hidden(path.name):
+        return "hidden"
+    if path.is_symlink() and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path)):
+        return "linked"  # around in a circle
+    return next((kind for kind, files in RUNS.items() if all((path / file).is_file() for file in files)), "")
 
 
-def _is_a_run(folder: Path) -> bool:
-    return (folder / "status.json").is_file() and (folder / "config.yaml").is_file()
+def _runs_alone(folder: Path) -> list[Issue]:
+    """The runs below a folder that has some in it and no images beside them; none of any other folder."""
+    if not any(_reason(path) in RUNS for path in folder.glob("*/")):
+        return []
+    left_out: list[Issue] = []
+    images = any(map(is_image, files_below(folder, left_out)))
+    return [] if images else [issue for issue in left_out if issue.kind in RUNS]
+
+
+def _left_out(path: Path, reason: str) -> Issue:
+    return Issue(reason, str(path), REASONS[reason])

@@ -12,7 +12,7 @@ from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_data
 from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import TABLE, labels_in
-from vitrail.data.tree import files_below, images_below, is_image
+from vitrail.data.tree import files_of_data, images_of_data, is_image
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -21,7 +21,7 @@ def unlabelled_items(data: str | Path, count: int, multi_label: bool = False) ->
     """``count`` images without labels, evenly out of a file or a folder of them; none where the data is of another kind."""
     path = path_of(data)
     if path.is_dir():
-        files = [] if has_class_folders(path) or labels_in(path) else images_below(path)
+        files = [] if has_class_folders(path) or labels_in(path) else images_of_data(path)
     else:
         files = [path] if path.is_file() and is_image(path) else []
     return [unlabelled(files[i].name, files[i], multi_label) for i in spread(len(files), count)]
@@ -42,8 +42,9 @@ def open_unlabelled(
     """Open images to learn from without labels; see `vitrail.data.sources.open_data` for the arguments.
 
     Args:
-        source: a folder with images anywhere below it; or with folders ``train``, ``val`` and ``test`` of them, and no others; or
-            any other source of `open_data`. Without images for validation a tenth of the training images becomes validation.
+        source: a folder with images anywhere below it; or with folders ``train``, ``val`` and ``test`` of them, beside which
+            others are left out; or any other source of `open_data`. A folder ``train`` is a split where there is another one, or
+            no other folder. Without images for validation a tenth of the training images becomes validation.
 
     Raises:
         DataError: no images.
@@ -54,16 +55,23 @@ def open_unlabelled(
     if not root.is_dir() or (root / TABLE).is_file():
         return open_data(source, split_seed=split_seed, shares=shares, assignment=assignment)
     splits: dict[str, list[Item]] = defaultdict(list)
-    hidden: list[Path] = []
-    files = files_below(root, hidden)
-    every = [file for file in files if is_image(file)]
-    others = [Issue("ignored", str(file), "not named as an image") for file in files if not is_image(file)]
-    others += [Issue("hidden", str(path), "hidden, or left behind by a system") for path in hidden]
-    named = {SPLIT_OF_NAME.get(file.relative_to(root).parts[0].lower()) for file in every}
-    for file in every:
-        path = file.relative_to(root)
-        split = SPLIT_OF_NAME[path.parts[0].lower()] if "train" in named and None not in named else "train"
-        splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
+    left_out: list[Issue] = []
+    files = files_of_data(root, left_out)
+    left_out += (Issue("ignored", str(file), "not named as an image") for file in files if not is_image(file))
+    places = {file: file.relative_to(root) for file in files if is_image(file)}
+    split_of = _split_folders({path.parts[0] for path in places.values() if len(path.parts) > 1})
+    for file, path in places.items():
+        if split := split_of.get(path.parts[0], "" if split_of else "train"):
+            splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
+        else:
+            left_out.append(Issue("outside", str(file), "an image outside the splits"))
     if not splits["train"]:
         raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=others), split_seed, assignment, shares)
+    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out), split_seed, assignment, shares)
+
+
+def _split_folders(names: set[str]) -> dict[str, str]:
+    """The splits that folders are called like; none where it may be by chance, as of others beside them."""
+    found = {name: SPLIT_OF_NAME[name.lower()] for name in names if name.lower() in SPLIT_OF_NAME}
+    splits = set(found.values())
+    return found if "train" in splits and (len(splits) > 1 or len(found) == len(names)) else {}
