@@ -235,6 +235,36 @@ def test_joints_of_no_side_are_warned_of_where_images_are_mirrored(file, tmp_pat
     assert people.warnings(plain, source) == []
 
 
+def test_joints_that_are_called_left_or_right_and_are_in_no_pair_are_warned_of_where_images_are_mirrored(file, tmp_path):
+    def renamed(values):
+        values["categories"][0]["keypoints"] = [name.replace("left_hand", "hand of the left") for name in JOINTS]
+
+    settings, source = completed(changed(file, tmp_path, renamed))
+    (warning,) = people.warnings(settings, source)
+    assert "are in no pair: 'hand of the left', 'right_hand';" in warning and "task.skeleton.pairs" in warning
+    plain = settings.changed(augmentation=settings.augmentation.changed(horizontal_flip=0))
+    assert people.warnings(plain, source) == []
+    assert people.warnings(*completed(file)) == []
+
+
+def test_a_picture_in_two_splits_of_the_datas_own_is_warned_of(file, tmp_path):
+    values = json.loads(file.read_text())
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        (tmp_path / f"{split}.json").write_text(file.read_text())
+    for image in values["images"]:
+        name = image["file_name"]
+        (tmp_path / "train" / name).write_bytes((file.parent / name).read_bytes())
+        (tmp_path / "val" / name).write_bytes((file.parent / name).read_bytes() + b"another")
+    assert people.warnings(*completed(tmp_path)) == []
+    first, second = (image["file_name"] for image in values["images"][:2])
+    for name in (first, second):
+        (tmp_path / "val" / name).write_bytes((tmp_path / "train" / name).read_bytes())
+    (warning,) = people.warnings(*completed(tmp_path))
+    what = f"2 images are in several splits, such as {tmp_path}/train/{first} (train) and {tmp_path}/val/{first} (val)"
+    assert what in warning and warning.endswith("vitrail data check --task pose lists all")
+
+
 def fallen(values):
     """All people on every third picture turned by a quarter around the corner of the picture, and back into it."""
     for annotation in values["annotations"]:

@@ -129,7 +129,7 @@ def _people(run: "RunSettings", split: str, count: int) -> "Figure":
     people.require_of_people(run)
     opened = people.open_source(run)
     opened.tell(note)
-    for line in people.warnings(run, opened):
+    for line in people.warnings_at_a_glance(run, opened):
         note(line)
     picked = some_items(opened.split(split), count, run.training.seed)
     seed, preparation = run.training.seed, people.preparation_of(run, opened)

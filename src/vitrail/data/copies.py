@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.decode import Source
-from vitrail.data.items import ImageData
+from vitrail.data.items import Data
 from vitrail.errors import DataError
 
 ENDING = 4096
@@ -29,19 +29,19 @@ def same_files(images: Sequence[Source]) -> list[list[int]]:
     return [group for candidates in groups for group in _alike(images, candidates, _content)]
 
 
-def leak_warning(data: ImageData) -> str | None:
-    """That images are in several splits, how many, and an example; None where none is."""
-    places = [(split, item) for split, items in data.splits.items() for item in items]
-    groups = [[places[place] for place in group] for group in same_files([item.image for _, item in places])]
-    leaking = [group for group in groups if len({split for split, _ in group}) > 1]
+def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
+    """That images are in several splits, how many, an example, and what would ``check`` them; None where none is."""
+    places = [(split, name, image) for split in data.splits for name, image in data.images_of(split).items()]
+    groups = [[places[place] for place in group] for group in same_files([image for *_, image in places])]
+    leaking = [group for group in groups if len({split for split, *_ in group}) > 1]
     if not leaking:
         return None
-    split, first = leaking[0][0]
-    other, copy = next((other, copy) for other, copy in leaking[0] if other != split)
+    split, first, _ = leaking[0][0]
+    other, copy = next((other, copy) for other, copy, _ in leaking[0] if other != split)
     count = "1 image is" if len(leaking) == 1 else f"{len(leaking):,} images are"
     return (
-        f"warning: {count} in several splits, such as {first.name} ({split}) and {copy.name} ({other}): "
-        "scores will be too good; vitrail data check lists all"
+        f"warning: {count} in several splits, such as {first} ({split}) and {copy} ({other}): "
+        f"scores will be too good; {check} lists all"
     )
 
 

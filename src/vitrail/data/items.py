@@ -173,6 +173,10 @@ class Data:
         """The split that reports are made on: test, else validation, else everything."""
         return next((s for s in ("test", "val") if self.splits.get(s)), "all")
 
+    def images_of(self, split: str) -> dict[str, Source]:
+        """What the items of a split are read from, each image once, by the names that it is told of by."""
+        return {item.name: item.image for item in self.splits[split]}
+
     def identity(self, item: Any) -> Any:
         """All of an item that a run's course depends on, JSON-able."""
         raise NotImplementedError

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given
+from vitrail.data.copies import leak_warning
 from vitrail.data.poses.dataset import tilt, torso_of
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
@@ -165,17 +166,30 @@ def advice(settings: RunSettings, source: PeopleData) -> str | None:
 
 
 def warnings(settings: RunSettings, source: PeopleData) -> list[str]:
+    """Pictures that stand in two splits, and `warnings_at_a_glance`."""
+    leak = leak_warning(source, "vitrail data check --task pose")
+    return [*([leak] if leak else []), *warnings_at_a_glance(settings, source)]
+
+
+def warnings_at_a_glance(settings: RunSettings, source: PeopleData) -> list[str]:
     """That people are turned upright, that mirror images would be wrong, or that nobody is left to validate on."""
     found = []
     if preparation_of(settings, source).upright:
         what = "people are turned upright to be learned from, and every box is looked at in eight turns afterwards"
         found.append(f"{what}, in eight times the time: --task.upright never does not")
-    if settings.augmentation.horizontal_flip and not source.skeleton.pairs:
-        what = "warning: images are mirrored, and no joint is on one side of the body, by its name"
-        found.append(f"{what}: give task.skeleton.pairs, or --no-flip")
+    if settings.augmentation.horizontal_flip and (what := _without_pairs(source.skeleton)):
+        found.append(f"warning: images are mirrored, and {what}; give task.skeleton.pairs, or --no-flip")
     if not source.splits["val"]:
         found.append("warning: there is nobody to validate on but those who are learned from: scores will be too good")
     return found
+
+
+def _without_pairs(skeleton: Skeleton) -> str:
+    """That joints seem to lack what they change places with in a mirror image; empty where none does."""
+    if unpaired := skeleton.unpaired:
+        others = " and others" if len(unpaired) > 8 else ""
+        return f"joints that are called left or right are in no pair: {', '.join(map(repr, unpaired[:8]))}{others}"
+    return "" if skeleton.pairs else "no joint is on one side of the body, by its name"
 
 
 def files(source: PeopleData) -> dict[str, bytes]:

@@ -41,6 +41,13 @@ def test_boxes_of_a_picture_keep_their_order_and_a_number_that_is_known_decides(
     assert found == [[Detection(Box(*BOX)), Detection(Box(0, 0, 1, 1), 0.5)]]
 
 
+def test_a_picture_whose_number_is_known_gets_no_boxes_of_the_number_in_its_name(tmp_path):
+    found = read(tmp_path, [{"image_id": 9, "bbox": BOX}, {"image": "7.jpg", "bbox": [0, 0, 1, 1]}])
+    pictures = [(Path("9.jpg"), 5), (Path("other.jpg"), 9), (Path("7.jpg"), 9), (Path("9.jpg"), None)]
+    mine, named = Detection(Box(*BOX)), Detection(Box(0, 0, 1, 1))
+    assert found.of(pictures) == [[], [mine], [named, mine], [mine]]
+
+
 def test_annotations_are_boxes_of_people_without_crowds_and_other_things(tmp_path):
     people = {"id": 3, "name": "person", "keypoints": ["nose"]}
     annotations = [

@@ -46,6 +46,25 @@ def test_other_spellings_mean_the_same(left, right):
         assert skeleton.sigmas == tuple(0.026 if name == "nose" else 0.025 for name in names) and skeleton.upper == names
 
 
+@pytest.mark.parametrize("left, right", [
+    ("front_left_paw", "front_right_paw"), ("eye_left_inner", "eye_right_inner"), ("hand_L_1", "hand_R_1"),
+    ("paw.l.1", "paw.r.1"), ("frontLeftPaw", "frontRightPaw"), ("frontleftpaw", "frontrightpaw"),
+    ("FRONTLEFTPAW", "FRONTRIGHTPAW"), ("eyeLInner", "eyeRInner"), ("front-left eye left rim", "front-right eye right rim"),
+])  # fmt: skip
+def test_a_side_may_stand_in_the_middle_of_a_name(left, right):
+    for names in (("nose", left, right), (right, "nose", left)):
+        skeleton = Skeleton.of(names).complete
+        assert skeleton.pairs == ((left, right),) and skeleton.unpaired == []
+
+
+def test_joints_that_are_called_left_or_right_and_are_in_no_pair_are_known():
+    names = ["left_eye", "right_eye", "left_paw", "rightPaw", "LeftTail", "tail_l", "Right"]
+    skeleton = Skeleton.of(names)
+    assert skeleton.unpaired == skeleton.complete.unpaired == ["left_paw", "rightPaw", "LeftTail", "Right"]
+    given = Skeleton(joints=tuple(names), pairs=(("left_paw", "rightPaw"), ("left_eye", "right_eye"), ("LeftTail", "Right")))
+    assert given.unpaired == []
+
+
 def test_words_are_not_found_within_others():
     skeleton = Skeleton.of(["left_forearm", "right_forearm", "shipped", "lip"]).complete
     assert skeleton.sigmas == (0.079,) * 4 and skeleton.pairs == (("left_forearm", "right_forearm"),)

@@ -109,8 +109,8 @@ class Detections:
     def of(self, pictures: Sequence[tuple[Path, int | None]]) -> list[list[Detection]]:
         """The boxes in each of some pictures, of which the numbers may be known; a picture without boxes has none.
 
-        A picture is known by its path, by the end of its path, or by its number, which may be its name: ``000000000139.jpg`` is
-        COCO's image 139.
+        A picture is known by its path, by the end of its path, or by its number. Where that is not known, it may be its name:
+        ``000000000139.jpg`` is COCO's image 139.
 
         Raises:
             DataError: no box is in any of the pictures, or a person's.
@@ -129,10 +129,10 @@ class Detections:
         return next((self.numbers[name] for name in _names(path) if name in self.numbers), number_in(path))
 
     def _keys(self, path: Path, number: int | None) -> list[str | int]:
-        """What the file may call a picture: by one name, and by one number; a number that is known goes before the name's."""
+        """What the file may call a picture: by one name, and by one number; its name's only where no number is known."""
         named = next((name for name in (*_names(path), path.stem) if name in self.boxes), None)
-        told = next((own for own in (number, number_in(path)) if own is not None and own in self.boxes), None)
-        return [key for key in (named, told) if key is not None]
+        told = number_in(path) if number is None else number
+        return [key for key in (named, told) if key is not None and key in self.boxes]
 
 
 def number_in(path: Path) -> int | None:

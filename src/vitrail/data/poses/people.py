@@ -126,6 +126,9 @@ class PeopleData(Data):
     def images(self) -> list[Source]:
         return [person.image for people in self.splits.values() for person in people]
 
+    def images_of(self, split: str) -> dict[str, Source]:
+        return {str(person.image): person.image for person in self.splits[split]}
+
     def pictures_of(self, split: str) -> list[Picture]:
         """The pictures that people of a split are in, and of its file the pictures in which there is nobody."""
         found = {person.target.image: Picture(person.target.image, Path(str(person.image))) for person in self.split(split)}

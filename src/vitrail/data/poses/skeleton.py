@@ -40,7 +40,11 @@ UPPER = (
 )  # fmt: skip
 """Words in the names of joints above the hips."""
 SIDES = (("left", "right"), ("Left", "Right"), ("LEFT", "RIGHT"), ("l", "r"), ("L", "R"))
-"""What stands in a joint's name in place of what in the name of its counterpart; where it begins or ends with it."""
+"""What stands in a joint's name in place of what in its counterpart's: where the name begins or ends with it, or as a word."""
+WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+"""Of a joint's name."""
+APART = "\0"
+"""Stands between left or right and what is written together with it, while words are looked for."""
 MOST_JOINTS = 1000
 
 
@@ -108,6 +112,14 @@ class Skeleton(Settings):
             order[one], order[other] = other, one
         return order
 
+    @property
+    def unpaired(self) -> list[str]:
+        """Joints that are called left or right and change places with none in a mirror image."""
+        order = self.order_mirrored
+        return [
+            name for place, name in enumerate(self.joints) if order[place] == place and self.has_word(name, ("left", "right"))
+        ]
+
     def is_like(self, other: "Skeleton") -> bool:
         """Whether the joints are the same in the same order, however their names are spelt: ``L_Eye`` is ``left_eye``."""
         one, another = ([_spelt_out(name) for name in skeleton.joints] for skeleton in (self, other))
@@ -156,6 +168,8 @@ def _counterparts(name: str) -> Iterator[str]:
             yield right + name.removeprefix(left)
         if name.endswith(left):
             yield name.removesuffix(left) + right
+    other = dict(SIDES)
+    yield WORD.sub(lambda word: other.get(word[0], word[0]), _with_sides_apart(name)).replace(APART, "")
 
 
 def _sigma(name: str) -> float:
@@ -173,5 +187,9 @@ def _spelt_out(name: str) -> set[str]:
 
 def _words(name: str) -> set[str]:
     """The words, in small letters, in which ``left_eye``, ``leftEye``, ``LEFT-EYE`` and ``lefteye`` are alike."""
-    apart = re.sub("(left|right)", r" \1 ", name, flags=re.IGNORECASE)
-    return {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", apart)}
+    return {word.lower() for word in WORD.findall(_with_sides_apart(name))}
+
+
+def _with_sides_apart(name: str) -> str:
+    """A name in which left and right are words of their own: between them and others stands `APART`."""
+    return re.sub("(left|right)", rf"{APART}\1{APART}", name, flags=re.IGNORECASE)
