@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from vitrail.data.items import SPLIT_OF_NAME
 from vitrail.errors import DataError
@@ -48,15 +48,19 @@ def read_rows(
     """The names of the columns, and the cells of every line with its number.
 
     What stands between them goes by ``columns_of``, see `separator_in`: commas where it takes any names, as by default.
+    Between tabs quotation marks are part of a cell, unless there are some in the first line, too.
 
     Raises:
         DataError: no such table, with a ``hint`` at its shape.
     """
     try:
         with text_file(file) as text:
-            separator = _separator(file, text.readline(), hint, columns_of)
+            header = text.readline()
+            separator = _separator(file, header, hint, columns_of)
+            quoted = separator != "\t" or '"' in header
             text.seek(0)
-            reader = csv.reader(text, strict=True, delimiter=separator)
+            quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            reader = csv.reader(text, strict=True, delimiter=separator, quoting=quoting)
             columns = [name.strip() for name in next(reader, [])]
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except OSError as error:

@@ -92,6 +92,21 @@ def divided(
     return Divided(splits, assigned, own, added)
 
 
+def named_apart(splits: Mapping[str, Sequence[T]], rename: Callable[[T, str], T]) -> dict[str, list[T]]:
+    """Items under names of which none is there twice: where several splits use the same one, it has the split before it.
+
+    Args:
+        splits: the items.
+        rename: gives an item another name.
+    """
+    count = Counter(item.name for items in splits.values() for item in items)
+
+    def apart(split: str, item: T) -> T:
+        return rename(item, f"{split}/{item.name}") if count[item.name] > 1 else item
+
+    return {split: [apart(split, item) for item in items] for split, items in splits.items()}
+
+
 def to_divide(found: Mapping[str, list[Any]]) -> str | None:
     """The split that `divided` divides: "all" in data without splits, training where validation is missing."""
     if "all" in found:

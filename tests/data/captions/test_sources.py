@@ -158,6 +158,19 @@ def test_a_table_with_tabs_needs_no_quotes(table):
     assert open_captions(other).splits == open_captions(table).splits
 
 
+def test_quotation_marks_are_part_of_the_sentence_between_tabs(table):
+    captions = ['"Stop" stands on the sign', 'A "red', 'a 5" screen, "', '"quoted"']
+    lines = [f"{place:02}.png\t{caption}" for place, caption in enumerate(captions)]
+    table.write_text("\n".join(["image\tcaption", *lines]) + "\n")
+    assert [item.target for item in read_captions(table).splits["all"]] == [(caption,) for caption in captions]
+
+
+def test_quotation_marks_that_stand_in_the_first_line_too_are_around_cells_between_tabs(table):
+    table.write_text('"image"\t"caption"\n"00.png"\t"He said ""stop"""\n')
+    (item,) = read_captions(table).splits["all"]
+    assert (item.name, item.target) == ("00.png", ('He said "stop"',))
+
+
 def test_a_file_that_is_not_called_captions_stands_beside_those_of_other_things(table):
     folder = lay(table, "train.csv")
     for name in ("person_keypoints_train", "instances_train"):
@@ -168,6 +181,7 @@ def test_a_file_that_is_not_called_captions_stands_beside_those_of_other_things(
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 def test_what_stands_between_columns_is_told_by_the_first_line_whatever_captions_hold(table, separator):
     captions = ["Red; round, small", "one, two, three, four", "a | b | c; d", "a;b;c", "plain", "left\tright"]
+    captions = captions[:-1] if separator == "\t" else captions
     rows = [("File_name", "Caption"), *((f"{place:02}.png", caption) for place, caption in enumerate(captions))]
     with table.open("w", newline="") as out:
         csv.writer(out, delimiter=separator).writerows(rows)
@@ -273,6 +287,45 @@ def test_no_data_is_said(tmp_path):
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(DataError, match="holds no captions"):
         open_captions(tmp_path / "photo.jpg")
+
+
+@pytest.fixture
+def named_alike(table):
+    """Two files whose images are other ones with the same names."""
+    (table.parent / "annotations").mkdir()
+    for split in ("train2017", "val2017"):
+        (table.parent / split).mkdir()
+        for picture in table.parent.glob("*.png"):
+            (table.parent / split / picture.name).write_bytes(picture.read_bytes() + split.encode())
+        as_coco(table, f"captions_{split}.json").rename(table.parent / "annotations" / f"captions_{split}.json")
+    table.unlink()
+    return table.parent
+
+
+def test_an_image_is_left_out_and_another_of_the_same_name_stays(named_alike):
+    data = open_captions(named_alike)
+    assert {item.name for item in data.split("all")} == {f"{split}/{n:02}.png" for split in ("train", "val") for n in range(32)}
+    kept = data.without({"val/03.png"})
+    assert [len(kept.splits[split]) for split in ("train", "val")] == [32, 31]
+    assert "train/03.png" in {item.name for item in kept.splits["train"]}
+
+
+def test_what_a_run_is_resumed_by_is_as_it_was_before_names_were_told_apart(named_alike):
+    data = open_captions(named_alike)
+    first = data.splits["val"][0]
+    assert first.name == "val/00.png" and data.identity(first) == ("00.png", first.target)
+    kept = data.without({"03.png"})  # as an earlier version wrote it, and left out both
+    assert [len(kept.splits[split]) for split in ("train", "val")] == [31, 31]
+
+
+def test_a_split_of_training_images_is_repeated_where_another_file_has_the_same_names(named_alike):
+    annotations = named_alike / "annotations"
+    (annotations / "captions_val2017.json").rename(annotations / "captions_test2017.json")
+    (named_alike / "val2017").rename(named_alike / "test2017")
+    data = open_captions(named_alike)
+    assert data.assignment.keys() == {f"{number:02}.png" for number in range(32)}
+    again = open_captions(named_alike, split_seed=7, assignment=data.assignment)
+    assert again.splits == data.splits and len({item.name for item in data.split("all")}) == 64
 
 
 @pytest.mark.parametrize("column", ["Split", "SUBSET"])

@@ -8,7 +8,7 @@ from typing import Any
 from vitrail.data.copies import same_files
 from vitrail.data.decode import Source
 from vitrail.data.items import Data, Issue
-from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, to_divide
+from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, to_divide
 from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
@@ -25,6 +25,8 @@ class Captioned:
     image: Source
     target: tuple[str, ...]
     """The captions, at least one."""
+    own_name: str | None = None
+    """The name of the file, where `name` has the split before it because another split has a file of this name."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class CaptionData(Data):
     things = "images"
 
     def identity(self, item: Captioned) -> Any:
-        return item.name, item.target
+        return item.own_name or item.name, item.target
 
     @property
     def kind(self) -> dict[str, Any]:
@@ -67,9 +69,12 @@ class CaptionData(Data):
         return [item.image for items in self.splits.values() for item in items]
 
     def without(self, names: Container[str]) -> "CaptionData":
-        """The data without some images, by name."""
-        kept = {split: [item for item in items if item.name not in names] for split, items in self.splits.items()}
-        return replace(self, splits=kept)
+        """The data without some images, by name; by that of the file, which an earlier version kept, those of all splits."""
+
+        def kept(items: list[Captioned]) -> list[Captioned]:
+            return [item for item in items if item.name not in names and item.own_name not in names]
+
+        return replace(self, splits={split: kept(items) for split, items in self.splits.items()})
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split} {len(items):,}" for split, items in self.splits.items())
@@ -101,7 +106,8 @@ def with_splits(
     notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
     if made.added:
         notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
-    return CaptionData(contents.source, made.splits, made.assignment, made.own, tuple(notes))
+    splits = named_apart(made.splits, lambda item, name: replace(item, name=name, own_name=item.name))
+    return CaptionData(contents.source, splits, made.assignment, made.own, tuple(notes))
 
 
 def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:

@@ -15,7 +15,7 @@ from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, P
 from vitrail.data.poses.skeleton import Boxes, Skeleton
 from vitrail.data.poses.table import has_joints, read_table
 from vitrail.data.split_files import split_files
-from vitrail.data.splits import SHARES, Assignment
+from vitrail.data.splits import SHARES, Assignment, named_apart
 from vitrail.errors import DataError
 from vitrail.files import path_of
 
@@ -112,18 +112,10 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     left_out = sum((read.left_out for read in found.values()), Counter[str]())
     warnings = [warning for read in found.values() for warning in read.warnings]
     sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
-    named, pictures = _named(splits), {split: read.pictures for split, read in found.items()}
+    named = named_apart(splits, lambda person, name: replace(person, name=name))
+    pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
     return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, dict(left_out), sizes)
-
-
-def _named(splits: dict[str, list[Person]]) -> dict[str, list[Person]]:
-    """People under names of which none is there twice; where several splits use the same one, it has the split before it."""
-    count = Counter(person.name for people in splits.values() for person in people)
-    return {
-        split: [replace(person, name=f"{split}/{person.name}") if count[person.name] > 1 else person for person in people]
-        for split, people in splits.items()
-    }
 
 
 def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:
