@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageCms
+from PIL import ExifTags, Image, ImageCms, ImageOps
 
 from vitrail.data.decode import (
     FORMATS,
@@ -190,6 +190,7 @@ def test_a_transparent_gif_lies_on_white():
         (8, 2, b"\0\x01\x02\x03", b"\0\1\0\2\0\3"),
         (1, 0, b"\0\x00", b"\0\0"),
         (16, 0, b"\0\x12\x34", b"\x12\x34"),
+        (16, 2, b"\0\x12\x34\0\x56\xff\x07", b"\x12\x34\0\x56\xff\x07"),
     ],
 )
 def test_a_png_with_one_transparent_colour_lies_on_white(depth, colour, row, transparent):
@@ -223,6 +224,33 @@ def test_every_exif_orientation_gives_the_same_upright_picture(orientation):
         decoded = np.asarray(decode(encoded(stored, format, exif=exif, **options)))
         assert decoded.shape == upright.shape
         assert np.abs(decoded[8::16, 8::16].astype(int) - blocks).max() <= near
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_it_is_turned_as_pillow_turns_it_and_stays_so_where_it_is_decoded_once_more(orientation):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    xmp = f'<x:xmpmeta xmlns:x="adobe:ns:meta/" tiff:Orientation="{orientation}"/>'.encode()
+    for format, options in (("PNG", {}), ("WEBP", {"lossless": True, "xmp": xmp}), ("TIFF", {})):
+        content = encoded(Image.fromarray(pixels), format, exif=exif, **options)
+        with Image.open(io.BytesIO(content)) as image:
+            expected = ImageOps.exif_transpose(image)
+        once = decode(content)
+        assert np.array_equal(once, expected) and np.array_equal(decode(once), expected)
+
+
+def test_exif_data_of_an_unusual_kind_is_no_obstacle_to_turning(tmp_path):
+    """Resolution's unit as a fraction, which Pillow reads and cannot write."""
+    entries = [(0x0112, 3, 1, struct.pack("<HH", 6, 0)), (0x0128, 5, 1, struct.pack("<I", 38))]
+    body = b"".join(struct.pack("<HHI", tag, kind, count) + value for tag, kind, count, value in entries)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + body + struct.pack("<III", 0, 72, 1)
+    pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    for format in ("JPEG", "PNG", "WEBP"):
+        content = encoded(Image.fromarray(pixels), format, exif=exif, lossless=True)
+        assert decode(content).size == upright_size(content) == (2, 3)
+        with Image.open(io.BytesIO(content)) as image:
+            np.testing.assert_array_equal(decode(content), image.convert("RGB").transpose(Image.Transpose.ROTATE_270))
 
 
 def test_damaged_or_senseless_exif_leaves_the_picture_as_it_is():

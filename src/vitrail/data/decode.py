@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 import numpy as np
-from PIL import ExifTags, Image, ImageCms, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
 from vitrail.data.modes import to_mode
@@ -36,6 +36,18 @@ MAX_PIXELS = 100_000_000
 MAX_SCANS = 64
 """Refuse a JPEG with more scans, which are passes over all its pixels: of 64 bytes each can be, and usual are 1 to 20."""
 
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes a picture upright, by its EXIF orientation; any other leaves it as it is stored."""
+TELLING = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+"""Where beside a picture Pillow finds its orientation."""
 TRANSPOSED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 """EXIF orientations that swap width and height; that put the stored last column (or row) at the left; that put it at the top."""
 
@@ -220,12 +232,23 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
         end = _reduce(source, image, least) or end
         image.load()
         orientation = image.getexif().get(ExifTags.Base.Orientation)
-        upright = image if orientation in (None, 1) else ImageOps.exif_transpose(image)
+        upright = _turned(image, TURNS[orientation]) if orientation in TURNS else image
         if orientation in TRANSPOSED:
             size, end = size[::-1], end[::-1]
         left = upright.width - end[0] if orientation in MIRRORED else 0.0
         top = upright.height - end[1] if orientation in UPSIDE_DOWN else 0.0
         return Reduced(upright, Whole(size, (left, top, left + end[0], top + end[1])))
+
+
+def _turned(image: Image.Image, turn: Image.Transpose) -> Image.Image:
+    """A picture turned, beside which nothing tells to turn it once more.
+
+    Pillow's own `exif_transpose` writes all else that EXIF tells anew, and fails where a value is of an unusual kind.
+    """
+    upright = image.transpose(turn)
+    for name in TELLING:
+        upright.info.pop(name, None)
+    return upright
 
 
 def _reduce(source: Source, image: Image.Image, least: int | None) -> tuple[float, float] | None:

@@ -45,6 +45,9 @@ def _converted(image: Image.Image, mode: Mode, largest: float) -> Image.Image:
         visible = np.asarray(image) != image.info["transparency"]
         image = _eight_bits(image, largest).convert("LA")
         image.putalpha(Image.fromarray(np.where(visible, np.uint8(255), np.uint8(0))))
+    colour = image.info.get("transparency")
+    if image.mode == "RGB" and isinstance(colour, tuple) and max(colour) > 255:  # of 16 bits, beside pixels of which 8 are left
+        image.info["transparency"] = tuple(value >> 8 for value in colour)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         image = _eight_bits(image, largest)
     if image.mode in ("LAB", "HSV", "YCbCr", "CMYK"):
