@@ -75,6 +75,7 @@ def test_rows_that_were_chosen_and_shuffled_keep_their_labels(tmp_path):
     [
         (Value("int64"), "label", [10, 2, 10], ["2", "10"], [1, 0, 1]),
         (Value("string"), "labels", ["b", "a ", "b"], ["a", "b"], [1, 0, 1]),
+        (Value("large_string"), "labels", ["b", "a ", "b"], ["a", "b"], [1, 0, 1]),
         (ANIMALS, "fine_label", [2, 0, 1], ["dog", "cat", "ant"], [2, 0, 1]),
         (ANIMALS, "species", [2, 0, 1], ["dog", "cat", "ant"], [2, 0, 1]),
         (List(ANIMALS), "label", [[2, 0], [], [1]], ["dog", "cat", "ant"], [(0, 2), (), (1,)]),

@@ -105,6 +105,9 @@ def test_the_argument_opens_the_data_from_anywhere(tmp_path, monkeypatch):
         ({"txt": "고양이".encode()}, "고양이"),
         ({"json": b'{"label": 12, "other": [1]}'}, "12"),
         ({"json": b'{"label": "cat"}'}, "cat"),
+        ({"cls": b"\xef\xbb\xbfcat\r\n"}, "cat"),
+        ({"txt": b"\xef\xbb\xbf7"}, "7"),
+        ({"json": b'\xef\xbb\xbf{"label": "cat"}'}, "cat"),
         ({"json": b'{"label": "dog"}', "txt": b"dog", "cls": b"cat"}, "cat"),
     ],
 )

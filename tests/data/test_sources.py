@@ -86,6 +86,14 @@ def test_a_number_with_zeros_before_it_is_the_same_label():
     assert match_classes(["0007", "0000"], [str(d) for d in range(10)], where="data") == [7, 0]
 
 
+def test_numbers_of_thousands_of_digits_are_names_like_others():
+    many = "1" + "0" * 5000
+    assert match_classes([f"00{many}", "3"], ["3", many], where="data") == [1, 0]
+    with pytest.raises(DataError, match="are none of the model's labels") as error:
+        match_classes([many], ["ant", "cat"], where="data")
+    assert len(str(error.value)) < 1000
+
+
 @pytest.mark.parametrize(
     ("classes", "labels"),
     [

@@ -137,6 +137,17 @@ def test_a_name_without_suffix_of_two_images_is_none(table, tmp_path):
     assert [issue.kind for issue in read_data(file).issues] == ["missing-file"]
 
 
+def test_the_suffix_that_a_name_lacks_may_be_in_capitals(table, tmp_path):
+    file = table("id,label", "a,cat", "b,dog", "c,cat")
+    (tmp_path / "a.png").rename(tmp_path / "a.PNG")
+    (tmp_path / "b.png").rename(tmp_path / "b.JPG")
+    assert {item.image.name for item in open_data(file).split("all")} == {"a.PNG", "b.JPG", "c.png"}
+    (tmp_path / "b.jpg").hardlink_to(tmp_path / "b.JPG")  # as it is where capitals do not matter: one file
+    assert len(open_data(file).split("all")) == 3
+    Image.new("RGB", (2, 2)).save(tmp_path / "a.png")
+    assert [issue.kind for issue in read_data(file).issues] == ["missing-file"]
+
+
 def test_a_split_by_another_name_is_said(table):
     file = table("image,label,subset", "a.png,x,train", "b.png,y,test")
     assert open_data(file).notes == ("labels.csv: image in the column 'image', label in 'label', split in 'subset'",)

@@ -14,6 +14,9 @@ from vitrail.files import path_of
 LABEL_COLUMNS = ("label", "labels", "fine_label")
 """Where the label stands if there are several columns of class labels, or none but numbers or words."""
 
+PLAIN = ("int", "uint", "string", "large_string")
+"""How the kinds of numbers and words begin."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -116,7 +119,7 @@ def _image_column(features: dict[str, Any], source: str) -> str:
 
 def _label_column(features: dict[str, Any], source: str) -> str:
     classes = [column for column, feature in features.items() if type(_single(feature)).__name__ == "ClassLabel"]
-    plain = [c for c in LABEL_COLUMNS if str(getattr(features.get(c), "dtype", "")).startswith(("int", "uint", "string"))]
+    plain = [c for c in LABEL_COLUMNS if str(getattr(features.get(c), "dtype", "")).startswith(PLAIN)]
     choices = classes if len(classes) == 1 else [column for column in LABEL_COLUMNS if column in (classes or plain)]
     if not choices:
         raise DataError(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
+from decimal import Decimal  # which unlike int reads numbers of any length
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -241,6 +242,6 @@ class ImageData(Data):
         return count_classes(self.splits.get(split, []), len(self.classes))
 
 
-def natural_key(name: str) -> list[tuple[int, int, str]]:
+def natural_key(name: str) -> list[tuple[int, Decimal, str]]:
     """Sorts numbers inside names by value: ``2`` before ``10``."""
-    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]
+    return [(0, Decimal(part), part) if part.isdecimal() else (1, Decimal(), part) for part in re.findall(r"\d+|\D+", name)]

@@ -149,7 +149,7 @@ def _label(files: dict[str, list[Member]]) -> str:
         raise _SampleError("no-label", f"{files[suffix][0].member} stands there twice, or is too long for a label")
     try:
         with files[suffix][0].open() as file:
-            text = file.read().decode().strip()
+            text = file.read().decode("utf-8-sig").strip()
         label = json.loads(text)["label"] if suffix == ".json" else text
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _SampleError("no-label", f"{files[suffix][0].member} holds no label") from None

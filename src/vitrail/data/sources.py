@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 
@@ -172,9 +173,9 @@ def match_classes(classes: list[str], labels: list[str], *, where: object) -> li
         DataError: listing both sides where a class matches neither. It never guesses by position.
     """
     by_name = {label: i for i, label in enumerate(labels)}
-    numbers = {int(label): i for i, label in enumerate(labels) if label.isdecimal()}  # where there are, a number is a name
-    index = numbers or {i: i for i in range(len(labels))}
-    matched = [by_name.get(c, index.get(int(c), -1) if c.isdecimal() else -1) for c in classes]
+    numbers = {Decimal(label): i for i, label in enumerate(labels) if label.isdecimal()}  # where there are, a number is a name
+    index = numbers or {Decimal(i): i for i in range(len(labels))}
+    matched = [by_name.get(c, index.get(Decimal(c), -1) if c.isdecimal() else -1) for c in classes]
     strangers = [c for c, i in zip(classes, matched, strict=True) if not 0 <= i < len(labels)]
     if strangers:
         raise DataError(
@@ -186,7 +187,7 @@ def match_classes(classes: list[str], labels: list[str], *, where: object) -> li
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    return ", ".join(map(brief, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def image_files(paths: list[str]) -> list[Path]:

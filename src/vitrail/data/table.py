@@ -96,14 +96,14 @@ def read_table(file: Path) -> Contents:
 
 
 def _image(folder: Path, name: str) -> Path | None:
-    """The file of an image, whose name may lack its suffix."""
+    """The file of an image, whose name may lack its suffix, in small letters or in capitals."""
     image = folder / name
     if os.path.isfile(image):
         return image
     if not name or image.suffix.lower() in SUFFIXES:
         return None
-    whole = [Path(f"{image}{suffix}") for suffix in SUFFIXES if os.path.isfile(f"{image}{suffix}")]
-    return whole[0] if len(whole) == 1 else None
+    whole = [Path(f"{image}{end}") for suffix in SUFFIXES for end in (suffix, suffix.upper()) if os.path.isfile(f"{image}{end}")]
+    return whole[0] if whole and all(os.path.samefile(whole[0], other) for other in whole) else None
 
 
 def _folder_of_images(folder: Path, names: list[str]) -> Path:

@@ -192,6 +192,14 @@ def test_what_is_wrong_with_an_annotation_is_told_with_its_number(file, fields, 
     assert re.search(message, issue.what)
 
 
+def test_an_id_of_more_than_64_bits_is_an_issue_and_a_smaller_one_is_none(file):
+    picture(file.parent / "1.png")
+    for number, faults in ((2**63 - 1, 0), (2**63, 1), (-(10**400), 1)):
+        found = read_coco(write_coco(file, [annotation(1, number)], [{"id": number, "file_name": "1.png"}]))
+        assert [issue.kind for issue in found.issues] == ["bad-image"] * faults
+        assert all(re.search(r"the id of the image 1\.png, -?\d.*, has more than 64 bits", issue.what) for issue in found.issues)
+
+
 def test_what_is_there_twice_or_without_a_number_is_told_by_its_place(file):
     picture(file.parent / "1.png")
     images = [{"id": 1, "file_name": "1.png"}, {"id": 1, "file_name": "2.png"}, {"id": 2}, "3.png", {"id": 3, "file_name": ""}]

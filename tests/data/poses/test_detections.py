@@ -87,6 +87,8 @@ def test_results_that_are_all_of_other_categories_are_refused_by_their_numbers(t
         ({"image_id": 7, "bbox": [1, 2, "wide", 4]}, "is no box"),
         ({"image_id": 7, "bbox": BOX, "score": None}, "is no box"),
         ({"image_id": 7, "bbox": [1e999, 2, 3, 4]}, "is no box"),
+        ({"image_id": 7, "bbox": [1, 2, 10**400, 4]}, "box 1 of the list, in image 7: .* is no box"),
+        ({"image_id": 7, "bbox": BOX, "score": 10**400}, "box 1 of the list, in image 7: .* is no box"),
         ({"bbox": BOX}, "box 1 of the list has no image"),
         ({"image_id": [1], "bbox": BOX}, "box 1 of the list has no image"),
     ],

@@ -17,6 +17,8 @@ from vitrail.settings import brief
 FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
 """Why annotations are left out."""
+LARGEST = 2**63
+"""Numbers of pictures are smaller: they are kept in 64 bits."""
 MOST = 2.0**31
 """Pixels: nothing is so far away, and no number that is none is less."""
 
@@ -48,6 +50,9 @@ def read_coco(file: Path) -> Annotations:
     number, skeleton = _skeleton(file, values["categories"])
     found = Annotations(skeleton)
     pictures = pictures_in(values["images"], found.issues, file)
+    for large in (number for number in pictures if not -LARGEST <= number < LARGEST):
+        what = f"the id of the image {pictures[large]['file_name']}, {brief(large)}, has more than 64 bits"
+        found.issues.append(Issue("bad-image", str(file), what))
     folder = folder_of(file, [picture["file_name"] for picture in pictures.values()])
     for picture in pictures.values():
         if _is_size(size := (picture.get("width"), picture.get("height"))):

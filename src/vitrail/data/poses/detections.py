@@ -34,7 +34,7 @@ class Detection(NamedTuple):
         """Left, top, width and height in pixels, and perhaps a score; raises `DataError` for anything else, and an empty box."""
         try:
             values = [float(number) for number in numbers]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             values = []
         if len(values) not in (4, 5) or not all(map(math.isfinite, values)):
             hint = "a box is left, top, width and height, and perhaps a score"
