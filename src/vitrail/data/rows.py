@@ -48,7 +48,7 @@ def read_rows(
     """The names of the columns, and the cells of every line with its number.
 
     What stands between them goes by ``columns_of``, see `separator_in`: commas where it takes any names, as by default.
-    Between tabs quotation marks are part of a cell, unless there are some in the first line, too.
+    Between tabs quotation marks are part of a cell, unless they are around all of it or there are some in the first line, too.
 
     Raises:
         DataError: no such table, with a ``hint`` at its shape.
@@ -62,7 +62,8 @@ def read_rows(
             quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
             reader = csv.reader(text, strict=True, delimiter=separator, quoting=quoting)
             columns = [name.strip() for name in next(reader, [])]
-            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+            plain = str.strip if quoted else _unquoted
+            rows = [(reader.line_num, [plain(cell) for cell in row]) for row in reader if row]
     except OSError as error:
         raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint="check the path") from None
     except UnicodeDecodeError:
@@ -72,6 +73,14 @@ def read_rows(
     if twice := next((name for name in columns if name and columns.count(name) > 1), None):
         raise DataError(f"two columns are called {brief(twice)}", where=file, hint="name each once")
     return columns, rows
+
+
+def _unquoted(cell: str) -> str:
+    """A cell without the quotation marks around it, which spreadsheets set where there is a comma in it."""
+    cell = cell.strip()
+    inside = cell[1:-1].replace('""', "")
+    around = len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in inside
+    return cell[1:-1].replace('""', '"') if around else cell
 
 
 def _separator(file: Path, header: str, hint: str, columns_of: Callable[[list[str]], object]) -> str:

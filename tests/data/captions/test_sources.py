@@ -159,10 +159,12 @@ def test_a_table_with_tabs_needs_no_quotes(table):
 
 
 def test_quotation_marks_are_part_of_the_sentence_between_tabs(table):
-    captions = ['"Stop" stands on the sign', 'A "red', 'a 5" screen, "', '"quoted"']
-    lines = [f"{place:02}.png\t{caption}" for place, caption in enumerate(captions)]
+    captions = ['"Stop" stands on the sign', 'A "red', 'a 5" screen, "', '"']
+    around = {'"red, round"': "red, round", '"He said ""stop"""': 'He said "stop"', '"Stop" or "go"': '"Stop" or "go"'}
+    lines = [f"{place:02}.png\t{caption}" for place, caption in enumerate([*captions, *around])]
     table.write_text("\n".join(["image\tcaption", *lines]) + "\n")
-    assert [item.target for item in read_captions(table).splits["all"]] == [(caption,) for caption in captions]
+    found = [item.target for item in read_captions(table).splits["all"]]
+    assert found == [(caption,) for caption in [*captions, *around.values()]]
 
 
 def test_quotation_marks_that_stand_in_the_first_line_too_are_around_cells_between_tabs(table):
