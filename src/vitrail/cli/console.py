@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from vitrail.errors import DataError
-from vitrail.runtime.terminal import escaped, interactive, is_first, note
+from vitrail.runtime.terminal import escaped, interactive, is_first, is_one_of_several, note
 
 __all__ = [
     "Whole",
@@ -69,7 +69,7 @@ def problem(what: str, where: object = None, hint: str | None = None, *, foresee
 
     Of several processes, only one on each machine prints an expected error, which all of them meet; each prints unexpected ones.
     """
-    if foreseen and os.environ.get("LOCAL_RANK", "0") != "0":
+    if foreseen and is_one_of_several() and os.environ.get("LOCAL_RANK", "0") != "0":
         return
     lines = [f"error: {' '.join(what.split())}"]
     if where is not None:

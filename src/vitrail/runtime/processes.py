@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vitrail.errors import VitrailError
+from vitrail.errors import ConfigError, VitrailError
+from vitrail.runtime.terminal import is_one_of_several
 
 T = TypeVar("T")
 
@@ -96,9 +97,12 @@ def open_processes() -> Iterator[Processes]:
 
     CPU tensors go over gloo, GPU tensors over NCCL; each process of a machine takes its own GPU.
     """
-    count = int(os.environ.get("WORLD_SIZE", 1))
-    if count == 1 or dist.is_initialized():
-        yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
+    if dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size())
+        return
+    _require_told()
+    if not is_one_of_several():
+        yield ALONE
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
@@ -108,6 +112,20 @@ def open_processes() -> Iterator[Processes]:
     # meanwhile, by this thread, which Python waits for, the two would wait for each other.
     time.sleep(0.2)
     dist.destroy_process_group()  # after an error it would wait for processes that are no more
+
+
+def _require_told() -> None:
+    """Refuse numbers that torchrun cannot have set; raises `ConfigError`."""
+    hint = "start with torchrun, or unset WORLD_SIZE"
+    if not (count := os.environ.get("WORLD_SIZE", "1")).isdecimal() or not int(count):
+        raise ConfigError(f"{count!r} is no number of processes", where="$WORLD_SIZE", hint=hint)
+    if not is_one_of_several():
+        return
+    if not (rank := os.environ.get("RANK", "")).isdecimal() or int(rank) >= int(count):
+        raise ConfigError(f"{rank!r} is none of the numbers of {count} processes, which begin with 0", where="$RANK", hint=hint)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise ConfigError(f"{count} processes cannot meet without {name}", where=f"${name}", hint=hint)
 
 
 def _meet(backend: str) -> None:

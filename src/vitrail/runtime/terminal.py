@@ -9,9 +9,15 @@ from typing import NoReturn
 _OBEYED = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
 
+def is_one_of_several() -> bool:
+    """Whether torchrun started several processes. What is no number is refused where they meet."""
+    count = os.environ.get("WORLD_SIZE", "1")
+    return count.isdecimal() and int(count) > 1
+
+
 def is_first() -> bool:
-    """Whether this process is the one of several, which torchrun numbers, that prints."""
-    return os.environ.get("RANK", "0") == "0"
+    """Whether this process is the only one, or the one of several, which torchrun numbers, that prints."""
+    return not is_one_of_several() or os.environ.get("RANK", "0") == "0"
 
 
 def interactive() -> bool:

@@ -12,6 +12,7 @@ from vitrail.files import path_of, read_text, write_json
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
+from vitrail.runtime.terminal import is_one_of_several
 from vitrail.settings import brief
 from vitrail.training.configuration import check_names, deep_merge, fields_of, nested
 from vitrail.training.preparing import resolve_run
@@ -56,7 +57,7 @@ class Sweep:
         config: str | Path | None,
         settings: Mapping[str, Any],
     ):
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if is_one_of_several():
             raise ConfigError("a sweep is one process", where="torchrun", hint="start its runs one by one with vitrail train")
         self.shared = nested({**settings, **({} if data is None else {"data": str(data)})})
         self.axes = _axes(over)
