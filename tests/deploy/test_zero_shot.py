@@ -37,6 +37,18 @@ def change(folder: Path, **text):
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def test_an_older_description_of_the_model_of_texts_stands_before_the_other(clip):
+    expected = tower_of(clip)[0].config
+    config = json.loads((clip / "config.json").read_text())
+    config["text_config_dict"] = config["text_config"]
+    config["text_config"] = {**config["text_config"], "num_attention_heads": 2, "hidden_act": "quick_gelu"}
+    (clip / "config.json").write_text(json.dumps(config))
+    assert tower_of(clip)[0].config == expected
+    del config["text_config"]
+    (clip / "config.json").write_text(json.dumps(config))
+    assert tower_of(clip)[0].config == expected
+
+
 TEXTS = [[8, 0, 3, 6, 9], [8, 5, 9], [8, 0, 1, 2, 0, 4, 6, 9]]
 
 

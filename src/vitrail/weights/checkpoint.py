@@ -13,7 +13,7 @@ from vitrail.files import read_bytes
 from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
-from vitrail.weights.colours import Colours
+from vitrail.weights.colours import CLIP_COLOURS, Colours
 from vitrail.weights.plain_files import (
     CARD,
     CONFIG,
@@ -33,6 +33,18 @@ from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensor
 
 OWN, PREPARED = "vitrail", "preprocessor_config"
 """Under which a file says of its labels what we have written, and there of the preparation."""
+OPEN_CLIP_USUAL = {
+    "resize_mode": "shortest",
+    "interpolation": CLIP_COLOURS.resampling,
+    "mean": CLIP_COLOURS.mean,
+    "std": CLIP_COLOURS.std,
+}
+"""How OpenCLIP prepares images where its description says nothing."""
+OPEN_CLIP_WORDS = {
+    "resize_mode": {"shortest": "center", "squash": "squash"},
+    "interpolation": {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"},  # random is for training alone
+}
+"""What OpenCLIP says, in timm's words."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +143,18 @@ def _description(file: Path) -> dict[str, Any]:
     if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
         return read_json(usual) if usual.exists() else {}
     values = read_json(other)
-    prepared = section(values, "preprocess_cfg")
-    modes = {"shortest": "center", "squash": "squash"}
-    mode = prepared.get("resize_mode", "shortest")
-    if not isinstance(mode, str) or mode not in modes:
-        raise ModelFileError(f"resize_mode {brief(mode)} is not known here", where=other, hint=f"known: {', '.join(modes)}")
-    names = ("mean", "std", "interpolation")
-    told = {name: prepared[name] for name in names if prepared.get(name) is not None}
-    return {**values, "pretrained_cfg": {**told, "crop_mode": modes[mode]}}
+    return {**values, "pretrained_cfg": _in_timms_words(section(values, "preprocess_cfg"), other)}
+
+
+def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
+    """What OpenCLIP says of the preparation, which resizes images to the very size that the model takes."""
+    told = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
+    for name, words in OPEN_CLIP_WORDS.items():
+        if not isinstance(told[name], str) or told[name] not in words:
+            raise ModelFileError(f"{name} {brief(told[name])} is not known here", where=where, hint=f"known: {', '.join(words)}")
+        told[name] = words[told[name]]
+    kept = {name: told[name] for name in ("interpolation", "mean", "std")}
+    return {**kept, "crop_mode": told["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
 
 
 def _preprocessor(folder: Path) -> dict[str, Any] | None:
@@ -178,3 +194,13 @@ def section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The values that a description has together under a name; none where it has no such section."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def tower(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What a CLIP of transformers says of one of its two models, under ``vision_config`` or ``text_config``.
+
+    Older files say it under ``vision_config_dict`` as well. Where that stands, transformers takes it whole, with its defaults
+    for all that it leaves out, in place of the other.
+    """
+    older = f"{name}_dict"
+    return section(values, name if values.get(older) is None else older)

@@ -14,7 +14,7 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.empty import no_numbers
 from vitrail.models.text_tower import TextTower, TextTowerConfig
 from vitrail.settings import brief
-from vitrail.weights.checkpoint import Checkpoint, section
+from vitrail.weights.checkpoint import Checkpoint, section, tower
 from vitrail.weights.folder import fill
 from vitrail.weights.layouts.clip import OPENAI_NUMBERS
 from vitrail.weights.plain_files import TOKENIZER
@@ -140,7 +140,7 @@ def _told(checkpoint: Checkpoint) -> dict[str, Any]:
         if unknown := sorted(text.keys() - OPEN_CLIP_TEXT):
             raise _refused(checkpoint.file, f"text_cfg has {brief(unknown)}")
         return {"heads": text.get("heads"), "activation": "quick-gelu" if whole.get("quick_gelu") else "gelu"}
-    text = section(config, "text_config")
+    text = tower(config, "text_config")
     if not text:
         names = checkpoint.tensors.keys()
         is_open_clip = ORIGINAL["tokens.weight"] in names and not names >= set(

@@ -12,7 +12,7 @@ from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights import imagenet
-from vitrail.weights.checkpoint import Checkpoint, Source, section
+from vitrail.weights.checkpoint import Checkpoint, Source, section, tower
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
@@ -55,7 +55,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     if not checkpoint.config and checkpoint.tensors.keys() >= OURS:
         what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
         raise ModelFileError(what, where=where, hint="give the whole model folder")
-    config = {**checkpoint.config, **section(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
+    config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
     layouts = _of_fields(_candidates(config, name, where), fields)
     try:
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}

@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
+from torchvision import transforms
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
 from vitrail.errors import ModelFileError
@@ -98,9 +101,9 @@ VISION = {"image_size": 32, "patch_size": 8, "width": 128, "layers": 2, "head_wi
 PREPARED = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize_mode": "squash", "interpolation": "bilinear"}
 
 
-def open_clip(folder, *, quick: bool, **vision) -> None:
+def open_clip(folder, *, quick: bool, prepared=PREPARED, **vision) -> None:
     model = {"embed_dim": 24, "quick_gelu": quick, "vision_cfg": {**VISION, **vision}, "text_cfg": {"width": 16}}
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model, "preprocess_cfg": PREPARED}))
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model, "preprocess_cfg": prepared}))
     (folder / "weights.safetensors").rename(folder / "open_clip_model.safetensors")
 
 
@@ -132,6 +135,48 @@ def test_what_is_not_understood_of_open_clip_is_refused_by_name(field, randomize
     kept(original(build(randomized, hidden_act="gelu")))
     open_clip(tmp_path, quick=False, **field)
     with pytest.raises(ModelFileError, match=next(iter(field))):
+        from_pretrained(tmp_path)
+
+
+def as_open_clip_does(told: dict) -> transforms.Compose:
+    """What its ``image_transform`` does with an image of a model that takes 32×32."""
+    bilinear = told.get("interpolation") == "bilinear"
+    how = transforms.InterpolationMode.BILINEAR if bilinear else transforms.InterpolationMode.BICUBIC
+    squashed = told.get("resize_mode") == "squash"
+    resized = [transforms.Resize((32, 32), how)] if squashed else [transforms.Resize(32, how), transforms.CenterCrop(32)]
+    mean = told.get("mean") or (0.48145466, 0.4578275, 0.40821073)
+    std = told.get("std") or (0.26862954, 0.26130258, 0.27577711)
+    return transforms.Compose([*resized, transforms.ToTensor(), transforms.Normalize(mean, std)])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "resize_mode": "shortest", "interpolation": "bicubic", "size": 224},
+        {"mean": None, "std": None, "resize_mode": None, "interpolation": None},
+        {"interpolation": "random", "fill_color": 0, "mode": "RGB"},
+        {"interpolation": "bilinear"},
+        PREPARED,
+        {"resize_mode": "squash"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(61, 83, 3), (90, 40, 3), (32, 32, 3)], ids=str)
+def test_images_are_prepared_as_open_clip_prepares_them(told, shape, randomized, kept, tmp_path):
+    kept(original(build(randomized, hidden_act="gelu")))
+    open_clip(tmp_path, quick=False, prepared=told)
+    ours = from_pretrained(tmp_path).preparation
+    assert ours.resize_size == ours.image_size == (32, 32)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+    torch.testing.assert_close(ours(image)[0], as_open_clip_does(told)(image))
+
+
+@pytest.mark.parametrize("told", [{"resize_mode": "longest"}, {"interpolation": "nearest"}, {"interpolation": 3}], ids=str)
+def test_a_preparation_of_open_clip_that_is_not_done_here_is_refused_by_name(told, randomized, kept, tmp_path):
+    kept(original(build(randomized, hidden_act="gelu")))
+    open_clip(tmp_path, quick=False, prepared=told)
+    with pytest.raises(ModelFileError, match=f"{next(iter(told))} .* is not known here"):
         from_pretrained(tmp_path)
 
 

@@ -255,15 +255,39 @@ def test_labels_and_the_preparation_of_a_saved_model_are_transformers_too(random
     assert again.config == ours.config and again.labels == ours.labels and again.preparation == ours.preparation
 
 
+WORDS = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64}
+UNUSUAL = {"hidden_act": "gelu", "layer_norm_eps": 1e-3}
+
+
 def test_a_whole_clip_gives_its_model_of_images(randomized, recognised, tmp_path, agree):
-    text = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 64,
-            "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}  # fmt: skip
+    text = {**WORDS, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
     config = transformers.CLIPConfig(text_config=text, vision_config=SMALL, projection_dim=24)
     theirs = randomized(transformers.CLIPModel(config))
     theirs.save_pretrained(tmp_path)
     ours = recognised(tmp_path, ABOUT["CLIP"])
     agree(ours, lambda images: theirs.visual_projection(theirs.vision_model(images).pooler_output))
     assert ours.labels == []
+
+
+@pytest.mark.parametrize(
+    ("told", "older"),
+    [
+        (None, {**SMALL, **UNUSUAL}),
+        ({**SMALL, "num_attention_heads": 2}, {**SMALL, **UNUSUAL}),
+        ({**SMALL, **UNUSUAL}, SMALL),  # whose defaults stand before what the other says, too
+        ({**SMALL, **UNUSUAL}, None),
+    ],
+    ids=["older alone", "older stands before", "defaults of older", "no older"],
+)
+def test_an_older_description_of_a_clips_tower_counts_as_in_transformers(told, older, randomized, recognised, tmp_path, agree):
+    config = transformers.CLIPConfig(text_config=WORDS, vision_config=SMALL, projection_dim=24)
+    randomized(transformers.CLIPModel(config)).save_pretrained(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values |= {"vision_config": told, "vision_config_dict": older}
+    (tmp_path / "config.json").write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
+    theirs = transformers.CLIPModel.from_pretrained(tmp_path).eval()
+    ours = recognised(tmp_path, ABOUT["CLIP"])
+    agree(ours, lambda images: theirs.visual_projection(theirs.vision_model(images).pooler_output))
 
 
 def test_a_whole_siglip_gives_its_model_of_images(randomized, recognised, tmp_path, agree):
@@ -308,6 +332,7 @@ def test_what_a_config_leaves_out_is_the_default_of_its_class(randomized, tmp_pa
         ("ViT", {"hidden_act": "relu"}),
         ("ViT", {"rope_theta": 10.0}),
         ("SigLIP", {"vision_use_head": False}),
+        ("SigLIP", {"vision_config_dict": {"num_attention_heads": 2}}),
         ("DINOv3", {"key_bias": True}),
         ("DINOv3", {"hidden_act": "silu"}),
         ("DINOv3 with a gated MLP", {"hidden_act": "gelu"}),

@@ -28,7 +28,7 @@ TEXT = (r"text_model\..*", r"text_projection\..*", r"logit_(scale|bias)", r"(vis
 TOWERS = words(
     """
     direct_kd dropout logit_scale_init_value num_layers projection_dim text_config text_config_dict text_model_name vision_config
-    vision_config_dict vision_model_name
+    vision_model_name
     """
 )
 """What ``config.json`` says of a model of images and texts together."""
@@ -59,7 +59,7 @@ SIGLIP = ViTLayout(
     defaults=DEFAULTS,
     described=TOWER_DESCRIBED,
     harmless=TOWERS,
-    fixed={"vision_use_head": (True,)},
+    fixed={"vision_use_head": (True,), "vision_config_dict": (None,)},  # it passes over what CLIP reads there
     activations=ACTIVATIONS,
     lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     model_types=("siglip_vision_model", "siglip"),
@@ -85,7 +85,7 @@ CLIP = ViTLayout(
     fields={"norm_eps": 1e-5, "mlp": "quick-gelu", "head": "projection"},
     defaults=DEFAULTS,
     described=TOWER_DESCRIBED,
-    harmless=TOWERS,
+    harmless=TOWERS | {"vision_config_dict"},
     activations=ACTIVATIONS,
     lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),
     model_types=(
