@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from small_captioner import small_captioner
 from vitrail.cli.caption import caption as command
@@ -116,6 +117,14 @@ def test_a_folder_keeps_all_that_is_needed(trained, tmp_path):
     assert caption(again, pictures(3)) == expected == caption(str(tmp_path / "model"), pictures(3))
     with pytest.raises(ConfigError, match="layout of such models 'timm'"):
         trained.save_pretrained(tmp_path / "other", layout="timm")
+
+
+def test_of_several_files_in_a_folder_the_one_that_is_named_is_read(trained, tmp_path):
+    trained.save_pretrained(tmp_path / "model")
+    state = trained.model.state_dict()
+    save_file({name: tensor + 1 for name, tensor in state.items()}, tmp_path / "model" / "earlier.safetensors")
+    found = open_captioner(tmp_path / "model" / "earlier.safetensors").model.state_dict()
+    assert all(torch.equal(found[name], tensor + 1) for name, tensor in state.items())
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "preprocessor_config.json", "config.json", "model.safetensors"])

@@ -238,6 +238,28 @@ def test_a_pickle_is_read_only_where_it_is_trusted(folder, tmp_path):
     assert all(torch.equal(tensor, expected[name]) for name, tensor in trusted.items())
 
 
+def test_of_several_files_in_a_folder_the_one_that_is_named_is_read_and_converted(folder, tmp_path, vitrail):
+    shutil.copytree(folder, tmp_path / "model")
+    state = load_file(folder / "model.safetensors")
+    earlier = {name: tensor + (tensor.ndim > 1 and "positions" not in name) for name, tensor in state.items()}
+    save_file(earlier, tmp_path / "model" / "earlier.safetensors")
+    torch.save(earlier, tmp_path / "model" / "pytorch_model.bin")
+    last = open_translator(tmp_path / "model").model.state_dict()
+    for name in ("earlier.safetensors", "pytorch_model.bin"):
+        found = open_translator(tmp_path / "model" / name, trust_pickle=True).model.state_dict()
+        torch.testing.assert_close(found["embedding.weight"], last["embedding.weight"] + 1)
+        out = tmp_path / name.partition(".")[0]
+        assert vitrail("convert", tmp_path / "model" / name, out, "--trust-pickle").code == 0
+        again = open_translator(out).model.state_dict()
+        assert all(torch.equal(tensor, found[key]) for key, tensor in again.items())
+
+
+@pytest.mark.parametrize("words", [["predict", "."], ["embed", ".", "--out", "x.npz"], ["bench"]], ids=lambda words: words[0])
+def test_commands_for_models_of_images_name_the_one_for_texts(words, folder, vitrail):
+    answer = vitrail(words[0], folder, *words[1:])
+    assert answer.code == 4 and "a translator is no model of images" in answer.err and "vitrail translate" in answer.err
+
+
 def test_every_piece_of_a_long_text_says_the_language_that_is_asked_for(folder):
     asked = Translator(folder, beams=1)
     pieces = asked.cut(">>de<< " + "one red cat and dog. " * 60)

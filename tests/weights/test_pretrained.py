@@ -60,6 +60,13 @@ def test_a_parameter_that_is_missing_is_named(name, file):
     refused(changed(file, lambda state: state.pop(name)), name.replace("blocks.0.attn", "blocks.1.attn"))
 
 
+@pytest.mark.parametrize("before", ["module.", "_orig_mod."])
+def test_weights_that_several_processes_or_a_compiled_model_wrote_are_read_like_others(before, file, tmp_path):
+    save_file({f"{before}{name}": tensor for name, tensor in load_file(file).items()}, tmp_path / "x.safetensors")
+    found, expected = (from_pretrained(path).model.state_dict() for path in (tmp_path / "x.safetensors", file))
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+
+
 def test_a_parameter_that_is_renamed_is_both_missing_and_unexpected(file):
     refused(
         changed(file, lambda state: state.update({"norm.wait": state.pop("norm.weight")})),

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from vitrail.errors import ModelFileError
-from vitrail.weights.tensor_files import read_pickle, read_tensors, require_numbers
+from vitrail.weights.tensor_files import read_pickle, read_tensors, require_numbers, unwrapped
 
 STATE = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)}
 
@@ -43,6 +43,16 @@ def test_both_kinds_of_files_give_their_tensors(tmp_path):
     np.savez_compressed(tmp_path / "c.NPZ.npz", **{name: tensor.numpy() for name, tensor in STATE.items()})
     for name in ("a.safetensors", "b.npz", "c.NPZ.npz"):
         same(read_tensors(tmp_path / name))
+
+
+@pytest.mark.parametrize("before", ["", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_what_pytorch_puts_before_all_names_is_not_part_of_them(before):
+    same(unwrapped({f"{before}{name}": tensor for name, tensor in STATE.items()}))
+
+
+def test_what_stands_before_some_names_alone_stays():
+    state = {"module.a": STATE["a"], "b": STATE["b"]}
+    assert unwrapped(state).keys() == state.keys() and unwrapped({}) == {}
 
 
 def test_an_archive_with_pickled_arrays_is_refused_and_not_run(tmp_path):

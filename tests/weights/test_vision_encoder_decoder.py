@@ -211,6 +211,13 @@ def test_missing_and_strange_tensors_are_named(tmp_path):
         open_captioner(folder)
 
 
+@pytest.mark.parametrize("words", [["predict", "."], ["embed", ".", "--out", "x.npz"], ["bench"]], ids=lambda words: words[0])
+def test_commands_that_want_labels_or_vectors_name_the_one_for_captions(words, tmp_path, vitrail):
+    write_peer(tmp_path / "model", random_peer())
+    answer = vitrail(words[0], tmp_path / "model", *words[1:])
+    assert answer.code == 4 and "a captioner gives no labels" in answer.err and "vitrail caption" in answer.err
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_captions_come_through_the_tokenizer_of_gpt2(older, tmp_path):
     files = gpt2_files(older=older)

@@ -112,7 +112,7 @@ class TrainedCaptioner(nn.Module):
 
 
 def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
-    """The captioner behind a MODEL: a run folder, a model folder, or a folder of transformers' VisionEncoderDecoder.
+    """The captioner behind a MODEL: a run folder, a model folder, one of transformers' VisionEncoderDecoder, or a file in one.
 
     Args:
         reference: the MODEL.
@@ -121,13 +121,13 @@ def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> Trai
     Raises:
         ModelFileError: missing, damaged, refused, or a model of another kind.
     """
-    path = locate(reference, trust_pickle)
-    return load_captioner(path if path.is_dir() else path.parent, trust_pickle=trust_pickle)
+    return load_captioner(locate(reference, trust_pickle), trust_pickle=trust_pickle)
 
 
-def load_captioner(folder: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
-    """Read a model folder; raises `ModelFileError`."""
-    with Checkpoint.opened(folder, trust_pickle=trust_pickle) as checkpoint:
+def load_captioner(path: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
+    """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
+    with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
+        folder = checkpoint.file.parent
         require_numbers(checkpoint.tensors, checkpoint.file)
         foreign = checkpoint.config.get("model_type") in CAPTIONER_TYPES
         config, tensors = (_foreign if foreign else _own)(checkpoint)

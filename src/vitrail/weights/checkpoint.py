@@ -29,7 +29,7 @@ from vitrail.weights.plain_files import (
     read_json,
 )
 from vitrail.weights.sums import verified
-from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors
+from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors, unwrapped
 
 OWN, PREPARED = "vitrail", "preprocessor_config"
 """Under which a file says of its labels what we have written, and there of the preparation."""
@@ -92,7 +92,8 @@ class Checkpoint:
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
         pickled = trust_pickle and is_pickle(file)
-        return cls(file, read_pickle(file) if pickled else read_tensors(file), config, preprocessor, card, labels)
+        tensors = unwrapped(read_pickle(file) if pickled else read_tensors(file))
+        return cls(file, tensors, config, preprocessor, card, labels)
 
 
 @dataclass(frozen=True)

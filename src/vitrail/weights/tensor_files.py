@@ -20,6 +20,8 @@ from vitrail.weights.plain_files import refuse_pickle, some
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 COMPUTED = ("relative_position_index", "position_ids")
 """Last words of tables of integers that older files hold and every model can compute."""
+WRAPPERS = ("module.", "_orig_mod.")
+"""What PyTorch puts before every name where several processes train a model, and where it is compiled."""
 MOST_PACKED = 8
 """How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
 
@@ -43,6 +45,14 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         return load_file(file)
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(f"damaged weights: {error}", where=file, hint="write or fetch the file again") from None
+
+
+def unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors without the `WRAPPERS` before all of their names."""
+    for wrapper in WRAPPERS:
+        if tensors and all(name.startswith(wrapper) for name in tensors):
+            return unwrapped({name.removeprefix(wrapper): tensor for name, tensor in tensors.items()})
+    return tensors
 
 
 def _read_npz(file: Path) -> dict[str, Tensor]:

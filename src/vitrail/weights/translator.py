@@ -136,7 +136,7 @@ class TrainedTranslator(nn.Module):
 
 
 def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
-    """The translator behind a MODEL: a run folder, a model folder, or a folder of transformers' MarianMT.
+    """The translator behind a MODEL: a run folder, a model folder, one of transformers' MarianMT, or a file in one.
 
     Args:
         reference: the MODEL.
@@ -145,17 +145,17 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
     Raises:
         ModelFileError: missing, damaged, refused, or a model of images.
     """
-    path = locate(reference, trust_pickle)
-    return load_translator(path if path.is_dir() else path.parent, trust_pickle=trust_pickle)
+    return load_translator(locate(reference, trust_pickle), trust_pickle=trust_pickle)
 
 
-def load_translator(folder: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
-    """Read a model folder; raises `ModelFileError`."""
-    with Checkpoint.opened(folder, trust_pickle=trust_pickle) as checkpoint:
-        return _translator(checkpoint, folder)
+def load_translator(path: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
+    """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
+    with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
+        return _translator(checkpoint)
 
 
-def _translator(checkpoint: Checkpoint, folder: Path) -> TrainedTranslator:
+def _translator(checkpoint: Checkpoint) -> TrainedTranslator:
+    folder = checkpoint.file.parent
     require_numbers(checkpoint.tensors, checkpoint.file)
     foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
     config, languages, tensors = (_foreign if foreign else _own)(checkpoint)

@@ -18,6 +18,7 @@ from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.locate import CAPTIONER_TYPES, TEXT_MODEL_TYPES
 from vitrail.weights.plain_files import CONFIG, PREPROCESSOR, SKELETON
 from vitrail.weights.preparation import from_processor
 from vitrail.weights.translate import guesses, recognise
@@ -35,10 +36,7 @@ def own_source(checkpoint: Checkpoint) -> Source:
         what = f"architectures is {brief(kind)}, and not one of those known here"
         raise ModelFileError(what, where=where, hint=f"known: {', '.join(ARCHITECTURES)}; else write the folder again")
     if not issubclass(row.config, ImageConfig):
-        sees = issubclass(row.config, TextConfig) and row.config.reads == "images"
-        what = "a captioner gives no labels and no vectors" if sees else f"a {row.about} is no model of images"
-        hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate, serve, convert or summary"
-        raise ModelFileError(what, where=where, hint=hint)
+        raise _writes_texts(where, sees=issubclass(row.config, TextConfig) and row.config.reads == "images")
     names = {name: values.pop(name, None) for name in ("id2label", "label2id", "problem_type", THRESHOLDS, *SKELETON)}
     del values["model_type"]
     if checkpoint.preprocessor is None:
@@ -121,6 +119,8 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
     kind = config.get("model_type")
     if kind is None:
         return [layout for layout in LAYOUTS.values() if layout.read or "architecture" not in config]
+    if kind in (*TEXT_MODEL_TYPES, *CAPTIONER_TYPES):
+        raise _writes_texts(where, sees=kind in CAPTIONER_TYPES)
     named = [layout for layout in LAYOUTS.values() if kind in layout.model_types]
     if not named:
         known = sorted({kind for layout in LAYOUTS.values() for kind in layout.model_types})
@@ -128,6 +128,13 @@ def _candidates(config: Mapping[str, Any], name: str | None, where: Path) -> lis
             f"model_type {brief(kind)} is none that is known here", where=where, hint=f"known: {FORMAT}, {', '.join(known)}"
         )
     return named
+
+
+def _writes_texts(where: Path, *, sees: bool) -> ModelFileError:
+    """What is said of a model that writes texts, about images that it ``sees`` or of other texts."""
+    what = "a captioner gives no labels and no vectors" if sees else "a translator is no model of images"
+    hint = f"give it to vitrail {'caption' if sees else 'translate'}, evaluate, serve, convert or summary"
+    return ModelFileError(what, where=where, hint=hint)
 
 
 def _training(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:

@@ -17,7 +17,7 @@ UNKNOWN = ("query_norm", "key_norm", "output_norm", "layer.norm")
 PLAIN = {
     name: key for name, key in TIMM.keys.items() if name.startswith(PARTS) and not any(part in name for part in UNKNOWN)
 } | weight_and_bias({"norm": "norm"})
-WRAPPED = {r"^(module\.)?(backbone\.)?": ""}
+WRAPPED = {r"^backbone\.": ""}
 
 NEEDED = (*TIMM.needs, "class_token")
 
@@ -34,7 +34,7 @@ DINO = replace(
     describe=None,
     describe_data=None,
     aliases=WRAPPED,
-    ignored=(r"(module\.)?head\.(mlp|last_layer)\..*",),
+    ignored=(r"head\.(mlp|last_layer)\..*",),
     fields={"norm_eps": 1e-6},
     needs=NEEDED,
     lacks=not_plain_or_no_bias,

@@ -152,7 +152,6 @@ T2T = Layout(
             }
         ),
     },
-    aliases={r"^module\.": ""},
     fields={"norm_eps": 1e-5},
     needs=("position.embedding",),
     colours=replace(IMAGENET, crop_ratio=0.9),
