@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingDinoV3, resample_abs_pos_embed
+from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingDinoV3, resample_abs_pos_embed, resize_rel_pos_bias_table
 from torch import Tensor
 from torchvision.models.vision_transformer import interpolate_embeddings
 from transformers import (
@@ -528,6 +528,29 @@ def test_resized_relative_biases_keep_constants_signs_and_those_of_the_prefix(ol
         torch.testing.assert_close(opposite, -opposite.T, rtol=1e-5, atol=1e-6)
     resized = resize_relative(position.table, old, new, prefix_entries=3 if prefix else 0, interpolation=KINDS[kind])
     assert torch.equal(resized[(2 * new[0] - 1) * (2 * new[1] - 1) :], position.table[offsets:])
+
+
+GRIDS = [((4, 4), (6, 6)), ((4, 4), (3, 3)), ((4, 4), (3, 9)), ((3, 5), (6, 5)), ((5, 2), (1, 7)), ((1, 1), (3, 2))]
+
+
+@pytest.mark.parametrize(("old", "new"), GRIDS)
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_relative_biases_are_resized_as_in_timm(old, new, prefix):
+    position = RelativePositionBias(old, 2, prefix=prefix)
+    table = torch.randn(position.table.shape)
+    shape = RelativePositionBias(new, 2, prefix=prefix).table.shape
+    expected = resize_rel_pos_bias_table(table, new, shape, old_window_size=old)
+    how = Interpolation(relative=Interpolation("geometric"))
+    found = resize_relative(table, old, new, prefix_entries=3 if prefix else 0, interpolation=how)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_of_a_model_with_two_ways_each_is_for_its_own_positions():
+    how = Interpolation("bilinear", relative=Interpolation("bicubic", antialias=False))
+    table, same = torch.randn(9, 2), {"prefix": 0, "interpolation": how}
+    relative = resize_relative(table, (2, 2), (3, 3), prefix_entries=0, interpolation=how)
+    assert torch.equal(relative, resize_positions(table, (3, 3), (5, 5), prefix=0, interpolation=how.relative))
+    assert not torch.allclose(relative, resize_positions(table, (3, 3), (5, 5), **same))
 
 
 def test_relative_biases_of_the_same_grid_stay_as_they_are():

@@ -1,8 +1,11 @@
 """Values on one grid as values on another: learned positions for images of another size."""
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,11 +18,14 @@ Grid = tuple[int, int]
 class Interpolation:
     """How values on one grid become values on another; libraries differ in it."""
 
-    mode: Literal["bicubic", "bilinear"] = "bicubic"
+    mode: Literal["bicubic", "bilinear", "geometric"] = "bicubic"
+    """As torch knows them, or for tables of relative positions as timm does it; see `resize_geometrically`."""
     antialias: bool = True
     """Whether a smaller grid averages what it leaves out; torch's bicubic then has another kernel, too."""
     align_corners: bool = False
     """Whether the outermost values stay in place, or the outer edges do."""
+    relative: "Interpolation | None" = None
+    """How tables of relative positions are interpolated, where that is done otherwise."""
 
 
 ANTIALIASED = Interpolation()
@@ -85,9 +91,34 @@ def resize_relative(
     """
     if old == new:
         return table
-    offsets = table[: len(table) - prefix_entries]
-    resized = resize_positions(offsets, offsets_of(old), offsets_of(new), prefix=0, interpolation=interpolation)
+    offsets, how = table[: len(table) - prefix_entries], interpolation.relative or interpolation
+    resize = resize_geometrically if how.mode == "geometric" else partial(resize_positions, prefix=0, interpolation=how)
+    resized = resize(offsets, offsets_of(old), offsets_of(new))
     return torch.cat([resized, table[len(offsets) :]])
+
+
+def resize_geometrically(offsets: Tensor, old: Grid, new: Grid) -> Tensor:
+    """Interpolate a grid of offsets (N, D) as timm does: old ones lie close to each other in the middle, and far outside.
+
+    Near neighbours stay as far from each other as they were, whatever the grid. Between two old offsets it is linear; BEiT's
+    authors have cubic splines there.
+    """
+    rows, columns = (_geometric_weights(*sides).to(offsets.device) for sides in zip(old, new, strict=True))
+    grid = offsets.float().unflatten(0, old)
+    return torch.einsum("ir,jc,rcd->ijd", rows, columns, grid).flatten(0, 1).to(offsets.dtype)
+
+
+def _geometric_weights(old: int, new: int) -> Tensor:
+    """How much each of the old offsets along a side counts for each of the new ones, (new, old)."""
+    low, high = 1.01, 1.5  # between these lies the ratio of one step outwards to the one before
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        reaches = (1 - ratio ** (old // 2)) / (1 - ratio) > new // 2
+        low, high = (low, ratio) if reaches else (ratio, high)
+    outwards = list(accumulate(ratio**step for step in range(old // 2)))
+    places = [-place for place in reversed(outwards)] + [0.0, *outwards]
+    wanted = np.arange(new) - new // 2
+    return torch.from_numpy(np.stack([np.interp(wanted, places, each) for each in np.eye(old)], axis=1)).float()
 
 
 def offsets_of(grid: Grid) -> Grid:

@@ -98,6 +98,7 @@ MODELS = {
     "BEiT without LayerScale": lambda: BeitForImageClassification(
         BeitConfig(**LABELLED, use_relative_position_bias=True, layer_scale_init_value=0.0)
     ),
+    "BEiT of added positions": lambda: BeitForImageClassification(BeitConfig(**LABELLED, use_absolute_position_embeddings=True)),
     "data2vec": lambda: Data2VecVisionForImageClassification(Data2VecVisionConfig(**LABELLED, use_relative_position_bias=True)),
     "DINOv3": lambda: DINOv3ViTModel(DINOv3ViTConfig(**SMALL, num_register_tokens=3)),
     "DINOv3 without registers and biases": lambda: DINOv3ViTModel(
@@ -131,7 +132,7 @@ ABOUT = {
     "MAE": "the encoder of transformers' ViTMAE",
 }
 every_model = pytest.mark.parametrize("name", MODELS)
-SAVED = [name for name in MODELS if name not in ("DeiT of one head", "MSN")]
+SAVED = [name for name in MODELS if name not in ("DeiT of one head", "MSN", "BEiT of added positions")]
 
 
 def about(name: str) -> str:
@@ -348,6 +349,14 @@ def test_what_changes_the_answer_and_is_not_understood_is_refused_by_name(name, 
         from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("sizes", [{"image_size": (32, 48)}, {"image_size": (48, 32), "patch_size": 16}], ids=str)
+@pytest.mark.parametrize("kind", [BeitForImageClassification, Data2VecVisionForImageClassification])
+def test_images_that_are_not_square_are_refused_of_a_beit(kind, sizes, tmp_path):
+    kind(kind.config_class(**{**LABELLED, **sizes}, use_relative_position_bias=True)).save_pretrained(tmp_path)
+    with pytest.raises(ModelFileError, match="not square"):
+        from_pretrained(tmp_path)
+
+
 WITHOUT_A_CLASS = {
     "LayerScale and a class token": {"layer_scale": 0.1},
     "class token and mean": {"pool": "class+mean"},
@@ -380,6 +389,8 @@ def test_a_head_that_no_class_of_transformers_has_is_kept_in_our_own_folder(name
     ("layout", "fields", "lacking"),
     [
         ("beit", {"position": "relative-per-block", "layer_scale": 0.1, "qkv_bias": False}, "projections without a bias"),
+        ("beit", {"position": "relative-per-block", "layer_scale": 0.1, "image_size": (32, 48)}, "not square"),
+        ("data2vec-vision", {"position": "relative", "layer_scale": 0.1, "image_size": (48, 32)}, "not square"),
         ("dinov2-registers", {"image_size": (32, 48), "registers": 2, "layer_scale": 0.1, "pool": "class+mean"}, "not square"),
     ],
 )

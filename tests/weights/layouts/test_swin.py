@@ -125,6 +125,20 @@ def test_images_to_which_timm_answers_otherwise_are_refused(size, told, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("layout", "size", "told"), [("timm-swin", 56, "7×7, which it shifts"), ("swin", (32, 48), "4×6, of which it")]
+)
+def test_a_size_to_which_a_library_answers_otherwise_is_refused_where_it_is_asked_for(layout, size, told, tmp_path):
+    shape = {"dim": 8, "depths": (2, 2), "heads": (1, 2), "window_size": 4, "num_classes": 3}
+    model = random_weights(Swin(SwinConfig(image_size=64, **shape)))
+    trained = TrainedModel(model, ["a", "b", "c"], vitrail.Preparation.standard((64, 64), 3))
+    for out in (tmp_path / "folder", tmp_path / "alone.safetensors"):
+        convert(trained, out, layout=layout)
+        with pytest.raises(ModelFileError, match=told):
+            from_pretrained(out, layout=layout, image_size=size)
+        assert from_pretrained(out, layout=layout, image_size=128).config.image_size == (128, 128)
+
+
+@pytest.mark.parametrize(
     ("size", "told"), [([32, 48], "4×6, of which it shifts neither side"), ([16, 64], "2×8, smaller than a window")]
 )
 def test_images_to_which_transformers_answers_otherwise_are_refused(size, told, tmp_path):

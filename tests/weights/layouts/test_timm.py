@@ -193,6 +193,14 @@ def test_what_a_bare_file_does_not_say_is_said_to_be_guessed(saved, capsys):
     assert "guessed, as the file does not say: mlp gelu, norm pre, norm_eps 1e-06" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("size", [(64, 64), (64, 32), (32, 32), (48, 80)], ids=str)
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "beitv2_base_patch16_224"])
+def test_at_another_resolution_relative_positions_are_timms(name, size, saved, agree):
+    _, folder = saved(name)
+    theirs = timm.create_model(f"local-dir:{folder}", pretrained=True, img_size=size).eval()
+    agree(from_pretrained(folder, image_size=size), theirs, size=size)
+
+
 def test_a_size_that_patches_do_not_divide_is_read_as_it_is(saved, agree):
     theirs, folder = saved("vit_so400m_patch14_siglip_384", img_size=4 * 14 + 6)
     ours = from_pretrained(folder)

@@ -7,20 +7,20 @@ from vitrail.models.configs.vit import ViTConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.weights.colours import Colours
 from vitrail.weights.keys import Key, words
-from vitrail.weights.layouts.hugging_face import BLOCK, VIT, WITH_DROPOUT
-from vitrail.weights.layouts.vit_keys import WithoutKeyBias, not_plain_or_no_bias
+from vitrail.weights.layouts.hugging_face import BICUBIC, BLOCK, VIT, WITH_DROPOUT
+from vitrail.weights.layouts.vit_keys import WithoutKeyBias, not_plain_or_no_bias, not_square
 
 SHARED = "encoder.relative_position_bias"
 OWN = f"{BLOCK}.attention.attention.relative_position_bias"
 
 
 def _beit(config: ViTConfig) -> dict[str, object]:
-    """Which positions there are, and what is read; the width of a patch is one number to transformers.
+    """Which positions there are, and what is read.
 
     Relative positions are what a BEiT is written for; without them its images would be resized in another way than ours.
     """
-    if config.patch_size[0] != config.patch_size[1] or not config.is_relative:
-        what = "transformers' BEiT is written with square patches and relative positions alone"
+    if not config.is_relative:
+        what = "transformers' BEiT is written with relative positions alone"
         raise ConfigError(what, where="--layout", hint="give another layout")
     return {
         "use_mean_pooling": config.final_norm == "pooled",
@@ -78,12 +78,12 @@ BEIT = replace(
         """
     ),
     pools=("class", "mean"),
-    lacks=not_plain_or_no_bias,
+    lacks=lambda config: not_plain_or_no_bias(config) or not_square(config),  # it takes rows of their tables for columns
     extra=_beit,
     model_types=("beit",),
     classes=("BeitForImageClassification", "BeitModel"),
     colours=Colours(),
-    interpolation=Interpolation("bilinear", antialias=False),
+    interpolation=replace(BICUBIC, relative=Interpolation("bilinear", antialias=False)),
 )
 
 DATA2VEC = replace(

@@ -32,10 +32,10 @@ def _fields(shapes: Mapping[str, Shape], known: Mapping[str, Any], image_size: S
     if side * side != shapes[tables[0]][0] or side % 2 == 0 or len({*patch}) > 1:
         what = "windows and patches that are no squares"
         raise ModelFileError(what, where="weights", hint="give the weights of a Swin Transformer")
-    window = (side + 1) // 2
-    if "image_size" in known and (unlike := _unlike(layout, known["image_size"], patch[0], window, depths)):
+    window, size = (side + 1) // 2, image_size or known.get("image_size")
+    if size and (unlike := _unlike(layout, size, patch[0], window, depths)):
         what = f"{layout.about} computes something else than is known here of {unlike}"
-        raise ModelFileError(what, where="weights", hint="give a model of images whose grids its windows divide")
+        raise ModelFileError(what, where="weights", hint="give a size of images whose grids its windows divide")
     head = shapes.get("head.linear.weight")
     return {
         "image_size": image_size or (224, 224),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.parts.interpolation import Interpolation
 from vitrail.weights.colours import CLIP_COLOURS, IMAGENET, Colours
 from vitrail.weights.keys import Joined, Key, weight_and_bias
 from vitrail.weights.layout import Layout
@@ -168,6 +169,7 @@ BEIT = replace(
     fields={"norm_eps": 1e-6},
     read=reader("timm-beit"),
     describe=describe_beit,
+    interpolation=Interpolation(relative=Interpolation("geometric")),
 )
 
 MAE_PARTS = ("class_token", "position.", "embedding.projection", "blocks.", "norm.", "head.")
