@@ -1,10 +1,18 @@
-"""Labels, thresholds and preparation survive every layout that can be written, there and back."""
+"""Configuration, labels, thresholds and preparation survive every layout that can be written, there and back."""
 
 import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from safetensors.torch import save_file
+import torch
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from test_translate import MODELS, STATES
 from timm.data import ImageNetInfo
 
@@ -12,6 +20,8 @@ from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
+from vitrail.files import SMALL
+from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.vit import ViT
 from vitrail.weights.convert import convert
 from vitrail.weights.folder import FORMAT, TrainedModel
@@ -19,6 +29,7 @@ from vitrail.weights.imagenet import class_names
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import from_pretrained
+from vitrail.weights.tensor_files import read_metadata
 from vitrail.weights.translate import write
 
 BOUNDS = (0.25, 0.5, 0.125, 0.75)
@@ -57,10 +68,7 @@ def test_what_a_model_says_of_itself_survives_its_file_and_its_folder(layout, se
         except ConfigError:
             continue
         written.append(out)
-        untold = {
-            name: getattr(model.config, name) for name in ("heads", *LAYOUTS[layout].undecided) if hasattr(model.config, name)
-        }
-        again = from_pretrained(out, **({"layout": layout, **untold} if out == file else {}))
+        again = from_pretrained(out)
         assert told(again) == told(model)
         convert(again, tmp_path / f"{out.name}-ours", layout=FORMAT)
         assert told(from_pretrained(tmp_path / f"{out.name}-ours")) == told(model)
@@ -79,6 +87,113 @@ def test_a_file_that_has_no_place_for_labels_has_another_beside_it_which_is_not_
         from_pretrained(tmp_path / "b.npz")
     (tmp_path / "b.npz.json").write_text(json.dumps({"somebody": "else's"}))
     assert from_pretrained(tmp_path / "b.npz").labels == ["0", "1", "2"]
+
+
+OF_LAYOUTS = {
+    "heads": st.sampled_from([1, 2, 4]),
+    "mlp_dim": st.sampled_from([48, 128]),
+    "norm_eps": st.sampled_from([1e-12, 1e-6, 1e-5, 1e-3]),
+    "mlp": st.sampled_from(["gelu", "gelu-tanh", "quick-gelu", "swiglu"]),
+    "pool": st.sampled_from(["class", "mean", "attention", "attention-patches", "class+mean"]),
+    "final_norm": st.sampled_from(["tokens", "pooled", "none"]),
+    "position": st.sampled_from(["learned-1d", "relative", "relative-per-block", "sincos-2d", "rotary", "learned-1d+rotary"]),
+    "rotary_base": st.sampled_from([100.0, 10_000.0]),
+    "embedding_norm": st.sampled_from(["none", "tokens", "projected", "patches"]),
+    "norm": st.sampled_from(["pre", "residual-post"]),
+    "norm_kind": st.sampled_from(["layer", "rms"]),
+    "layer_scale": st.sampled_from([None, 0.1]),
+    "registers": st.sampled_from([0, 2]),
+    "image_size": st.sampled_from([(16, 16), (16, 24)]),
+    "channels": st.sampled_from([3, 1]),
+    "head": st.sampled_from(["linear", "projection"]),
+    "head_dim": st.sampled_from([None, 16]),
+    "qkv_bias": st.booleans(),
+    "qk_norm": st.booleans(),
+    "class_token": st.booleans(),
+    "class_position": st.booleans(),
+    "distillation_token": st.booleans(),
+    "dropout": st.sampled_from([0.0, 0.25]),
+}
+"""What models differ in, of which no file's shapes tell all."""
+
+
+some_fields = st.sets(st.sampled_from(sorted(OF_LAYOUTS)), max_size=4).flatmap(
+    lambda names: st.fixed_dictionaries({name: OF_LAYOUTS[name] for name in sorted(names)})
+)
+
+
+@given(fields=some_fields)
+@settings(max_examples=20, deadline=None)
+def test_a_file_alone_gives_the_model_that_was_written_whatever_its_layout_cannot_say(fields):
+    small = {"image_size": 16, "patch_size": 8, "dim": 64, "depth": 1, "heads": 1, "mlp_dim": 48, "num_classes": 3}
+    try:
+        config = ViTConfig.read({**small, **fields})
+    except ConfigError:
+        reject()
+    model = ViT(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    labels = [] if config.head == "projection" else ["a", "b", "c"]
+    own = TrainedModel(model, labels, Preparation.standard(config.image_size, config.channels))
+    images = torch.randn(2, config.channels, *config.image_size)
+    for name, layout in LAYOUTS.items():
+        with suppress(ConfigError), TemporaryDirectory() as folder:  # where the layout cannot hold the model
+            file = Path(folder, f"alone{layout.suffix}")
+            convert(own, file, layout=name)
+            again = from_pretrained(file)
+            torch.testing.assert_close(again(images), own(images), rtol=1e-4, atol=1e-4)
+            assert again.config.dropout == config.dropout and told(again) == told(own)
+
+
+def written(folder: Path, says: Mapping[str, Any]) -> Path:
+    """A file of a ViT with four heads in timm's layout, which says something else of itself."""
+    model = TrainedModel(ViT(MODELS["timm"].config.changed(heads=4)), ["a", "b", "c"], Preparation.standard((8, 8)))
+    file, other = folder / "alone.safetensors", folder / "other.safetensors"
+    convert(model, file, layout="timm")
+    true = json.loads(read_metadata(file)["vitrail"])
+    if isinstance(config := says.get("config", {}), dict):
+        says = {**says, "config": {**true["config"], **config}}
+    save_file(load_file(file), other, metadata={"vitrail": json.dumps({**true, **says})})
+    return other
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ({"config": {"depth": 3}}, "depth is 2, not 3"),
+        ({"config": {"depth": 1000, "dim": 2**16}}, "dim is 64, not 65536"),
+        ({"config": {"num_classes": 10}}, "num_classes is 3, not 10"),
+        ({"config": {"mlp": "swiglu"}}, "wrong shape"),
+        ({"config": {"heads": 0}}, "heads cannot be 0"),
+        ({"config": {"heads": 5}}, "dim"),
+        ({"config": {"mlp": "os.system"}}, "mlp cannot be 'os.system'"),
+        ({"config": {"new": 1}}, "unknown setting 'new'"),
+        ({"config": 3}, "not understood"),
+        ({"layout": "nobodys"}, "layout 'nobodys'"),
+        ({"layout": {}}, "layout {}"),
+        ({"layout": "vit"}, "no layout that is known"),
+        ({"layout": "timm-swin"}, "damaged"),
+        ({"id2label": "x" * (SMALL + 1)}, "letters"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_file_that_says_of_itself_what_cannot_be_is_refused(says, told, tmp_path):
+    file = written(tmp_path, says)
+    with pytest.raises(ModelFileError, match=re.escape(told)) as error:
+        from_pretrained(file)
+    assert str(file) in str(error.value)
+
+
+def test_what_is_asked_for_stands_before_what_a_file_says_of_itself(tmp_path, capsys):
+    file = written(tmp_path, {})
+    assert from_pretrained(file).config.heads == 4 and "guessed" not in capsys.readouterr().err
+    assert from_pretrained(file, heads=2, norm_eps=1e-3).config.heads == 2
+
+
+def test_a_file_that_says_of_itself_what_it_is_does_not_hear_what_stands_beside_it(tmp_path):
+    file = written(tmp_path, {})
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "id2label": {"0": "x"}}))
+    assert from_pretrained(file).labels == ["a", "b", "c"]
 
 
 def test_what_a_file_says_of_itself_may_be_damaged(tmp_path):

@@ -89,7 +89,9 @@ def test_weights_of_something_else_are_refused_with_some_of_their_keys(tmp_path)
 
 
 def test_heads_that_weights_do_not_tell_are_asked_for(tmp_path, trained):
-    convert(trained(), tmp_path / "x.safetensors", layout="timm")
+    convert(trained(), tmp_path / "told.safetensors", layout="timm")
+    assert from_pretrained(tmp_path / "told.safetensors").config.heads == 2
+    save_file(load_file(tmp_path / "told.safetensors"), tmp_path / "x.safetensors")
     refused(tmp_path / "x.safetensors", "number of heads is unknown", "--heads")
     assert from_pretrained(tmp_path / "x.safetensors", heads=2).config.heads == 2
 

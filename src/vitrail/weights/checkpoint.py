@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.files import read_bytes
+from vitrail.files import SMALL, read_bytes
 from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
@@ -31,8 +31,10 @@ from vitrail.weights.plain_files import (
 from vitrail.weights.sums import verified
 from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors, unwrapped
 
-OWN, PREPARED = "vitrail", "preprocessor_config"
-"""Under which a file says of its labels what we have written, and there of the preparation."""
+OWN = "vitrail"
+"""Under which a file says of itself what we have written: of its labels in the words of ``config.json``, and ..."""
+PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
+"""... under these of the preparation, the layout, and the model in our own words, as layouts do not tell all of it."""
 OPEN_CLIP_USUAL = {
     "resize_mode": "shortest",
     "interpolation": CLIP_COLOURS.resampling,
@@ -60,8 +62,8 @@ class Checkpoint:
     """``preprocessor_config.json``, where there is one."""
     card: str = ""
     """The model card."""
-    labels: dict[str, Any] = field(default_factory=dict)
-    """What a file that `vitrail convert` wrote says itself of its labels, in the words of ``config.json``."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """What a file that `vitrail convert` wrote says of itself; see `OWN`."""
 
     @property
     def prepared(self) -> bool:
@@ -85,15 +87,15 @@ class Checkpoint:
 
     @classmethod
     def _read(cls, folder: Path, file: Path, trust_pickle: bool) -> "Checkpoint":
-        config = _description(file)
-        labels = _told(file)
-        preprocessor = section(labels, PREPARED) or None
+        told = _told(file)
+        config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
+        preprocessor = section(told, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
         pickled = trust_pickle and is_pickle(file)
         tensors = unwrapped(read_pickle(file) if pickled else read_tensors(file))
-        return cls(file, tensors, config, preprocessor, card, labels)
+        return cls(file, tensors, config, preprocessor, card, told)
 
 
 @dataclass(frozen=True)
@@ -122,19 +124,21 @@ def _card(file: Path) -> str:
 
 
 def _told(file: Path) -> dict[str, Any]:
-    """What stands of labels and preparation in a file's own metadata, or in the JSON file that is called like it."""
+    """What stands in a file's own metadata under `OWN`, or in the JSON file that is called like it."""
     beside = beside_file(file)
     if (text := read_metadata(file).get(OWN)) is None:
         return section(read_json(beside), OWN) if beside.is_file() else {}
     try:
+        if len(text) > SMALL:
+            raise ValueError(f"it has {len(text):,} letters, more than the {SMALL:,} that are read")
         values = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"what the file says of its labels is damaged: {error}", where=file, hint="write it again") from None
+        raise ModelFileError(f"what the file says of itself is damaged: {error}", where=file, hint="write it again") from None
     return values if isinstance(values, dict) else {}
 
 
 def beside_file(file: Path) -> Path:
-    """Where labels and preparation stand of a file that has no place for them: ``B_16.npz.json`` beside ``B_16.npz``."""
+    """Where that stands of a file that has no place for it: ``B_16.npz.json`` beside ``B_16.npz``."""
     return file.with_name(f"{file.name}.json")
 
 

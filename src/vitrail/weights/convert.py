@@ -9,7 +9,7 @@ import numpy as np
 from vitrail.errors import ConfigError, unknown
 from vitrail.files import read_lines, write_json
 from vitrail.weights.captioner import TrainedCaptioner
-from vitrail.weights.checkpoint import OWN, PREPARED, beside_file
+from vitrail.weights.checkpoint import CONFIGURED, LAYOUT, OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
 from vitrail.weights.plain_files import is_pickle
@@ -21,7 +21,8 @@ from vitrail.weights.translator import TrainedTranslator
 def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> None:
     """Write a model as a folder, or as a file alone where ``out`` ends in .safetensors or .npz.
 
-    A .safetensors file has labels and preparation in its metadata; beside a .npz file they stand in one that is called like it.
+    A .safetensors file has labels, preparation and what its layout does not tell in its metadata; beside a .npz file they stand
+    in one that is called like it.
 
     Args:
         trained: the model.
@@ -50,7 +51,13 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
             f"{chosen.about} has files that end in {chosen.suffix}", where="OUT", hint=f"give {out.stem}{chosen.suffix}"
         )
     draft = out.with_name(f".{out.stem}.draft{suffix}")
-    told = label_description(trained) | trained.more | {PREPARED: trained.preparation.to_hugging_face()}
+    told = {
+        **label_description(trained),
+        **trained.more,
+        PREPARED: trained.preparation.to_hugging_face(),
+        LAYOUT: chosen.name,
+        CONFIGURED: trained.config.model_dump(mode="json"),
+    }
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
         if suffix == ".npz":

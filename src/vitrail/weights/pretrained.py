@@ -72,7 +72,7 @@ def build(
     about += f"\nimages: {preparation}" + ("" if checkpoint.prepared else " (usual for these; the files do not say)")
     trained: TrainedModel
     if isinstance(preparation, BoxPreparation):
-        skeleton = skeleton_of({**checkpoint.config, **checkpoint.labels}, labels, checkpoint.file.parent / CONFIG)
+        skeleton = skeleton_of({**checkpoint.config, **checkpoint.told}, labels, checkpoint.file.parent / CONFIG)
         trained = TrainedPose(model.eval(), skeleton, preparation, checkpoint.card)
     else:
         trained = TrainedModel(model.eval(), labels, preparation, source.multi_label, checkpoint.card, thresholds)

@@ -12,7 +12,7 @@ from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights import imagenet
-from vitrail.weights.checkpoint import Checkpoint, Source, section, tower
+from vitrail.weights.checkpoint import CONFIGURED, LAYOUT, Checkpoint, Source, section, tower
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
@@ -54,7 +54,8 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
         what = f"{CONFIG} is missing, without which weights of Vitrail's own do not tell what they are"
         raise ModelFileError(what, where=where, hint="give the whole model folder")
     config = {**checkpoint.config, **tower(checkpoint.config, "vision_config"), **section(checkpoint.config, "model_args")}
-    layouts = _of_fields(_candidates(config, name, where), fields)
+    own = _written(checkpoint, name)
+    layouts = _of_fields(_candidates(config, checkpoint.told[LAYOUT] if own else name, where), fields)
     try:
         tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor.numel()}
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -64,6 +65,7 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
                 **_training(config, layout),
                 **read_description(checkpoint.config, layout, where, flat=config),
                 **_of_images(checkpoint, layout),
+                **own,
                 **{told: layout.config.read_field(told, value) for told, value in fields.items()},
             },
             layouts=layouts,
@@ -77,11 +79,11 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     checkpoint.tensors.clear()
     count = sum(math.prod(shape) for shape in shapes.values())
     layout, model = found.match.layout, found.config
-    named = config | checkpoint.labels
+    named = config | checkpoint.told
     names = named.get("id2label", _numbered(config.get("label_names")))
-    labels = _labels(names, model, checkpoint.file if checkpoint.labels else where)
+    labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
-    guessed = "" if checkpoint.config else guesses(model, fields, layout, guessed=name is None)
+    guessed = "" if checkpoint.config or own else guesses(model, fields, layout, guessed=name is None)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     if labels and names is None and model.num_classes == imagenet.CLASSES:
@@ -99,9 +101,23 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     )
 
 
+def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
+    """The fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
+
+    Weights that contradict them are refused later, as with any other description.
+    """
+    layout, values = (checkpoint.told.get(key) for key in (LAYOUT, CONFIGURED))
+    if values is None or name not in (None, layout):
+        return {}
+    if not isinstance(layout, str) or layout not in LAYOUTS or not isinstance(values, dict):
+        what = f"the file says of itself what is not understood: layout {brief(layout)}, config {brief(values)}"
+        raise ModelFileError(what, where=checkpoint.file, hint=f"write the file again; known layouts: {', '.join(LAYOUTS)}")
+    return dict(read_config(LAYOUTS[layout].config, values, checkpoint.file))
+
+
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
     """The size of the images, where their preparation alone tells it, or belongs to this file as we wrote it."""
-    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.labels):
+    if checkpoint.preprocessor is None or not (layout.reading.any_size or checkpoint.told):
         return {}
     return {"image_size": from_processor(checkpoint, checkpoint.preprocessor).image_size}
 
