@@ -187,8 +187,12 @@ def test_a_graph_that_answers_otherwise_is_refused(trained):
 
 
 @pytest.mark.parametrize(("precision", "share"), [("fp32", None), ("bf16", 0.1), ("fp16", 0.02)])
-def test_in_every_float_precision_a_graph_further_off_than_its_rounding_is_refused(trained, precision, share):
-    """The limit is 1e-4 in fp32, and in half precision a share of the range of the model's own logits."""
+@pytest.mark.parametrize("larger", [0.1, 1, 100])
+def test_in_every_float_precision_a_graph_further_off_than_its_rounding_is_refused(precision, share, larger):
+    """The limit is a share of the range of the model's own logits; in fp32 it is 1e-4 where that is at most 10."""
+    trained = small_model()
+    for parameter in trained.model.head.parameters():
+        parameter.data.mul_(larger)
 
     def session(images, off=0.0):
         logits = trained.model(torch.from_numpy(images)).detach().numpy()
@@ -196,7 +200,9 @@ def test_in_every_float_precision_a_graph_further_off_than_its_rounding_is_refus
         return logits
 
     about = described(trained, precision)
-    limit = 1e-4 if share is None else share * verify(session, trained, about).spread
+    spread = verify(session, trained, about).spread
+    assert spread > 100 if larger == 100 else spread < 10
+    limit = max(1e-4, 1e-5 * spread) if share is None else share * spread
     assert verify(partial(session, off=0.9 * limit), trained, about).largest == pytest.approx(0.9 * limit, rel=0.1)
     for off in (1.1 * limit, -1.1 * limit):
         with pytest.raises(ExportError, match="differ from the model's"):

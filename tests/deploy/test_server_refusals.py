@@ -119,8 +119,9 @@ def test_one_bad_image_of_several_refuses_all_and_every_bad_one_is_named(server)
         "strange charset": ("multipart/form-data; boundary=x; charset=idna", b"--x\r\n\r\nabc\r\n--x--\r\n"),
     }.values(),
 )
-def test_a_damaged_form_is_refused(server, kind, content):
+def test_a_damaged_form_is_refused_and_logged_nowhere(server, kind, content, caplog):
     assert "form" in problem(server.post(content, headers={"Content-Type": kind}), 422)["detail"]
+    assert not caplog.text
 
 
 def test_too_many_images_are_refused(server):

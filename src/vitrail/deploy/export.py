@@ -26,8 +26,8 @@ from vitrail.weights.plain_files import GRAPHS
 
 BATCHES = (1, 2, 3, 7, 16)
 """Images at a time with which a graph is tried."""
-CLOSE = 1e-4
-"""How far a number in fp32 may be from the model's."""
+CLOSE, APART = 1e-4, 10.0
+"""How far a number in fp32 may be from the model's, whose numbers are so far apart or less; of others a share of their range."""
 ROUGHLY = {"fp32": CLOSE, "bf16": 0.1, "fp16": 0.02}
 """The same, as a share of the range of the numbers where they are computed in less than fp32."""
 LARGEST_FILE = 1_800_000_000
@@ -222,12 +222,13 @@ def verify(
         low, high = min(low, expected.min().item()), max(high, expected.max().item())
     difference = torch.cat(differences)
     deviation = difference.median() if any(c.merged) else difference.max()
-    allowed = ROUGHLY.get(about.precision, 0.1) * (1 if about.precision == "fp32" else high - low)
+    spread = high - low
+    allowed = ROUGHLY.get(about.precision, 0.1) * (max(1.0, spread / APART) if about.precision == "fp32" else spread)
     if deviation > allowed:
         hint = "this is a mistake of the exporter or the engine: try another --to"
         what = f"the graph's {about.gives} differ from the model's by {deviation:.2g}, and {allowed:.2g} is the limit"
         raise ExportError(what, where="export", hint=hint)
-    return Verified(tuple(batches), difference.max().item(), high - low)
+    return Verified(tuple(batches), difference.max().item(), spread)
 
 
 def require_possible(to: Target, precision: str) -> None:

@@ -142,6 +142,7 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=int(SPARE),
         )
         super().__init__(config)
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # who sends a damaged form is told in the answer
         self._service, self._on_start = service, on_start
         self._patience = _longest(service.limits)
         self._loop: asyncio.AbstractEventLoop | None = None
