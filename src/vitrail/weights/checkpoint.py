@@ -32,9 +32,9 @@ from vitrail.weights.sums import verified
 from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors, unwrapped
 
 OWN = "vitrail"
-"""Under which a file says of itself what we have written: of its labels in the words of ``config.json``, and ..."""
+"""Under which a file that we have written says what it is: its labels, in the words of ``config.json``, and more."""
 PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
-"""... under these of the preparation, the layout, and the model in our own words, as layouts do not tell all of it."""
+"""Under which it says there how images are prepared, what its layout is, and the whole configuration in our own words."""
 OPEN_CLIP_USUAL = {
     "resize_mode": "shortest",
     "interpolation": CLIP_COLOURS.resampling,
