@@ -32,16 +32,16 @@ def refuse_given(what: str, given: Mapping[str, bool]) -> None:
 
 
 def require_positive(**values: float) -> None:
-    """Refuse any of ``values`` that is not above zero."""
+    """Refuse any of ``values`` that is not above zero, as no number (nan) is, either."""
     for name, value in values.items():
-        if value <= 0:
+        if not value > 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value above 0")
 
 
 def require_not_negative(**values: float) -> None:
-    """Refuse any of ``values`` below zero."""
+    """Refuse any of ``values`` that is not zero or above, as no number (nan) is, either."""
     for name, value in values.items():
-        if value < 0:
+        if not value >= 0:
             raise ConfigError(f"{name} is {value}", where=name, hint=f"give {name} a value of 0 or more")
 
 

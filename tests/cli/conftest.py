@@ -7,7 +7,7 @@ import sys
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def tiny_flags(tiny) -> list[str]:
     """The tiny settings as flags of ``vitrail train``."""
     return [word for name, value in tiny.items() for word in (f"--{name.replace('_', '-')}", str(value))]

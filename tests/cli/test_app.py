@@ -31,6 +31,20 @@ def test_settings_that_contradict_each_other_are_refused(vitrail, pictures):
     assert "contradicts" in answer.err or "unknown setting" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--lr 1e-3 --optimizer.lr 5e-4", "lr contradicts optimizer.lr"),
+        ("--optimizer.lr 5e-4 --optimizer.lr 7e-4", "--optimizer.lr is given twice"),
+        ("--start one --from two", "--start contradicts"),
+        ("--no-flip --augmentation.horizontal-flip 0.3", "--augmentation.horizontal_flip contradicts"),
+    ],
+)
+def test_a_setting_that_is_given_twice_is_refused(vitrail, pictures, tmp_path, words, told):
+    answer = vitrail("train", "--data", pictures, "--out", tmp_path / "run", *words.split())
+    assert answer.code == 2 and told in answer.err
+
+
 def test_a_configuration_that_grows_when_it_is_printed_is_refused_at_once(vitrail, pictures, tmp_path):
     layers = [f"- &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 9)]
     (tmp_path / "bomb.yaml").write_text("about:\n- &l0 [x]\n" + "\n".join(layers) + "\n")

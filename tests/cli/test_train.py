@@ -176,8 +176,8 @@ def test_a_flag_without_a_value_says_yes(settings_of):
 
 
 @pytest.mark.parametrize("flag", ["--training.epochs", "--optimizer.lr", "--model.dim"])
-def test_a_number_that_was_forgotten_is_an_error(vitrail, pictures, tmp_path, tiny_flags, flag):
-    answer = vitrail("train", "--data", pictures, "--out", tmp_path / "run", *tiny_flags, flag)
+def test_a_number_that_was_forgotten_is_an_error(vitrail, pictures, tmp_path, flag):
+    answer = vitrail("train", "--data", pictures, "--out", tmp_path / "run", flag)
     assert answer.code == 2
     assert f"{flag[2:]} cannot be True" in answer.err
 
@@ -284,7 +284,8 @@ def _merged(merge, name, quick):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_a_run_with_its_state_saved(vitrail, pictures, tiny_flags, tmp_path, number, code):
     folder = tmp_path / "run"
-    words = ["train", "--data", str(pictures), "--out", str(folder), *tiny_flags, "--epochs", "100000"]
+    tiny_flags[tiny_flags.index("--training.epochs") + 1] = "100000"
+    words = ["train", "--data", str(pictures), "--out", str(folder), *tiny_flags]
     with subprocess.Popen(
         [sys.executable, "-m", "vitrail", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as training:

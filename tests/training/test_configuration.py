@@ -1,9 +1,12 @@
 """A configuration may be a stranger's, too."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import read_yaml
+from vitrail.training.configuration import nested, read_yaml
 from vitrail.training.request import Request
 
 
@@ -31,3 +34,41 @@ def test_where_another_run_was_extended_is_not_taken_over_with_its_file(tmp_path
     file.write_text("schedule: {extended_at: [3, 30], name: linear}\ndata: {source: digits}\nmodel: {name: ViT-Ti/16}\n")
     settings = Request.read(None, file, {}).settings()
     assert settings.schedule.extended_at == (0, 0) and settings.schedule.name == "linear"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("training: {epochs: 3}\nmodel: {dim: 8}\ntraining:\n  seed: 4\n", 3),
+        ("training:\n  epochs: 3\n  seed: 4\n  epochs: 5\n", 4),
+    ],
+    ids=["section", "key"],
+)
+def test_what_stands_twice_in_a_file_is_refused_with_its_line(text, line, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is there twice") as error:
+        read_yaml(file)
+    assert error.value.where == f"{file}, line {line}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epochs": 2, "training.epochs": 3},
+        {"training.epochs": 3, "epochs": 2},
+        {"epochs": 2, "training": {"epochs": 3}},
+        {"training": {"epochs": 3}, "training.epochs": 2},
+        {"model.depth": 3, "model": {"depth": 2}},
+    ],
+)
+def test_a_setting_that_is_given_twice_is_refused(given):
+    first, second = given
+    with pytest.raises(ConfigError, match=f"^{second} contradicts {first}"):
+        nested(given)
+
+
+def test_paths_and_numbers_of_numpy_are_settings_like_others():
+    given = {"start": Path("runs/one"), "distillation": {"teacher": Path("runs/two")}, "epochs": np.int64(3)}
+    assert nested(given) == {"start": "runs/one", "distillation": {"teacher": "runs/two"}, "training": {"epochs": 3}}
+    assert Request.read(None, None, nested(given)).start == "runs/one"

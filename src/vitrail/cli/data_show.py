@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitrail.cli.console import Whole, note, result
 from vitrail.cli.data_check import kind_of, languages_of
-from vitrail.cli.train import dotted_settings
+from vitrail.cli.train import all_settings, dotted_settings
 from vitrail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def show(
     task = None if named else OWN_TASKS.get(kind_of(data, None, languages=False))
     flags = {"data": data, "start": start, "seed": seed, "task": task}
     given = {name: value for name, value in flags.items() if value is not None}
-    run, _ = preparing.resolve_run(recipe, config, nested({**own, **given}))
+    run, _ = preparing.resolve_run(recipe, config, nested(all_settings(settings, given)))
     drawn = {"people": _people, "captions": _captioned}.get(task_row(run.task.name).items, _images)
     save(drawn(run, split, count), out)
     result(str(out))

@@ -39,10 +39,10 @@ def resume(
     if not settings and data is None and epochs is None and is_finished(path_of(run)):
         note(f"finished: nothing to resume; {program()} resume {shlex.quote(str(run))} --epochs N goes on")
         return
-    from vitrail.cli.train import dotted_settings, print_result
+    from vitrail.cli.train import all_settings, print_result
 
     flags = {name: value for name, value in (("data", data), ("epochs", epochs)) if value is not None}
-    given = {**dotted_settings(settings), **flags}
+    given = all_settings(settings, flags)
     require_data_of(path_of(run), nested(given))
     from vitrail import api
     from vitrail.training.progress import TrainingProgress

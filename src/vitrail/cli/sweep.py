@@ -47,7 +47,7 @@ def sweep(
         One JSON document: the runs with their settings.
     """
     from vitrail import api
-    from vitrail.cli.train import dotted_settings
+    from vitrail.cli.train import all_settings
     from vitrail.study.comparison import columns
     from vitrail.study.sweeps import combinations, document, table
     from vitrail.training.progress import TrainingProgress
@@ -56,7 +56,7 @@ def sweep(
     for words in over:
         name, values = _axis(words)
         axes[name] = [*axes.get(name, []), *values]
-    shared = dotted_settings(settings) | ({"start": start} if start is not None else {})
+    shared = all_settings(settings, {"start": start} if start is not None else {})
     with TrainingProgress() as progress:
         found = api.sweep(data, out, over=axes, recipe=recipe, config=config, against=against, observer=progress, **shared)
     if json:

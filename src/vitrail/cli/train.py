@@ -126,7 +126,7 @@ def train(
     if flip is not None:
         flags["augmentation.horizontal_flip"] = 0.5 if flip else 0.0
     given = {name: value for name, value in flags.items() if value is not None}
-    run_training({**dotted_settings(settings), **given}, recipe=recipe, config=config, out=out)
+    run_training(all_settings(settings, given), recipe=recipe, config=config, out=out)
 
 
 def run_training(settings: dict[str, Any], *, recipe: str | None, config: Path | None, out: Path | None) -> None:
@@ -173,6 +173,14 @@ def uses(run: Any) -> list[list[Any]]:
     return [["train", "--from", run.folder, "--data", "FOLDER"], ["study", run.folder], ["summary", run.folder]]
 
 
+def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their dotted names, and those of flags; refuses one that is given both ways."""
+    dotted = dotted_settings(words)
+    for name in dotted.keys() & flags.keys():
+        raise ConfigError(f"--{name} contradicts a flag for the same", where=f"--{name}", hint="give one of them")
+    return {**dotted, **flags}
+
+
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
     """``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
 
@@ -190,6 +198,8 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
         if not equals:
             text = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         name = name.replace("-", "_")
+        if name in values:
+            raise ConfigError(f"--{name} is given twice", where="command line", hint="give it once")
         try:
             values[name] = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError):

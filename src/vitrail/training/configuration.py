@@ -1,6 +1,7 @@
 """How a recipe, a file and flags add up to the settings of a run, and how settings are written."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,28 +210,48 @@ SHORT_NAMES = {
 
 
 def nested(named: Mapping[str, Any]) -> Values:
-    """Settings by short or dotted name to nested ones: ``{"model.dim": 64}`` to ``{"model": {"dim": 64}}``."""
+    """Settings by short or dotted name to nested ones: ``{"model.dim": 64}`` to ``{"model": {"dim": 64}}``.
+
+    Raises:
+        ConfigError: a setting that is given twice, such as by its short name and by its dotted one.
+    """
     result: Values = {}
-    seen: list[str] = []
-    for name, value in named.items():
-        if not isinstance(value, Mapping):
-            name = SHORT_NAMES.get(name, name)
-            clash = next((s for s in seen if s.startswith(f"{name}.") or name.startswith(f"{s}.")), None)
+    seen: dict[str, str] = {}
+    for given, value in named.items():
+        name, value = given if isinstance(value, Mapping) else SHORT_NAMES.get(given, given), plain(value)
+        for dotted in _dotted(name, value):
+            clash = next((s for s in seen if s == dotted or s.startswith(f"{dotted}.") or dotted.startswith(f"{s}.")), None)
             if clash is not None:
-                raise ConfigError(f"{name} contradicts {clash}", where=name, hint="give one of them")
-            seen.append(name)
+                raise ConfigError(f"{given} contradicts {seen[clash]}", where=given, hint="give one of them")
+        seen |= dict.fromkeys(_dotted(name, value), given)
         for key in reversed(name.split(".")):
             value = {key: value}
         result = deep_merge(result, value)
     return result
 
 
+def plain(value: Any) -> Any:
+    """A value as a file of settings can hold it: a path becomes its text, a number of NumPy one of Python."""
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    return os.fspath(value) if isinstance(value, os.PathLike) else value.tolist() if hasattr(value, "tolist") else value
+
+
+def _dotted(name: str, value: Any) -> Iterator[str]:
+    """The dotted names of all settings in a section, or the name of a single one."""
+    if not isinstance(value, Mapping):
+        yield name
+        return
+    for key, inner in value.items():
+        yield from _dotted(f"{name}.{key}", inner)
+
+
 MOST_BYTES, MOST_VALUES = 2**18, 100_000
 """Of a configuration; all settings of a run are a few thousand bytes."""
 
 
-def _loaded(text: str) -> Any:
-    """What a YAML text holds; raises `ValueError` where aliases make more of it than anybody writes."""
+def _loaded(text: str, file: Path) -> Any:
+    """What a YAML text holds; raises `ConfigError` where a key stands twice, or aliases make more of it than anybody writes."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -241,22 +262,31 @@ def _loaded(text: str) -> Any:
             if isinstance(inner, yaml.SequenceNode):
                 rest.extend(inner.value)
             elif isinstance(inner, yaml.MappingNode):
+                _require_once(inner, file)
                 rest.extend(part for pair in inner.value for part in pair)
         if rest:
-            raise ConfigError(f"the configuration holds more than {MOST_VALUES:,} values", hint="write each once")
+            raise ConfigError(f"the configuration holds more than {MOST_VALUES:,} values", where=file, hint="write each once")
         return None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
 
 
+def _require_once(node: yaml.MappingNode, file: Path) -> None:
+    """Refuse a key that stands twice in a section: YAML would keep the last, and say nothing."""
+    seen: set[str] = set()
+    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        if key.value in seen:
+            where = f"{file}, line {key.start_mark.line + 1}"
+            raise ConfigError(f"{brief(key.value)} is there twice", where=where, hint="write it once")
+        seen.add(key.value)
+
+
 def read_yaml(file: Path) -> Values:
     """A configuration file; raises `ConfigError` where it is missing or no mapping."""
     try:
-        values = _loaded(read_text(file, MOST_BYTES))
+        values = _loaded(read_text(file, MOST_BYTES), file)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {error.strerror}", where=file, hint="check the path") from None
-    except ConfigError as error:
-        raise ConfigError(error.what, where=file, hint=error.hint) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = f"{file}, line {line + 1}" if line is not None else file

@@ -50,7 +50,7 @@ def teacher_settings(teacher: str | Path | AnyTeacher | None) -> Values:
     """What settings can say of a teacher: where it is, or of one that was given in Python a few words."""
     if teacher is None:
         return {}
-    return {"distillation.teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": told(teacher)}
+    return {"teacher": str(teacher)} if isinstance(teacher, str | Path) else {"distillation.given": told(teacher)}
 
 
 def require_teacher(settings: RunSettings, given: AnyTeacher | None) -> None:
