@@ -76,3 +76,14 @@ def test_boxes_are_looked_up_by_the_numbers_and_names_of_the_pictures_of_the_spl
     scores = metrics.scores()
     assert split == found.split and scores["people"] == found.scores["people"]
     assert scores["boxes"] == found.scores["people"]  # some boxes of a picture are told by its name, others by its number
+
+
+@pytest.mark.parametrize("size", [{"batch_size": 0}, {"batch_size": -1}, {"workers": -1}])
+def test_a_size_that_is_none_is_refused(run, size):
+    with pytest.raises(ConfigError, match=f"{next(iter(size))} is {next(iter(size.values()))}"):
+        vitrail.evaluate(run.folder, **size)
+
+
+def test_the_table_may_be_named_by_a_text(run, tmp_path):
+    vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
+    assert (tmp_path / "table.csv").is_file()

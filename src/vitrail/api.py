@@ -1,6 +1,6 @@
 """What a person does with Vitrail, as functions: train, resume, evaluate, predict. The commands are thin around these."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,11 +123,11 @@ def serve(model: str | Path, **options: Any) -> int:
     return server.serve(model, look_of=look_of, relevance_of=relevance_of, joints_of=joints_of, **options)
 
 
-def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
+def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":
     """Runs side by side, in the order given: scores with their uncertainty, curves, cost, and the settings that differ.
 
     Args:
-        runs: folders of runs, finished or not.
+        runs: the folder of a run, finished or not, or several.
         out: a folder to write ``report.html``, ``curves.png`` and ``comparison.json`` to, which must not exist; none by default.
 
     Raises:
@@ -136,6 +136,7 @@ def compare(runs: Sequence[str | Path], out: str | Path | None = None) -> "list[
     from vitrail.study.comparison import Compared, by_last_name
     from vitrail.study.comparison_page import write_comparison
 
+    runs = [runs] if isinstance(runs, str | Path) else runs
     if out is not None:
         require_free(path_of(out))
     found = by_last_name([Compared(str(run), **RunFolder.open(path_of(run)).record) for run in runs])
@@ -149,7 +150,7 @@ def sweep(
     data: str | Path | None,
     out: str | Path,
     *,
-    over: Mapping[str, Sequence[Any]],
+    over: Mapping[str, Iterable[Any]],
     recipe: str | None = None,
     config: str | Path | None = None,
     against: str | None = None,

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitrail.checks import refuse_given
+from vitrail.checks import refuse_given, require_not_negative, require_positive
 from vitrail.deploy.evaluate_captions import evaluate_captions
 from vitrail.deploy.evaluate_poses import evaluate_poses
 from vitrail.deploy.evaluate_translator import evaluate_translator
@@ -45,7 +45,7 @@ def evaluate(
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     on_note: Note = lambda text: None,
-    table: Path | None = None,
+    table: str | Path | None = None,
     boxes: str | Path | None = None,
     mirror: bool | None = None,
     group: Processes = ALONE,
@@ -67,6 +67,9 @@ def evaluate(
             default only of a model that finds joints.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
+    require_positive(batch_size=batch_size)
+    require_not_negative(workers=workers)
+    table = None if table is None else path_of(table)
     engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
     of_people = {"--boxes": boxes is not None, "--mirror": mirror is not None}
     if is_translator(model):

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitrail.checks import refuse_given
+from vitrail.checks import refuse_given, require_positive
 from vitrail.deploy.predictor import in_python
 from vitrail.files import whole_folder
 from vitrail.models.inference import in_evaluation_mode
@@ -53,6 +53,7 @@ def study_model(
     Raises:
         VitrailError: with the exit code of the command; see `vitrail.errors`.
     """
+    require_positive(images=images)
     from vitrail.study.attention_sections import Look
     from vitrail.study.people import people_of
     from vitrail.study.pose_sections import write_pose_study

@@ -131,6 +131,11 @@ def test_numbers_that_mean_nothing_are_refused(vitrail, model, data, options):
     assert told.out == "" and f"where: {options[0]}" in told.err
 
 
+@pytest.mark.parametrize("option", ["--no-repeat", "--samples"])
+def test_a_part_of_a_number_is_refused_and_not_rounded(vitrail, option):
+    assert "'1.5' is no whole number" in vitrail("caption", "model", "image.png", option, "1.5").err
+
+
 def test_a_model_of_another_kind_is_refused(vitrail, run, data):
     told = failed(vitrail, 4, "caption", str(run.folder), str(data.parent / "00.png"))
     assert "no captioner" in told.err

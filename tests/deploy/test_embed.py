@@ -22,6 +22,11 @@ def test_vectors_are_what_the_head_reads(run, pictures):
     assert found.dtype == np.float32 and vitrail.embed(run.folder, []).shape == (0, 0)
 
 
+def test_a_batch_of_no_images_is_refused(run, pictures):
+    with pytest.raises(ConfigError, match="batch_size is -5"):
+        vitrail.embed(run.folder, sorted(pictures.rglob("*.png")), batch_size=-5)
+
+
 def test_a_model_without_labels_gives_its_vectors(run, pictures):
     (file,) = sorted(pictures.rglob("*.png"))[:1]
     trained = open_model(run.folder)

@@ -47,6 +47,12 @@ def test_predict_answers_for_none_and_for_more_than_a_batch(run, pictures):
     assert [a[0][0] for a in answers] == [a[0][0] for a in singly]
 
 
+@pytest.mark.parametrize("size", [{"top": 0}, {"top": -1}, {"batch_size": 0}, {"batch_size": -1}])
+def test_a_size_that_is_none_is_refused(run, pictures, size):
+    with pytest.raises(ConfigError, match="a value above 0"):
+        vitrail.predict(run.trained, pictures / "red" / "1.png", **size)
+
+
 def test_no_more_images_are_read_than_are_answered_where_the_cores_do_both(run, pictures, monkeypatch):
     files, read, pixels = sorted(pictures.rglob("*.png"))[:6], [], Preparation.pixels
     monkeypatch.setattr("vitrail.data.ahead.pick_device", lambda: torch.device("cpu"))

@@ -107,6 +107,11 @@ def test_runs_of_the_same_name_keep_their_paths(run, tmp_path):
     assert len({one.name for one in found}) == 2
 
 
+def test_a_single_run_may_stand_without_a_list(run):
+    for folder in (run.folder, str(run.folder)):
+        assert [one.state for one in api.compare(folder)] == ["finished"]
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(ModelFileError, match="no run folder"):
         api.compare([tmp_path])

@@ -250,3 +250,9 @@ def test_a_study_leaves_the_global_random_numbers_alone(run, pictures, tmp_path)
     torch.manual_seed(1)
     vitrail.study_model(run.folder, pictures, tmp_path / "out", images=3)
     assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("images", [0, -1])
+def test_a_study_of_no_images_is_refused(run, tmp_path, images):
+    with pytest.raises(ConfigError, match=f"images is {images}"):
+        vitrail.study_model(run.folder, out=tmp_path / "out", images=images)

@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vitrail import api, sweep
@@ -12,7 +14,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import sweeps
-from vitrail.training.sweep import _begin
+from vitrail.training.sweep import _axes, _begin
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
@@ -163,6 +165,9 @@ def test_a_setting_that_no_model_of_the_sweep_has_is_refused(pictures, tmp_path)
         ({}, "nothing to vary"),
         ({"model.depth": []}, "values of model.depth"),
         ({"task": ["classification", "mae"]}, "scores of different tasks"),
+        ({"model": "ViT-Ti/4"}, "give a list of values"),
+        ({"model.depth": 1}, "give a list of values"),
+        ({"model.depth": np.array([1, 1])}, "values of model.depth"),
         ({"model.depth": [1, 1]}, "values of model.depth"),
         ({"model.deepness": [1]}, "unknown setting"),
         ({"lr": [1e-3], "optimizer.lr": [1e-4]}, "give each setting once"),
@@ -174,6 +179,11 @@ def test_a_grid_that_cannot_work_is_refused_before_the_first_run(pictures, tiny,
     with pytest.raises(ConfigError, match=why):
         sweep(pictures, tmp_path / "out", over=over, **tiny)
     assert not (tmp_path / "out").exists()
+
+
+def test_values_may_be_an_array_an_iterator_and_paths():
+    over = {"lr": np.array([1e-3, 1e-2]), "seed": iter([0, 1]), "start": [Path("a"), Path("b")]}
+    assert _axes(over) == {"optimizer.lr": [1e-3, 1e-2], "training.seed": [0, 1], "start": ["a", "b"]}
 
 
 def test_a_picture_against_what_is_not_there_is_refused(pictures, tiny, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
@@ -38,6 +39,7 @@ def embed(
         DataError: an image that cannot be read.
         ConfigError: an exported model, which gives answers alone.
     """
+    require_positive(batch_size=batch_size)
     found = list(each_answer(embed_each(model, pictures_of(images), batch_size=batch_size, precision=precision)))
     return torch.stack(found).numpy() if found else np.zeros((0, 0), np.float32)
 

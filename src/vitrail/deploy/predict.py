@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from vitrail.checks import require_positive
 from vitrail.data.ahead import answer_ahead, each_answer
 from vitrail.data.decode import Source
 from vitrail.deploy.artefact import graph_of
@@ -106,9 +107,11 @@ def predict(
     Raises:
         DataError: an image that cannot be read, or what is none.
     """
+    count = 1 if top is None else top
+    require_positive(top=count, batch_size=batch_size)
     pictures = pictures_of(images)
     predictor = open_predictor(model, precision, engine=engine, images=len(pictures))
-    answers = each_answer(predict_each(predictor, pictures, top=top or 1, batch_size=batch_size))
+    answers = each_answer(predict_each(predictor, pictures, top=count, batch_size=batch_size))
     return [answer.told if top is None else answer.best for answer in answers]
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 
+from vitrail.checks import require_positive
 from vitrail.data.ahead import each_answer, read_ahead
 from vitrail.data.decode import Source
 from vitrail.data.poses.detections import Detection, require_inside
@@ -57,6 +58,7 @@ def predict_poses(
         ConfigError: boxes of another number of pictures.
         DataError: an image that cannot be read, a box that is empty, outside of its picture or far beyond it, or what is none.
     """
+    require_positive(batch_size=batch_size)
     pictures = pictures_of(images)
     framed = list(zip(pictures, _boxes(boxes, len(pictures)), strict=True))
     predictor = open_pose_predictor(model, precision, engine=engine, images=boxes_in(framed))

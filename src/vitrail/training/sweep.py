@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from vitrail.runtime.output import name_of, require_free
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.runtime.terminal import is_one_of_several
 from vitrail.settings import brief
-from vitrail.training.configuration import check_names, deep_merge, fields_of, nested
+from vitrail.training.configuration import check_names, deep_merge, fields_of, nested, plain
 from vitrail.training.preparing import resolve_run
 from vitrail.training.request import Request
 from vitrail.training.run_files import is_run
@@ -51,7 +51,7 @@ class Sweep:
     def __init__(
         self,
         data: str | Path | None,
-        over: Mapping[str, Sequence[Any]],
+        over: Mapping[str, Iterable[Any]],
         *,
         recipe: str | None,
         config: str | Path | None,
@@ -139,18 +139,21 @@ class Sweep:
         return RunFolder.open(folder).record
 
 
-def _axes(over: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
     """Values by dotted name."""
     axes: dict[str, list[Any]] = {}
-    for name, values in over.items():
+    for name, given in over.items():
         dotted = dotted_name(name)
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ConfigError(f"the values of {dotted} are {brief(given)}", where=name, hint="give a list of values")
+        values = [plain(value) for value in given]
         if dotted in axes or not values or len({repr(value) for value in values}) < len(values):
             raise ConfigError(
-                f"the values of {dotted} are {brief(list(values))}",
+                f"the values of {dotted} are {brief(values)}",
                 where=name,
                 hint="give each setting once, with at least one value, and each value once",
             )
-        axes[dotted] = list(values)
+        axes[dotted] = values
     return axes
 
 
