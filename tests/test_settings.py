@@ -212,3 +212,9 @@ def test_a_file_never_runs_or_imports_code(tmp_path, text):
 def test_numbers_written_with_an_exponent_are_numbers(tmp_path):
     values = read_yaml(write(tmp_path, "optimizer:\n  lr: 1e-4\n"))
     assert RunSettings.read(complete(**values)).optimizer.lr == 1e-4
+
+
+def test_a_setting_of_several_kinds_is_told_by_its_own_name_alone():
+    with pytest.raises(ConfigError, match=r"^training\.batch_size cannot be 'x'") as caught:
+        RunSettings.read(complete(training={"batch_size": "x"}))
+    assert caught.value.where == "training.batch_size"

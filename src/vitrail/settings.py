@@ -1,6 +1,7 @@
 """Configuration as data: frozen, JSON-able, an unknown key is an error that names the nearest one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from reprlib import Repr
 from typing import Annotated, Any, Self, get_args
@@ -38,7 +39,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             errors = error.errors()
             unknown = [e for e in errors if e["type"] == "extra_forbidden"]
-            raise cls._explain((unknown or errors)[0], where) from None
+            raise cls._explain((unknown or errors)[0], where, values) from None
 
     @classmethod
     def read_field(cls, name: str, value: Any, *, where: str = "") -> Any:
@@ -46,15 +47,15 @@ class Settings(BaseModel):
         try:
             return _adapter(cls, name).validate_python(value)
         except ValidationError as error:
-            raise cls._explain({**error.errors()[0], "loc": (name,)}, where) from None
+            raise cls._explain({**error.errors()[0], "loc": (name,)}, where, {name: value}) from None
 
     def changed(self, **values: Any) -> Self:
         """A validated copy with some fields replaced (pydantic's own ``model_copy`` does not validate)."""
         return type(self).read({**self.model_dump(), **values})
 
     @classmethod
-    def _explain(cls, error: Any, where: str) -> ConfigError:
-        path = [str(part) for part in error["loc"]]
+    def _explain(cls, error: Any, where: str, values: Mapping[str, Any]) -> ConfigError:
+        path = [str(part) for part in (error["loc"] if error["type"] == "missing" else _keys(error["loc"], values))]
         dotted = ".".join([where, *path] if where else path)
         if error["type"] == "extra_forbidden":
             known = list(_section(cls, path[:-1]).model_fields)
@@ -70,6 +71,16 @@ class Settings(BaseModel):
             close = nearest(str(error["input"]), choices)
             message += f"; did you mean {close!r}?" if close else ""
         return ConfigError(what, where=dotted, hint=message[0].lower() + message[1:])
+
+
+def _keys(places: Sequence[str | int], values: Any) -> list[str | int]:
+    """Of the places that pydantic names those that are in the values, and not one of the kinds that a setting may be of."""
+    keys = []
+    for place in places:
+        with suppress(TypeError, LookupError):
+            values = values[place]
+            keys.append(place)
+    return keys
 
 
 @cache

@@ -81,3 +81,11 @@ def test_nothing_that_exists_is_overwritten(vitrail, run, pictures, tmp_path, wo
     answer = vitrail(*(named.get(word, word) for word in words), taken)
     assert (answer.code, answer.out, taken.read_text()) == (2, "", "mine")
     assert "exists" in answer.err and words[-1] in answer.err
+
+
+@pytest.mark.parametrize("flag", ["--sort-into", "--pictures"])
+def test_a_table_inside_a_folder_that_is_to_be_made_is_refused_before_any_work(vitrail, tmp_path, flag):
+    (tmp_path / "weights.safetensors").touch()
+    words = ["--csv", tmp_path / "new" / "a.csv", flag, tmp_path / "new"]
+    answer = vitrail("predict", tmp_path / "weights.safetensors", tmp_path, *words)
+    assert answer.code == 2 and "which is to be made" in answer.err and "where: --csv" in answer.err

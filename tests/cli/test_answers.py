@@ -224,6 +224,16 @@ def test_models_lists_every_name_with_parameters_and_multiply_adds(vitrail):
     assert "304,326,632" in table.out
 
 
+def test_models_that_cannot_have_a_size_are_left_out_and_counted_unless_they_are_named(vitrail):
+    answer = vitrail("models", "--image-size", "512", "--json")
+    listed = {row["model"] for row in json.loads(answer.out)}
+    images = {name for name in NAMES if hasattr(model_config(name), "image_size")}
+    assert answer.code == 0 and "ViT-B/16" in listed and "ViT-H/14" not in listed
+    assert f"left out: {len(images - listed)} models" in answer.err
+    assert "14" in vitrail("models", "ViT-H/14", "--image-size", "512").err
+    assert vitrail("models", "--image-size", "big").code == 2
+
+
 def test_recipes_lists_every_recipe_with_what_to_expect(vitrail):
     answer = vitrail("recipes")
     assert (answer.code, answer.err) == (0, "")

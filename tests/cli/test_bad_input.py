@@ -246,3 +246,18 @@ def test_an_unforeseen_error_is_one_of_three_lines_too(vitrail, monkeypatch):
     assert [line.split(":")[0] for line in answer.err.splitlines()] == ["error", "where", "what to do"]
     assert "RuntimeError: out of ideas" in answer.err
     assert "Traceback" in vitrail("summary", "ViT-B/16", "--debug").err
+
+
+@pytest.mark.usefixtures("room")
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("export trained --precision int8 --calibrate nope", "--calibrate"),
+        ("recipes nonsense", "NAME"),
+        ("recipes --full", "--full"),
+        ("translate trained --beam 100000", "--beam"),
+    ],
+)
+def test_an_error_names_the_flag_or_the_word_that_was_given(vitrail, words, where):
+    answer = vitrail(*words.split())
+    assert answer.code in (2, 3) and f"where: {where}\n" in answer.err

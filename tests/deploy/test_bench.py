@@ -9,6 +9,11 @@ from vitrail.deploy.samples import Samples
 from vitrail.errors import ConfigError
 
 
+def test_more_threads_than_a_system_gives_are_refused_at_once(saved):
+    with pytest.raises(ConfigError, match="--threads is 100,000"):
+        api.bench(saved, threads=[1, 100_000])
+
+
 def test_a_bench_has_a_row_for_every_way_and_batch(saved, labelled, tmp_path):
     found = api.bench(
         saved, labelled, tmp_path / "bench", engines=["torch", "openvino"], precisions=["fp32", "int8"], batch_sizes=[1, 4],

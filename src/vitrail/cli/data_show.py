@@ -9,6 +9,8 @@ from vitrail.cli.console import Whole, note, result
 from vitrail.cli.data_check import kind_of, languages_of
 from vitrail.cli.train import all_settings, dotted_settings
 from vitrail.errors import ConfigError
+from vitrail.files import path_of
+from vitrail.runtime.output import require_free_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,7 +88,8 @@ def show(
     from vitrail.training import preparing
     from vitrail.training.configuration import nested
 
-    _require_free(out)
+    out = path_of(out)
+    _require_free_picture(out)
     own = dotted_settings(settings)
     named = any(name.partition(".")[0] == "task" for name in own) or recipe is not None or config is not None
     task = None if named else OWN_TASKS.get(kind_of(data, None, languages=False))
@@ -94,7 +97,9 @@ def show(
     given = {name: value for name, value in flags.items() if value is not None}
     run, _ = preparing.resolve_run(recipe, config, nested(all_settings(settings, given)))
     drawn = {"people": _people, "captions": _captioned}.get(task_row(run.task.name).items, _images)
-    save(drawn(run, split, count), out)
+    picture = drawn(run, split, count)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save(picture, out)
     result(str(out))
 
 
@@ -167,10 +172,7 @@ def _print_sentences(data: str, languages: tuple[str, str], split: str, count: i
             result(f"  {language:<{width}}  {text}")
 
 
-def _require_free(file: Path) -> None:
+def _require_free_picture(file: Path) -> None:
     if file.suffix.lower() != ".png":
         raise ConfigError(f"{file} is no name of a PNG file", where="--out", hint=f"name it {file.stem or 'samples'}.png")
-    if file.exists():
-        raise ConfigError(f"{file} exists already", where="--out", hint="name another file, or remove this one")
-    if not file.parent.is_dir():
-        raise ConfigError(f"there is no folder {file.parent}", where="--out", hint="make it, or name another")
+    require_free_file(file, where="--out")

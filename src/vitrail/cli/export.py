@@ -1,10 +1,13 @@
 """``vitrail export``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from vitrail.cli.console import result, result_json
+from vitrail.errors import ConfigError, DataError
 from vitrail.tasks.metrics import metric_of
 
 
@@ -59,7 +62,6 @@ def export(
 
     require_possible(model)  # before torch is imported
     from vitrail.checks import refuse_given, require_not_negative
-    from vitrail.errors import ConfigError
     from vitrail.weights.locate import is_exported_translator, is_of_texts
 
     translates = is_of_texts(model)
@@ -78,13 +80,24 @@ def export(
     counts = read_merging(merge)
     of_images = {"merge": counts, "max_drop": max_drop, "image_size": image_size, "fold": fold_normalization}
     options = {"to": to, "precision": precision, "calibrate": calibrate, "force": force, **({} if translates else of_images)}
-    with StageProgress() as progress:
+    with StageProgress() as progress, _data_to_calibrate_with():
         folder, figures = api.export(model, out, observer=progress, **options)
     if json:
         result_json({"folder": str(folder), **figures})
         return
     (_tell_of_translator if translates else _tell)(figures)
     result(f"folder     {folder}")
+
+
+@contextmanager
+def _data_to_calibrate_with() -> Iterator[None]:
+    """What is wrong with data is wrong with --calibrate: there is no --data here."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        if error.where != "--data":
+            raise
+        raise type(error)(error.what, where="--calibrate", hint=error.hint) from None
 
 
 def _tell(figures: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, number, result, result_json
+from vitrail.cli.console import Whole, note, number, result, result_json
 from vitrail.errors import ConfigError
 
 FIELDS = {"dim": ("dims", "widths", "dim"), "depth": ("depths", "depth"), "heads": ("heads",), "mlp_dim": ("mlp_dim",)}
@@ -55,7 +55,7 @@ def models(
     sizes = [{"image_size": number(size)} for size in image_size or []] or [{}]
     if image_size or measure:
         configs = {name: _require_images(name, config) for name, config in configs.items() if names or _has_images(config)}
-    wanted = [(name, config.changed(**size)) for name, config in configs.items() for size in sizes]
+    wanted = _of_sizes(configs, sizes, all_must=bool(names))
     rows: list[dict[str, Any]] = []
     with counting("measuring" if measure else "counting", "models") as progress:
         progress.start(len(wanted))
@@ -76,6 +76,22 @@ def models(
         result_json(rows)
         return
     _print(rows, measure=measure)
+
+
+def _of_sizes(configs: dict[str, Any], sizes: list[dict[str, Any]], *, all_must: bool) -> list[tuple[str, Any]]:
+    """Each model in each size; unless ``all_must``, those that cannot have one of them are left out, and counted in a note."""
+    wanted: list[tuple[str, Any]] = []
+    refused: dict[str, ConfigError] = {}
+    for name, config in configs.items():
+        try:
+            wanted += [(name, config.changed(**size)) for size in sizes]
+        except ConfigError as error:
+            refused[name] = error
+    if refused and (all_must or not wanted):
+        raise next(iter(refused.values()))
+    if refused:
+        note(f"left out: {len(refused)} models that cannot have images of that size")
+    return wanted
 
 
 def _fields(config: Any) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def predict(
     """
     from vitrail.checks import require_positive
     from vitrail.files import path_of
-    from vitrail.runtime.output import require_free, require_free_file
+    from vitrail.runtime.output import require_free, require_free_file, require_outside
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # all of these before torch is imported
@@ -100,6 +100,9 @@ def predict(
         require_free(sorted_to, where="--sort-into")
     if drawn_to is not None:
         require_free(drawn_to, where="--pictures")
+    for folder in (sorted_to, drawn_to):
+        if table is not None and folder is not None:
+            require_outside(table, folder, where="--csv")
     asked = People(boxes and path_of(boxes), mirror, drawn_to, batch_size, json)
     of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.progress import counting

@@ -17,17 +17,19 @@ def recipes(name: str | None = None, *, full: Annotated[bool, Parameter(negative
     full
         With every setting there is, also those the recipe leaves at their default.
     """
+    from vitrail.checks import refuse_given
     from vitrail.models.registry import USUAL
     from vitrail.training.configuration import resolve, to_yaml
     from vitrail.training.recipes import read_recipe, recipe_names, recipe_text
 
+    refuse_given("all recipes are listed in short", {"--full": full and name is None})
+    text = None if name is None else recipe_text(name, where="NAME")
     if name is not None and full:
-        recipe_text(name)  # raises what is wrong with the name
         placeholders = {"data": {"source": "FOLDER"}, "model": {"name": USUAL}}  # of what the recipe leaves to its user
         result(to_yaml(resolve(placeholders, read_recipe(name), {})).rstrip())
         return
-    if name is not None:
-        result(recipe_text(name).rstrip())
+    if text is not None:
+        result(text.rstrip())
         return
     for known in recipe_names():
         recipe = read_recipe(known)

@@ -40,7 +40,7 @@ def translate(
         A file to write, which must not exist: .png with a picture for each of the first sentences, or .json with all numbers:
         how much each token that was written looked at each that was read.
     """
-    from vitrail.checks import require_positive
+    from vitrail.checks import require_at_most, require_positive
     from vitrail.files import path_of
     from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
@@ -54,8 +54,9 @@ def translate(
             raise ConfigError(what, where="--attention", hint="end it with .png or .json")
         require_free_file(drawing, where="--attention")
     from vitrail.cli.progress import counting
-    from vitrail.deploy.translate import Translator
+    from vitrail.deploy.translate import MOST_BEAMS, Translator
 
+    require_at_most("--beam", beam, MOST_BEAMS)
     translator = Translator(model, beams=beam)
     found: list[Translated] = []
     told = json or drawing is not None

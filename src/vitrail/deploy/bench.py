@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from vitrail.checks import refuse_given
+from vitrail.checks import refuse_given, require_at_most
 from vitrail.deploy.artefact import ENGINE, RUNS, Description, ExportPrecision, graph_of
 from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import export_graph
@@ -33,6 +33,8 @@ from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import open_model
 
 Row = dict[str, Any]
+MOST_THREADS = 1024
+"""More than processors have; of very many, a system gives none at all."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def bench(
     Raises:
         VitrailError: with the exit code of the command.
     """
+    for count in threads:
+        require_at_most("--threads", count, MOST_THREADS)
     observer, counts, before = observer or Observer(), tuple(threads) or (torch.get_num_threads(),), torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as folder, kept_memory():

@@ -25,6 +25,13 @@ def require_free_file(path: Path, *, where: str) -> None:
         raise taken(path, where=where, kind="file")
 
 
+def require_outside(file: Path, folder: Path, *, where: str) -> None:
+    """Refuse a file inside a folder that is to be made: whichever of the two is written first would be in the other's way."""
+    if Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+        hint = "give a file outside of it"
+        raise ConfigError(f"{str(file)!r} is in the folder {str(folder)!r}, which is to be made", where=where, hint=hint)
+
+
 def _require_folder_above(path: Path, where: str) -> None:
     above = next((p for p in path.parents if os.path.exists(p)), None)
     if above is not None and not above.is_dir():

@@ -14,10 +14,10 @@ def recipe_names() -> list[str]:
     return sorted(f.name.removesuffix(".yaml") for f in files(__name__).iterdir() if f.name.endswith(".yaml"))
 
 
-def recipe_text(name: str) -> str:
-    """A recipe as it is written, comments included."""
+def recipe_text(name: str, *, where: str = "--recipe") -> str:
+    """A recipe as it is written, comments included; ``where`` its name was given is for the error."""
     if name not in recipe_names():
-        raise unknown("recipe", name, recipe_names(), where="--recipe")
+        raise unknown("recipe", name, recipe_names(), where=where)
     return (files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
 
 
