@@ -17,7 +17,7 @@ def small_captioner(name: str = "Captioner-Ti/16", **fields) -> TrainedCaptioner
     torch.manual_seed(0)
     tokenizer = Tokenizer.learned(["a red circle on the left", "there is a square, and it is blue"], 290)
     sizes = SIZES if name.startswith("Captioner-Ti") else {"dim": 16, "hidden_dim": 24}
-    config = model_config(name, vocabulary=len(tokenizer), image_size=24, **{"encoder": ENCODER, **sizes, **fields})
+    config = model_config(name, vocabulary=len(tokenizer), **{"image_size": 24, "encoder": ENCODER, **sizes, **fields})
     model = build(config).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)

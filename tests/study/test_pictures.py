@@ -16,6 +16,14 @@ def test_an_overlay_is_bright_where_the_map_is_high_and_pale_outside():
     assert shown[38, 48].sum() > shown[2, 12].sum() + 200
 
 
+def test_beyond_a_map_its_outermost_values_go_on_as_far_as_the_model_saw():
+    heat, picture = np.array([[0.0, 1.0], [0.0, 1.0]]), Image.new("RGB", (60, 40), "grey")
+    shown = np.asarray(pictures.overlay(picture, heat, (-4, 0, 36, 40), (0, 0, 50, 40))).astype(int)
+    assert (shown[:, 40:50] == shown[:1, 49:50]).all() and np.ptp(shown[0, 49]) > 50
+    assert (shown[:, :4] == shown[:1, :1]).all() and np.ptp(shown[0, 0]) == 0
+    assert shown[:, 50:].min() > 180
+
+
 def test_an_overlay_of_a_map_that_is_the_same_everywhere_leaves_the_picture():
     shown = np.asarray(pictures.overlay(Image.new("L", (8, 8), 128), np.full((2, 2), 0.3), (0, 0, 8, 8)))
     assert len(np.unique(shown.reshape(-1, 3), axis=0)) == 1

@@ -9,6 +9,7 @@ import pytest
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import Item
 from vitrail.study import figures
+from vitrail.study.places import Places
 from vitrail.study.predictions import Predictions
 from vitrail.study.reports.single_label import SHEET, SingleLabel, least_sure_hits, most_confused, surest_mistakes
 
@@ -114,5 +115,6 @@ def test_a_mistake_has_its_file_below_it_and_where_the_model_looked_beside_it(tm
         figures, "examples", lambda *args, **kwargs: (drawn.append((args[0], args[3])), examples(*args, **kwargs))[1]
     )
     made = predictions([0, 1], np.array([[0.2, 0.8], [0.3, 0.7]]))
-    list(SingleLabel(replace(made, look=lambda pixels: pixels[0, 0, ::2, ::2].float())).sections(tmp_path))
+    look, places = lambda pixels: pixels[0, 0, ::2, ::2].float(), Places.even((2, 2), (4, 4))
+    list(SingleLabel(replace(made, look=look, places=places)).sections(tmp_path))
     assert [([image.size for image in images], names) for images, names in drawn] == [([(8, 4)], ["0"]), ([(4, 4)], ["1"])]

@@ -114,4 +114,4 @@ def _draw(folder: Path, writer: "Writer", found: "list[tuple[Path, Caption]]") -
         for file, caption in found
     ]
     with whole_folder(folder, replace=False) as draft:
-        write_looks(draft, writer.preparation, told)
+        write_looks(draft, writer.trained, told)

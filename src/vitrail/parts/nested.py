@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.parts.block import Block
 from vitrail.parts.interpolation import Grid
-from vitrail.parts.patches import Size, grid_size, patchify
+from vitrail.parts.patches import Size, grid_size, middle_of, patchify
 from vitrail.parts.windows import cut_windows
 
 
@@ -30,6 +30,8 @@ class WordEmbedding(nn.Module):
         self.patch_size, self.across = patch_size, across
         self.words = grid_size(patch_size, (stride, stride))
         self.projection = nn.Conv2d(channels, dim, 7, stride, padding=3)
+        self.first_middle = middle_of(patch_size)
+        """Of the first patch."""
 
     def forward(self, images: Tensor) -> Tensor:
         if self.across:

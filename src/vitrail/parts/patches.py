@@ -38,6 +38,15 @@ def unpatchify(patches: Tensor, patch_size: Size, grid: Size, *, channels_last: 
     return x.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
+Point = tuple[float, float]
+"""Row and column in pixels, from the middle of the first one; it may lie between pixels."""
+
+
+def middle_of(patch_size: Size) -> Point:
+    """The middle of a patch that begins with the first pixel."""
+    return (patch_size[0] - 1) / 2, (patch_size[1] - 1) / 2
+
+
 class PatchEmbedding(nn.Module):
     """Project every patch to a token: (B, C, H, W) to (B, N, D).
 
@@ -63,12 +72,19 @@ class PatchEmbedding(nn.Module):
         padding: int = 0,
     ):
         super().__init__()
-        self.patch_size, self.flat = patch_size, norm == "patches" or method == "linear"
+        self.patch_size, self.padding = patch_size, padding
+        self.flat = norm == "patches" or method == "linear"
         options: dict[str, Any] = {"kind": norm_kind, "eps": norm_eps}
         values = channels * patch_size[0] * patch_size[1]
         self.patch_norm = norm_layer(values, **options) if norm == "patches" else nn.Identity()
         self.projection = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size, padding=padding)
         self.token_norm = nn.Identity() if norm == "none" else norm_layer(dim, **options)
+
+    @property
+    def first_middle(self) -> Point:
+        """The middle of the first patch, which begins within the padding; the next one lies a side of the patch further on."""
+        row, column = middle_of(self.patch_size)
+        return row - self.padding, column - self.padding
 
     def forward(self, images: Tensor) -> Tensor:
         if not self.flat:
@@ -96,6 +112,8 @@ class ConvStem(nn.Module):
             channels = width
         self.layers = nn.Sequential(*layers)
         self.projection = nn.Conv2d(channels, dim, kernel_size=rest, stride=rest)
+        self.first_middle: Point = (2**halvings * (rest[0] - 1) / 2, 2**halvings * (rest[1] - 1) / 2)
+        """The middle of what the first token is made of: every 3×3 convolution of stride 2 sees as much above as below."""
 
     def forward(self, images: Tensor) -> Tensor:
         images = images.contiguous(memory_format=torch.channels_last)  # how convolutions run fastest, on CPU and GPU
@@ -118,6 +136,8 @@ class PooledStem(nn.Module):
         self.widen = nn.ModuleList(_convolution(a, b) for a, b in pairwise(widths))
         self.refine = nn.ModuleList(_convolution(width, width) for width in widths[1:])
         self.projection = nn.Conv2d(widths[-1], dim, kernel_size=rest, stride=rest)
+        self.first_middle = middle_of(patch_size)
+        """Of the first patch: maxima cut as patches do, and convolutions see as much on either side."""
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.first(images.contiguous(memory_format=torch.channels_last))  # how convolutions run fastest

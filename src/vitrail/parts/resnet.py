@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.checks import require_divisible
 from vitrail.parts.normalization import BatchNorm
+from vitrail.parts.patches import Point, middle_of
 from vitrail.parts.whitening import Whitening
 
 Kind = Literal["hybrid", "bit", "resnet"]
@@ -294,6 +295,17 @@ class HybridEmbedding(nn.Module):
         kernel = (patch_size[0] // resnet.stride, patch_size[1] // resnet.stride)
         self.resnet = resnet
         self.projection = nn.Conv2d(resnet.channels, dim, kernel, stride=kernel)
+        self.patch_size = patch_size
+
+    @property
+    def first_middle(self) -> Point:
+        """The middle of the first patch; a place of the map that whitening makes is the middle of a small patch of pixels.
+
+        Bottlenecks of stride 2 look to one side of it, their shortcuts to the other.
+        """
+        (row, column), first = middle_of(self.patch_size), self.resnet.root[0]
+        down, across = middle_of((first.kernel_size[0], first.kernel_size[1])) if isinstance(first, Whitening) else (0.0, 0.0)
+        return row + down, column + across
 
     def forward(self, images: Tensor) -> Tensor:
         if self.resnet.kind == "resnet":  # how convolutions run fastest, but not GroupNorm in half precision

@@ -98,6 +98,10 @@ class PatchMerging(nn.Module):
         self.norm = nn.LayerNorm(4 * dim, eps=norm_eps)
         self.reduction = nn.Linear(4 * dim, 2 * dim, bias=False)
 
+    def middles(self, side: int) -> Tensor:
+        """Of a side of so many places, the middle of every two: (⌈side / 2⌉,)."""
+        return 2 * torch.arange(-(-side // 2)) + 0.5
+
     def forward(self, x: Tensor) -> Tensor:
         x = pad_grid(x, 2)
         neighbours = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitrail.parts.attention import Attention
 from vitrail.parts.block import Branch
 from vitrail.parts.feed_forward import FeedForward
+from vitrail.parts.patches import Point
 
 
 class SoftSplit(nn.Module):
@@ -25,6 +26,11 @@ class SoftSplit(nn.Module):
     def __init__(self, patch_size: int, stride: int, padding: int):
         super().__init__()
         self.patch_size, self.stride, self.padding = patch_size, stride, padding
+
+    @property
+    def first_middle(self) -> float:
+        """The middle of the first patch along a side, counted from the first place."""
+        return (self.patch_size - 1) / 2 - self.padding
 
     def forward(self, x: Tensor) -> Tensor:
         k, p = self.patch_size, self.padding
@@ -68,6 +74,15 @@ class TokensToToken(nn.Module):
         super().__init__()
         self.splits, self.layers = nn.ModuleList(splits), nn.ModuleList(layers)
         self.projection = nn.Linear(channels, dim)
+
+    @property
+    def first_middle(self) -> Point:
+        """The middle of what the first token is made of, by all splits one after another."""
+        middle, step = 0.0, 1
+        for split in self.splits:
+            assert isinstance(split, SoftSplit)
+            middle, step = middle + step * split.first_middle, step * split.stride
+        return middle, middle
 
     def forward(self, x: Tensor) -> Tensor:
         *splits, last = self.splits

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from vitrail.study.joints import joint_map
     from vitrail.study.occlusion import deletion, without_patches
     from vitrail.study.pictures import overlay
+    from vitrail.study.places import Places, patch_places
     from vitrail.study.probes import features, few_shot, linear_probe, nearest_neighbours
     from vitrail.study.speed import kept_for_gradients, measured
-    from vitrail.study.stages import looked_at, stage_distances, stage_maps
+    from vitrail.study.stages import looked_at, stage_distances, stage_maps, stage_places
 
 _NAMES = {
     "attention": ("attention_map", "head_maps", "reading_map", "relevance_map", "roll_out", "rollout_map"),
@@ -24,12 +25,14 @@ _NAMES = {
     "joints": ("joint_map",),
     "occlusion": ("deletion", "without_patches"),
     "pictures": ("overlay",),
+    "places": ("Places", "patch_places"),
     "probes": ("features", "few_shot", "linear_probe", "nearest_neighbours"),
     "speed": ("kept_for_gradients", "measured"),
-    "stages": ("looked_at", "stage_distances", "stage_maps"),
+    "stages": ("looked_at", "stage_distances", "stage_maps", "stage_places"),
 }
 
 __all__ = [
+    "Places",
     "attention_distances",
     "attention_map",
     "capture",
@@ -49,6 +52,7 @@ __all__ = [
     "offset_biases",
     "overlay",
     "patch_distances",
+    "patch_places",
     "position_similarity",
     "reading_map",
     "relevance_map",
@@ -56,6 +60,7 @@ __all__ = [
     "rollout_map",
     "stage_distances",
     "stage_maps",
+    "stage_places",
     "stage_position_similarity",
     "without_patches",
 ]

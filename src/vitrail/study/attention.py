@@ -226,10 +226,16 @@ def _whole(model: Any, *kinds: str) -> list[str]:
 
 def answering(model: nn.Module) -> Any:
     """The model itself, with attention to the whole image and in evaluation mode."""
-    if not attends(model):
+    return in_evaluation(attending(model))
+
+
+def attending(model: nn.Module) -> Any:
+    """The model itself, if its layers attend to the whole image."""
+    found = model_in(model)
+    if not attends(found):
         hint = "give a model whose layers do"
-        raise ConfigError(f"a {type(model_in(model)).__name__} has no attention to the whole image", where="model", hint=hint)
-    return in_evaluation(model)
+        raise ConfigError(f"a {type(found).__name__} has no attention to the whole image", where="model", hint=hint)
+    return found
 
 
 def in_evaluation(model: nn.Module) -> Any:

@@ -1,6 +1,6 @@
 """The sections of a study on attention: where a model looks, whether it matters, and how far."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from vitrail.study.attention import Patch, attention_map, head_maps, reading_map
 from vitrail.study.context import StudyContext
 from vitrail.study.distance import mean_attention_distances, receptive_fields, uniform_distance
 from vitrail.study.page import Markup
+from vitrail.study.places import Places, patch_places
 from vitrail.study.predictions import Predictions
 
 SHOWN = 6
@@ -42,8 +43,9 @@ HEADS = (
     "map from nothing (black) to its own highest. All of them are in maps.npz."
 )
 OCCLUSION = (
-    "Patches become the mean colour, from none to all of them. With a map that points at what matters answers fall faster than "
-    "by chance when its best patches go, and hold out longer when its worst do; the upper curve read from the right is insertion."
+    "Patches are painted in the mean colour of these images, from none to all of them. With a map that points at what matters "
+    "answers fall faster than by chance when its best patches go, and hold out longer when its worst do; the upper curve read "
+    "from the right is insertion."
 )
 DISTANCES = "A dot is a head: how far it looks from a patch on average, weighted by attention."
 ACROSS = " Low dots look nearby, as convolutions do; high ones in the first layers look across the image at once."
@@ -96,15 +98,16 @@ def where_it_looks(study: StudyContext, look: Look) -> Markup:
     for name, method in made.items():
         batches = study.batches(study.pixels, name)
         study.maps[name] = torch.cat([method(study.model, images).cpu() for images in batches])
-    return laid_over(study, list(made), look.describe(study.model), ROLLOUT + RELEVANCE * ("relevance" in made) + BRIGHT)
+    places = dict.fromkeys(made, patch_places(study.model))
+    return laid_over(study, places, look.describe(study.model), ROLLOUT + RELEVANCE * ("relevance" in made) + BRIGHT)
 
 
-def laid_over(study: StudyContext, names: Sequence[str], shown: str, more: str) -> Markup:
-    """Maps that the study has by these names, laid over the pictures of some images.
+def laid_over(study: StudyContext, places: Mapping[str, Places], shown: str, more: str) -> Markup:
+    """Maps that the study has, laid over the pictures of some images.
 
     Args:
         study: whose ``maps`` they are, (N, rows, columns) each.
-        names: of the maps; a file is called so.
+        places: where the values of each map stand, by its name; a file is called so.
         shown: what they are, as a sentence.
         more: what else is to be said.
     """
@@ -114,14 +117,17 @@ def laid_over(study: StudyContext, names: Sequence[str], shown: str, more: str) 
     for number in drawn:
         item = study.subjects.items[number]
         whole = study.preparation.decode(item.image, share=None)
-        box = study.preparation.box(*whole.size)
-        laid = {name: pictures.overlay(whole, study.maps[name][number].numpy(), box) for name in names}
+        view = study.preparation.box(*whole.size)
+        laid = {
+            name: pictures.overlay(whole, study.maps[name][number].numpy(), *of_map.within(view))
+            for name, of_map in places.items()
+        }
         for name, image in laid.items():
             image.save(study.folder / "overlays" / f"{number:04}-{name}.png", compress_level=1)  # they may be large
         rows.append([pictures.thumbnail(image) for image in (whole, *laid.values())])
         captions.append(_caption(study, number))
     wrong = [place for place, number in enumerate(drawn) if _mistaken(study, number)]
-    sheet = pictures.sheet(rows, ["image", *(name.replace("-", " ") for name in names)], captions, wrong)
+    sheet = pictures.sheet(rows, ["image", *(name.replace("-", " ") for name in places)], captions, wrong)
     return page.section("Where it looks", study.picture(sheet, "maps", "Maps", shown + MISTAKES * bool(wrong) + more))
 
 
@@ -169,6 +175,13 @@ def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
     chance = torch.rand(study.maps["relevance"].shape, generator=torch.Generator().manual_seed(0))
     scores, (first, *between, last) = {**study.maps, "random": chance}, occlusion.SHARES
     network = for_inference(study.model, quickest_precision(study.device))
+    mean = study.pixels.mean(dim=(0, 2, 3), dtype=torch.float32)[None, :, None, None]  # of all images, whatever the batch
+    options: dict[str, Any] = {
+        "places": patch_places(study.model),
+        "colour": study.preparation.normalize(mean.to(study.device)).flatten(),
+        "multi_label": predictions.multi_label,
+        "on_pass": study.advance,
+    }
 
     def left(what: str, map_: Tensor, shares: Sequence[float]) -> tuple[Tensor, Tensor]:
         """Whether the class is still the best guess, and its probability: (steps, images) each."""
@@ -177,9 +190,7 @@ def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
         for part, by, labels in zip(*(t.split(32) for t in (study.pixels, map_, followed)), strict=True):
             images = study.preparation.normalize(part.to(study.device))
             by, labels = by.to(study.device), labels.to(study.device)
-            found = occlusion.deletion(
-                network, images, by, labels, shares=shares, multi_label=predictions.multi_label, on_pass=study.advance
-            )
+            found = occlusion.deletion(network, images, by, labels, shares=shares, **options)
             parts.append(torch.stack([answer.double().cpu() for answer in found]))
         correct, probability = torch.cat(parts, dim=2)
         return correct, probability

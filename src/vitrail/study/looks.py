@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vitrail.data.preparation import Preparation
 from vitrail.files import write_text
 from vitrail.study import figures, page, pictures
 from vitrail.study.figures import STYLE
+from vitrail.study.places import Places, patch_places
+from vitrail.weights.captioner import TrainedCaptioner
 
 COLUMNS = 6
 """Pictures in a row of a sheet."""
@@ -24,17 +25,25 @@ Look = tuple[str, np.ndarray]
 """A word, and how much the model looked at each patch, (rows, columns)."""
 
 
-def overlays(picture: Image.Image, box: pictures.Box, words: Sequence[Look]) -> list[Image.Image]:
-    """The picture once for each word, aglow where the model looked; ``box`` is what it saw of the upright picture."""
+def overlays(picture: Image.Image, view: pictures.Box, places: Places, words: Sequence[Look]) -> list[Image.Image]:
+    """The picture once for each word, aglow where the model looked.
+
+    Args:
+        picture: upright.
+        view: what the model saw of it.
+        places: where the values of the looks stand.
+        words: with their looks.
+    """
     small = pictures.thumbnail(picture)
     scale = small.width / picture.width
-    seen = (box[0] * scale, box[1] * scale, box[2] * scale, box[3] * scale)
-    return [pictures.overlay(small, look, seen) for _, look in words]
+    box, seen = places.within((view[0] * scale, view[1] * scale, view[2] * scale, view[3] * scale))
+    return [pictures.overlay(small, look, box, seen) for _, look in words]
 
 
-def looks_sheet(picture: Image.Image, box: pictures.Box, words: Sequence[Look]) -> Figure:
+def looks_sheet(picture: Image.Image, view: pictures.Box, places: Places, words: Sequence[Look]) -> Figure:
     """The picture, then `overlays`, each under its word."""
-    shown = [("", pictures.thumbnail(picture)), *zip([word for word, _ in words], overlays(picture, box, words), strict=True)]
+    laid = zip([word for word, _ in words], overlays(picture, view, places, words), strict=True)
+    shown = [("", pictures.thumbnail(picture)), *laid]
     columns = min(COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     tall = min(pictures.TALLEST, picture.height / picture.width)
@@ -49,14 +58,14 @@ def looks_sheet(picture: Image.Image, box: pictures.Box, words: Sequence[Look]) 
     return figure
 
 
-def write_looks(folder: Path, preparation: Preparation, found: Sequence[tuple[Path, str, Sequence[Look]]]) -> None:
+def write_looks(folder: Path, trained: TrainedCaptioner, found: Sequence[tuple[Path, str, Sequence[Look]]]) -> None:
     """A picture NUMBER-NAME.png for each image with its caption and the words of it, and ``index.html`` with all of them."""
-    sections = []
+    sections, preparation, places = [], trained.preparation, patch_places(trained.model.get_submodule("encoder"))
     for number, (file, caption, words) in enumerate(found, 1):
         picture = preparation.decode(file)
         name = file.stem.encode(errors="ignore")[:LONGEST].decode(errors="ignore")
         drawn = folder / f"{number:04}-{name}.png"
-        figures.save(looks_sheet(picture, preparation.box(*picture.size), words), drawn)
+        figures.save(looks_sheet(picture, preparation.box(*picture.size), places, words), drawn)
         about = "The picture, then for each word how much the model looked at each part of it; what it did not see is pale."
         sections.append(page.section(caption, page.picture(drawn, caption, f"{file.name}. {about}")))
     write_text(folder / "index.html", page.page("Where the model looked for each word", sections))

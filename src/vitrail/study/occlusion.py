@@ -1,35 +1,40 @@
 """Whether a map points at what matters: patches are taken away in the order of the map, and the model answers again.
 
 Deletion and insertion after Petsiuk et al. 2018 (https://arxiv.org/abs/1806.07421), patch by patch. A patch that is taken away
-is of the mean colour.
+is painted in one colour, the mean of the images.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.study.calibration import wilson_interval
+from vitrail.study.places import Places
 
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
 """Of the patches that are taken away, step by step."""
 
 
-def without_patches(images: Tensor, scores: Tensor, share: float) -> Tensor:
-    """Images whose best patches are zero, which is the mean colour of prepared images.
+def without_patches(
+    images: Tensor, scores: Tensor, share: float, *, places: Places | None = None, colour: Tensor | None = None
+) -> Tensor:
+    """Images whose best patches are painted over.
 
     Args:
         images: (B, C, H, W).
         scores: (B, rows, columns).
         share: of the patches, the highest scores first; ties in the order of the patches.
+        places: where the patches lie, of a model `vitrail.study.patch_places`; by default they divide the images evenly.
+        colour: what they are painted in, (C,); by default the mean of all these images.
     """
-    count, (rows, columns) = round(share * scores[0].numel()), scores.shape[1:]
+    count, grid = round(share * scores[0].numel()), (scores.shape[1], scores.shape[2])
     first = scores.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :count]
-    kept = torch.ones_like(scores).flatten(1).scatter(1, first, 0.0).unflatten(1, (rows, columns))
-    pixels = F.interpolate(kept[:, None], images.shape[-2:], mode="nearest-exact")
-    return images * pixels.to(images.dtype)
+    taken = torch.zeros_like(scores).flatten(1).scatter(1, first, 1.0).unflatten(1, grid)
+    places = places or Places.even(grid, (images.shape[2], images.shape[3]))
+    colour = images.mean(dim=(0, 2, 3)) if colour is None else colour
+    return torch.where(places.on_pixels(taken)[:, None] > 0, colour[:, None, None], images)
 
 
 @torch.no_grad()
@@ -40,6 +45,8 @@ def deletion(
     labels: Tensor,
     *,
     shares: Sequence[float] = SHARES,
+    places: Places | None = None,
+    colour: Tensor | None = None,
     multi_label: bool = False,
     on_pass: Callable[[int], None] = lambda images: None,
 ) -> tuple[Tensor, Tensor]:
@@ -53,6 +60,7 @@ def deletion(
         scores: a map, (B, rows, columns).
         labels: int64 (B,), the classes whose fate is followed.
         shares: of the patches that are gone, for every step.
+        places, colour: where patches lie and what they are painted in, as in `without_patches`.
         multi_label: whether each class has a probability of its own.
         on_pass: called with the number of images of every step.
 
@@ -61,7 +69,7 @@ def deletion(
     """
     correct, probability = [], []
     for share in shares:
-        logits = model(without_patches(images, scores, share)).float()
+        logits = model(without_patches(images, scores, share, places=places, colour=colour)).float()
         correct.append(logits.argmax(dim=1) == labels)
         chances = logits.sigmoid() if multi_label else logits.softmax(dim=1)
         probability.append(chances.gather(1, labels[:, None])[:, 0])

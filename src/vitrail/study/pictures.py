@@ -29,7 +29,9 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom, in pixels."""
 
 
-def overlay(picture: Image.Image, heat: np.ndarray, box: Box, *, brightest: float = BRIGHTEST) -> Image.Image:
+def overlay(
+    picture: Image.Image, heat: np.ndarray, box: Box, seen: Box | None = None, *, brightest: float = BRIGHTEST
+) -> Image.Image:
     """A map laid over the part of a picture that the model saw, at the picture's own resolution.
 
     The picture is grey where the map is low and glows where it is high; what the model did not see is pale.
@@ -37,20 +39,35 @@ def overlay(picture: Image.Image, heat: np.ndarray, box: Box, *, brightest: floa
     Args:
         picture: upright, of any size.
         heat: (rows, columns); its lowest value leaves the picture as it is.
-        box: the part of the picture that the map covers.
+        box: the part of the picture that the map covers; see `vitrail.study.patch_places`.
+        seen: what the model saw of the picture; ``box`` by default. Where it reaches further, the outermost values go on.
         brightest: the quantile of the values from which on they glow most: by default the highest twentieth do.
     """
-    left, top = (min(math.floor(start), size - 1) for start, size in zip(box[:2], picture.size, strict=True))
-    right, bottom = (max(math.ceil(end), start + 1) for end, start in zip(box[2:], (left, top), strict=True))
+    seen = seen or box
+    left, top = (min(max(math.floor(start), 0), size - 1) for start, size in zip(seen[:2], picture.size, strict=True))
+    right, bottom = (
+        min(max(math.ceil(end), start + 1), size) for end, start, size in zip(seen[2:], (left, top), picture.size, strict=True)
+    )
     low, high = float(heat.min()), float(np.quantile(heat, brightest))  # a few patches, often in corners, outshine all others
     levels = (255 * (heat - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
-    shown = Image.fromarray(levels).resize((right - left, bottom - top), Image.Resampling.BICUBIC)
+    shown = _enlarged(levels, box, (left, top, right, bottom))
     warm = Image.fromarray(PALETTE[np.asarray(shown)])
     grey = picture.convert("L")
     pale = Image.blend(grey, Image.new("L", picture.size, 255), 0.65).convert("RGB")
     under = middling(grey.crop((left, top, right, bottom))).convert("RGB")
     pale.paste(Image.composite(warm, under, shown.point([round(0.7 * level) for level in range(256)])), (left, top))
     return pale
+
+
+def _enlarged(levels: np.ndarray, box: Box, part: tuple[int, int, int, int]) -> Image.Image:
+    """A part of a picture, with a value for each pixel, of a map that lies on a box; beyond it the outermost values go on."""
+    (rows, columns), (left, top, right, bottom) = levels.shape, box
+    x = 1 + columns * (np.array(part[0::2]) - left) / (right - left)
+    y = 1 + rows * (np.array(part[1::2]) - top) / (bottom - top)
+    (x0, x1), (y0, y1) = x.clip(0, columns + 2), y.clip(0, rows + 2)
+    around = Image.fromarray(np.pad(levels, 1, mode="edge"))
+    size = part[2] - part[0], part[3] - part[1]
+    return around.resize(size, Image.Resampling.BICUBIC, box=(x0, y0, x1, y1))
 
 
 def middling(grey: Image.Image) -> Image.Image:

@@ -16,6 +16,7 @@ from vitrail.data.sources import Item
 from vitrail.study import figures
 from vitrail.study.attention import look_of, reading_map
 from vitrail.study.pictures import overlay
+from vitrail.study.places import Places, patch_places
 from vitrail.study.reports.part import SPLIT_WORDS
 from vitrail.study.subjects import Subjects
 from vitrail.tasks.classification import LabelMetrics
@@ -40,13 +41,16 @@ class Predictions:
     """Of several labels, the model's own."""
     look: Callable[[Tensor], Tensor] | None = None
     """One image's prepared pixels (1, C, H, W) to where the model looks, (rows, columns); None where nothing can tell."""
+    places: Places | None = None
+    """Where the values of such a map stand; None where there is none."""
 
     @classmethod
     def of(cls, trained: TrainedModel, subjects: Subjects, metrics: LabelMetrics) -> Self:
         """A model's predictions for the images of a study."""
         chances, (look, _) = metrics.probabilities.numpy(), look_of(trained, reading_map)
         images = subjects.split, subjects.items, trained.preparation
-        return cls(trained.labels, *images, chances, metrics.scores(), trained.thresholds, look)
+        places = None if look is None else patch_places(trained.model)
+        return cls(trained.labels, *images, chances, metrics.scores(), trained.thresholds, look, places)
 
     @property
     def images(self) -> str:
@@ -77,12 +81,12 @@ class Predictions:
     def _shown(self, item: Item, *, looked: bool) -> Image.Image:
         """An image as the model sees it, and beside it where it looks."""
         picture = self.preparation.crop(self.preparation.decode(item.image))
-        if self.look is None or not looked:
+        if self.look is None or self.places is None or not looked:
             return picture
         heat = self.look(torch.from_numpy(to_pixels(picture))[None]).numpy()
         pair = Image.new("RGB", (2 * picture.width, picture.height))
         pair.paste(picture, (0, 0))
-        pair.paste(overlay(picture, heat, (0, 0, *picture.size)), (picture.width, 0))
+        pair.paste(overlay(picture, heat, *self.places.within((0, 0, *picture.size))), (picture.width, 0))
         return pair
 
     @property

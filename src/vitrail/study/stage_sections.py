@@ -9,7 +9,7 @@ from vitrail.study.attention_sections import BRIGHT, distances_by, laid_over
 from vitrail.study.context import StudyContext
 from vitrail.study.embedding import offset_biases, stage_position_similarity
 from vitrail.study.page import Markup
-from vitrail.study.stages import stage_distances, stage_maps
+from vitrail.study.stages import stage_distances, stage_maps, stage_places
 
 LOOKED_AT = {
     "windows": (
@@ -56,7 +56,9 @@ def where_it_looks(study: StudyContext) -> Markup:
     else:
         words = {"keys": ", ".join(f"{maps.shape[1]}×{maps.shape[2]}" for maps in found.values())}
     shown = LOOKED_AT[model.sight].format(**words) + BY_CLASS_TOKEN * model.reads_class_token
-    return laid_over(study, list(found), shown, BRIGHT)
+    one = torch.zeros(1, *study.pixels.shape[1:], device=study.device)
+    places = dict(zip(found, stage_places(model, one), strict=True))
+    return laid_over(study, places, shown, BRIGHT)
 
 
 def distances(study: StudyContext) -> Markup:

@@ -10,9 +10,11 @@ from vitrail.errors import ConfigError
 from vitrail.study.attention import in_evaluation
 from vitrail.study.captures import WEIGHTS, attends, capture, sight_of
 from vitrail.study.distance import attention_distances
+from vitrail.study.places import Places
 
 Attention = tuple[str, Tensor, Tensor]
-"""Its name, and in pixels where its queries and its keys stand: (N_Q, 2) and (N_X, 2), of windows (windows, n, 2) both."""
+"""Its name, and the pixels, counted from 0, in the middle of what its queries and keys are made of: (N_Q, 2) and (N_X, 2), of
+windows (windows, n, 2) both."""
 
 
 @torch.no_grad()
@@ -26,8 +28,7 @@ def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
         images: prepared, (B, C, H, W).
     """
     pyramid = _pyramid(model)
-    last = list({_stage(found[0]): found for found in attentions(pyramid, images)}.values())
-    found: list[Tensor] = []
+    last, found = _last_attentions(pyramid, images), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
         _, queries, keys = last[len(found)]
@@ -37,6 +38,21 @@ def stage_maps(model: nn.Module, images: Tensor) -> list[Tensor]:
     with capture(pyramid, *(f"{name}.**{WEIGHTS}" for name, *_ in last), each=each):
         pyramid.features(images)
     return found
+
+
+@torch.no_grad()
+def stage_places(model: nn.Module, images: Tensor) -> list[Places]:
+    """Where the values of `stage_maps` of such images stand, for every stage."""
+    found, size = [], (images.shape[2], images.shape[3])
+    for _, _, keys in _last_attentions(_pyramid(model), images):
+        there = keys[~keys.isnan().any(dim=-1)]  # (N_X, 2)
+        found.append(Places(there[:, 0].unique(), there[:, 1].unique(), size, size))
+    return found
+
+
+def _last_attentions(pyramid: Any, images: Tensor) -> list[Attention]:
+    """Those of the last block of every stage."""
+    return list({_stage(found[0]): found for found in attentions(pyramid, images)}.values())
 
 
 def looked_at(weights: Tensor, queries: Tensor, keys: Tensor, *, by_class_token: bool = False) -> Tensor:
@@ -83,11 +99,15 @@ def stage_distances(model: nn.Module, images: Tensor) -> list[Tensor]:
 
 def attentions(pyramid: Any, images: Tensor) -> list[Attention]:
     """Every attention to images of this size, the first stage's first."""
-    grids, found = [tuple(level.shape[2:]) for level in pyramid.features(images[:1])], []
-    for number, (stage, grid, stride) in enumerate(zip(pyramid.stages, grids, pyramid.strides, strict=True)):
+    grids = [tuple(level.shape[2:]) for level in (images, *pyramid.features(images[:1]))]
+    strides, found = (1, *pyramid.strides), list[Attention]()
+    first = torch.zeros(2)  # the middle of what the first place is made of
+    for number, stage in enumerate(pyramid.stages, 1):
+        middles = [float(stage.embedding.middles(side)[0]) for side in grids[number - 1]]
+        first = first + strides[number - 1] * torch.tensor(middles)
         for place, block in enumerate(stage.blocks):
-            queries, keys = block.attention.layer.places(grid)
-            found.append((f"stages.{number}.blocks.{place}.attention", stride * queries, stride * keys))
+            queries, keys = (first + strides[number] * places for places in block.attention.layer.places(grids[number]))
+            found.append((f"stages.{number - 1}.blocks.{place}.attention", queries, keys))
     return found
 
 

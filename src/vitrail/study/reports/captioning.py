@@ -8,6 +8,7 @@ from vitrail.data.order import spread
 from vitrail.study import figures, page
 from vitrail.study.looks import looks_sheet
 from vitrail.study.page import Markup, Number
+from vitrail.study.places import patch_places
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.caption_floors import floors
 from vitrail.tasks.captioning import Captioning, CaptionMetrics, caption_rows
@@ -63,14 +64,14 @@ def caption(run: Reported) -> Part:
 
 def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Reported) -> list[Markup]:
     """Where the model looked for each word of some captions; nothing of a model without attention."""
-    drawn = []
+    drawn, places = [], patch_places(task.model.get_submodule("encoder"))
     for number, place in enumerate(spread(len(shown), DRAWN)):
         item = shown[place][0]
         caption = task.caption(item.image)
         words = [(word.text, word.look) for word in caption.words if word.look is not None]
         if words:
             picture, file = task.preparation.decode(item.image), run.plots / f"looks-{number}.png"
-            figures.save(looks_sheet(picture, task.preparation.box(*picture.size), words), file)
+            figures.save(looks_sheet(picture, task.preparation.box(*picture.size), places, words), file)
             drawn.append(page.picture(file, caption.text, f"{item.name}: {caption.text}"))
     about = "The image, then for each word how much the last block looked at each part of it; what the model did not see is pale."
     return [page.section("Where it looked", *drawn, page.note(about))] if drawn else []
