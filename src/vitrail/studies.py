@@ -65,7 +65,7 @@ def study_model(
     if isinstance(trained, TrainedPose):
         refuse_given("the patch that looks is where the model finds a joint", {"--query": query is not None})
         opened = partial(open_people_for, trained.skeleton, model, data, split, observer.note)
-        where, subjects = people_of(data, opened, split, images)
+        where, subjects, mirror = people_of(data, opened, split, images)
     else:
         refuse_given("the model finds no joints", {"--joint": bool(joints)})
         where, subjects = subjects_of(trained, data, lambda: open_any(model, data, note=observer.note), split, images)
@@ -75,7 +75,7 @@ def study_model(
     title = f"{name} on {name_of(where)}"
     with whole_folder(folder, replace=False) as draft:
         if isinstance(trained, TrainedPose):
-            choice: dict[str, Any] = {"layer": layer, "head": head, "joints": joints}
+            choice: dict[str, Any] = {"layer": layer, "head": head, "joints": joints, "mirror": mirror}
             numbers = write_pose_study(draft, trained, subjects, observer, title=title, **choice)
         else:
             predictions, look = _predictions(trained, subjects, observer), Look(layer, head, query)

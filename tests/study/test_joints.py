@@ -9,6 +9,8 @@ from tiny_pose import HEATMAP, SIZE, tiny_pose
 from vitrail.errors import ConfigError
 from vitrail.study.attention import attention_map, look_of
 from vitrail.study.joints import between_joints, joint_map, joint_maps, layer_maps, patches_of
+from vitrail.study.places import patch_places
+from vitrail.tasks.pose import joints_in
 
 GRID = (8, 6)
 
@@ -23,21 +25,31 @@ def images():
     return torch.randn(3, 3, *SIZE, generator=torch.Generator().manual_seed(0))
 
 
-def bells(*places):
-    """A heatmap for each place (x, y) of one image."""
-    y, x = torch.meshgrid(*(torch.arange(side, dtype=torch.float32) for side in HEATMAP), indexing="ij")
-    return torch.stack([torch.exp(-((x - a) ** 2 + (y - b) ** 2) / 8) for a, b in places])[None]
+def test_a_joint_is_in_the_patch_whose_pixels_are_around_it(trained):
+    joints = torch.tensor([[0, 0], [7.4, 7.4], [7.6, 7.4], [-3, 16.0], [47.0, 63.0], [60.0, 31.4]])
+    assert patches_of(joints, patch_places(trained.model)).tolist() == [0, 0, 1, 12, 47, 23]
+    padded = patch_places(tiny_pose(patch_padding=2).model)  # whose patches begin two pixels before the image
+    assert patches_of(torch.tensor([[5.4, 0.0], [5.6, 5.6]]), padded).tolist() == [0, 7]
 
 
-def test_a_joint_is_in_the_patch_whose_part_of_the_heatmap_has_the_peak():
-    found = patches_of(bells((0, 0), (3, 3), (4, 3), (3.4, 8), (3.6, 8), (23, 31)), GRID)
-    assert found.tolist() == [[0, 0, 1, 12, 13, 47]]
+@pytest.mark.parametrize("fields", [{}, {"patch_padding": 2}])
+def test_the_query_of_a_joint_is_of_the_patch_that_the_picture_shows_it_in(images, fields):
+    trained = tiny_pose(**fields)
+    with torch.no_grad():
+        joints, _ = joints_in(trained.model(images), trained.preparation)
+    left, top = (joints + 0.5 + fields.get("patch_padding", 0)).unbind(-1)  # from the left rim of the first patch, from its top
+    column, row = (left // 8).clamp(0, 5).long(), (top // 8).clamp(0, 7).long()
+    maps, _ = joint_maps(trained.model, images)
+    every = torch.stack([attention_map(trained.model, images, query=divmod(patch, 6)) for patch in range(48)], dim=1)
+    expected = every[torch.arange(len(images))[:, None], 6 * row + column]
+    assert torch.allclose(maps, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"layer": 0}, {"layer": -2, "head": 1}])
 def test_the_map_of_a_joint_is_the_attention_from_its_patch(trained, images, options):
     with torch.no_grad():
-        patches = patches_of(trained.model(images), GRID)
+        joints, _ = joints_in(trained.model(images), trained.preparation)
+    patches = patches_of(joints, patch_places(trained.model))
     assert len(set(patches.flatten().tolist())) > 4, "else it shows nothing"
     for number, joint in enumerate(trained.skeleton.joints):
         found = joint_map(trained, images, joint, **options)
@@ -70,7 +82,7 @@ def test_a_server_is_given_the_maps_of_one_person(trained):
 
 def test_what_joints_say_of_each_other_is_told_by_the_mean_of_all_patches():
     maps = torch.arange(48.0).reshape(1, 1, *GRID).expand(1, 2, *GRID)
-    found = between_joints(maps, bells((0, 0), (23, 31)))
+    found = between_joints(maps, torch.tensor([[0, 47]]))
     assert torch.allclose(found, torch.tensor([[[0, 2.0], [0, 2.0]]]))
 
 

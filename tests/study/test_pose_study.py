@@ -18,7 +18,8 @@ from vitrail.deploy.poses import any_in_python
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.study.joints import joint_maps
-from vitrail.study.people import PoseStudy
+from vitrail.study.people import PoseStudy, people_of
+from vitrail.study.pose_sections import write_pose_study
 from vitrail.study.subjects import Subjects
 from vitrail.tasks.settings import PoseSettings
 
@@ -48,15 +49,23 @@ def test_maps_and_heatmaps_of_all_people_and_joints_are_kept(study, people):
     assert np.allclose(maps["heatmaps"], heatmaps.detach().numpy(), atol=1e-4)
 
 
-def test_scores_are_the_scores_of_an_evaluation_without_mirror_images(people, tmp_path):
-    _, numbers = vitrail.study_model(tiny_pose(depth=2), people, tmp_path / "all", split="all", images=8)
-    metrics = any_in_python(tiny_pose(depth=2)).evaluate(
-        open_people(people).split("all"), PoseSettings(mirror=False), batch_size=3
-    )
-    expected = metrics.scores()
+@pytest.mark.parametrize("mirror", [True, False])
+def test_scores_are_the_scores_of_an_evaluation_with_mirror_images_or_without(people, tmp_path, mirror):
+    source, settings = open_people(people), PoseSettings(mirror=mirror)
+    _, subjects, mirrors = people_of(people, lambda: (source, "all", settings), "all", 8)
+    (tmp_path / "all").mkdir()
+    options = {"title": "all", "mirror": mirrors}
+    numbers = write_pose_study(tmp_path / "all", tiny_pose(depth=2), subjects, Observer(), **options)
+    expected = any_in_python(tiny_pose(depth=2)).evaluate(source.split("all"), settings, batch_size=3).scores()
     found = numbers["scores"]
     assert found["people"] == 8 and "loss" not in found
     assert {name: expected[name] for name in found} == pytest.approx(found)
+
+
+def test_scores_are_those_that_evaluate_tells(people, tmp_path):
+    _, numbers = vitrail.study_model(tiny_pose(depth=2), people, tmp_path / "all", split="all", images=8)
+    expected = vitrail.evaluate(tiny_pose(depth=2), people, split="all")[0].scores()
+    assert {name: expected[name] for name in numbers["scores"]} == pytest.approx(numbers["scores"])
 
 
 def test_sections_that_make_sense_are_there_and_the_others_are_named(study):

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitrail.data.poses.preparation import SMOOTHING
 from vitrail.errors import unknown
 from vitrail.study.attention import answering, heads_among, place_among
 from vitrail.study.captures import WEIGHTS, capture
-from vitrail.tasks.heatmaps import decode
+from vitrail.study.places import Places, patch_places
+from vitrail.tasks.heatmaps import decode, pixels_per_place
 from vitrail.weights.poses import TrainedPose
 
 
@@ -28,7 +30,7 @@ def joint_map(trained: TrainedPose, images: Tensor, joint: str, *, layer: int = 
         ConfigError: no such joint, layer or head, or a model whose layers do not attend to the whole image.
     """
     number = joint_numbers(trained, [joint])[0]
-    maps, _ = joint_maps(trained.model, images, layer=layer, head=head)
+    maps, _ = joint_maps(trained.model, images, layer=layer, head=head, smoothing=trained.preparation.smoothing)
     return maps[:, number]
 
 
@@ -47,20 +49,25 @@ def layer_maps(model: nn.Module, images: Tensor) -> Tensor:
     vit: Any = answering(model)
     weights = list[Tensor]()
     with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=lambda name, found: weights.append(found.float().mean(dim=1))):
-        query = patches_of(vit(images), vit.config.grid)
-    return torch.stack([_of_queries(vit, layer, query) for layer in weights], dim=1)
+        query = _patches_in(vit, vit(images))
+    return torch.stack([maps_from(vit, layer, query) for layer in weights], dim=1)
 
 
-def _of_queries(vit: Any, weights: Tensor, query: Tensor) -> Tensor:
-    """Of weights (B, N, N) the rows of some patches (B, K), as maps (B, K, rows, columns)."""
-    c = vit.config
-    rows = weights.gather(1, (c.prefix + query)[..., None].expand(-1, -1, weights.shape[-1]))
-    return rows[..., c.prefix :].unflatten(-1, c.grid)
+def joint_maps(
+    model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None, smoothing: float = SMOOTHING
+) -> tuple[Tensor, Tensor]:
+    """`joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w), of a model that gives heatmaps.
+
+    ``smoothing`` is that of its preparation, by which joints are read.
+    """
+    weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
+    vit = answering(model)
+    return maps_from(vit, weights, _patches_in(vit, heatmaps, smoothing)), heatmaps
 
 
 @torch.no_grad()
-def joint_maps(model: nn.Module, images: Tensor, *, layer: int = -1, head: int | None = None) -> tuple[Tensor, Tensor]:
-    """`joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w), of a model that gives heatmaps."""
+def weights_and_heatmaps(model: nn.Module, images: Tensor, *, layer: int, head: int | None) -> tuple[Tensor, Tensor]:
+    """The attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
     vit: Any = answering(model)
     c = vit.config
     number = place_among("layer", layer, c.depth)
@@ -68,27 +75,37 @@ def joint_maps(model: nn.Module, images: Tensor, *, layer: int = -1, head: int |
     name = f"blocks.{number}.attention.{WEIGHTS}"
     with capture(vit, name) as seen:
         heatmaps = vit(images)
-    weights = seen[name][:, heads].float().mean(dim=1)  # (B, N, N)
-    return _of_queries(vit, weights, patches_of(heatmaps, c.grid)), heatmaps
+    return seen[name][:, heads].float().mean(dim=1), heatmaps
 
 
-def patches_of(heatmaps: Tensor, grid: tuple[int, int]) -> Tensor:
-    """The patch, counted row by row, in which each joint of heatmaps (B, K, h, w) is found: int64 (B, K)."""
-    (rows, columns), (height, width) = grid, heatmaps.shape[-2:]
-    x, y = decode(heatmaps.float())[0].unbind(-1)
-    row = ((y + 0.5) * rows / height).long().clamp(0, rows - 1)
-    column = ((x + 0.5) * columns / width).long().clamp(0, columns - 1)
-    return row * columns + column
+def maps_from(vit: Any, weights: Tensor, patches: Tensor) -> Tensor:
+    """Where some patches (B, K) look, of the attention (B, N, N) of a layer: (B, K, rows, columns)."""
+    c = vit.config
+    rows = weights.gather(1, (c.prefix + patches)[..., None].expand(-1, -1, weights.shape[-1]))
+    return rows[..., c.prefix :].unflatten(-1, c.grid)
 
 
-def between_joints(maps: Tensor, heatmaps: Tensor) -> Tensor:
+def _patches_in(vit: Any, heatmaps: Tensor, smoothing: float = SMOOTHING) -> Tensor:
+    """`patches_of` the joints that heatmaps (B, K, h, w) show."""
+    joints, _ = decode(heatmaps.float(), sigma=smoothing)
+    scale = pixels_per_place(vit.config.image_size, (heatmaps.shape[-2], heatmaps.shape[-1]))
+    return patches_of(joints * scale.to(joints), patch_places(vit))
+
+
+def patches_of(joints: Tensor, places: Places) -> Tensor:
+    """The patch, counted row by row, in which each joint lies, whose place in the model's input is (…, 2): int64 (…)."""
+    x, y = joints.unbind(-1)
+    row, column = places.nearest(y, x)
+    return row * len(places.columns) + column
+
+
+def between_joints(maps: Tensor, patches: Tensor) -> Tensor:
     """How much more than any patch on average each joint's query (down) looks at the patch of each joint (across): (B, K, K).
 
     Args:
         maps: of all joints, (B, K, rows, columns).
-        heatmaps: (B, K, h, w).
+        patches: in which the joints are, (B, K).
     """
-    patches = patches_of(heatmaps, (maps.shape[-2], maps.shape[-1]))  # (B, K)
     flat = maps.flatten(2)
     looked = flat.gather(2, patches[:, None].expand(-1, flat.shape[1], -1))
     return looked / flat.mean(dim=-1, keepdim=True)

@@ -1,6 +1,7 @@
 """A study of a model that finds joints: where it finds them, where their queries look, and what it costs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from vitrail.study.figures import STYLE
 from vitrail.study.joints import joint_numbers
 from vitrail.study.page import Markup
 from vitrail.study.people import PoseStudy
+from vitrail.study.places import Places, heatmap_places, patch_places
 from vitrail.study.skeletons import draw_people, ringed
 from vitrail.study.subjects import Subjects
 from vitrail.tasks.metrics import metrics_in
-from vitrail.tasks.pose import PoseMetrics, Row
+from vitrail.tasks.pose import PoseMetrics
 from vitrail.weights.poses import TrainedPose
 
 SHOWN, COLUMNS = 5, 4
@@ -58,6 +60,7 @@ def write_pose_study(
     layer: int | None = None,
     head: int | None = None,
     joints: Sequence[str] = (),
+    mirror: bool = False,
 ) -> dict[str, Any]:
     """Write pictures, ``maps.npz``, ``study.json`` and ``report.html`` to a folder, and give what is in ``study.json``.
 
@@ -69,13 +72,14 @@ def write_pose_study(
         title: of the page.
         layer, head: of the attention from joints; the last layer and all heads by default.
         joints: whose maps are drawn; some of all by default.
+        mirror: whether the scores are those of an evaluation with mirror images.
 
     Raises:
         ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.
         DataError: an image that cannot be read.
     """
     columns = joint_numbers(trained, list(joints)) or spread(len(trained.skeleton.joints), COLUMNS)
-    study = PoseStudy(folder, trained, subjects, observer, layer=-1 if layer is None else layer, head=head)
+    study = PoseStudy(folder, trained, subjects, observer, layer=-1 if layer is None else layer, head=head, mirror=mirror)
     return study.written(title, _sections(study, columns))
 
 
@@ -97,8 +101,7 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
     if not study.subjects.labelled:
         return
     metrics = PoseMetrics(study.preparation, study.skeleton)
-    people = enumerate(study.subjects.items)
-    metrics.rows = [Row(number, person, study.outside(number), study.scores[number], 0.0) for number, person in people]
+    metrics.rows = [study.row(number) for number in range(len(study.pixels))]
     scores = {name: value for name, value in metrics.scores().items() if name != "loss"}
     study.numbers["scores"] = scores
     for metric in metrics_in(scores):
@@ -107,16 +110,18 @@ def _scores(study: PoseStudy) -> Iterator[tuple[str, str]]:
 
 def _found(study: PoseStudy, columns: Sequence[int]) -> Markup:
     """The skeleton that is found of some people, beside the one that is marked, and heatmaps."""
-    heatmaps = study.maps["heatmaps"].numpy()
+    heatmaps = study.maps["heatmaps"]
     scores = {name: float(score) for name, score in zip(study.skeleton.joints, study.scores.mean(axis=0), strict=True)}
     study.numbers["mean_scores"] = scores
-    figure = _sheet(study, columns, heatmaps, _heat, marked=study.subjects.labelled)
+    places = heatmap_places(study.preparation.image_size, (heatmaps.shape[-2], heatmaps.shape[-1]))
+    laid = partial(_laid, places=places, brightest=1.0)
+    figure = _sheet(study, columns, heatmaps.clamp(min=0).numpy(), laid, marked=study.subjects.labelled)
     return page.section("Where the joints are", study.picture(figure, "heatmaps", "Heatmaps", HEATMAPS + SKELETON))
 
 
 def _queries(study: PoseStudy, columns: Sequence[int]) -> Markup:
     """Where the queries of some joints look."""
-    figure = _sheet(study, columns, study.maps["joints"].numpy(), _look)
+    figure = _sheet(study, columns, study.maps["joints"].numpy(), partial(_laid, places=patch_places(study.model)))
     which = "the last layer" if study.layer == -1 else f"layer {study.layer}"
     layer = which if study.head is None else f"{which}, head {study.head}"
     caption = QUERIES.format(layer=layer) + SKELETON
@@ -142,17 +147,12 @@ def _sheet(study: PoseStudy, columns: Sequence[int], maps: np.ndarray, laid: Lai
     return pictures.sheet(rows, ["found", *["marked"] * marked, *names], captions)
 
 
-def _heat(view: Image.Image, heatmap: np.ndarray) -> Image.Image:
-    """A heatmap laid over what the model sees: the centres of the outermost places lie on the centres of the outermost pixels."""
-    (width, height), (rows, columns) = view.size, heatmap.shape
-    x, y = (width - 1) / (columns - 1) / 2, (height - 1) / (rows - 1) / 2
-    box = (0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y)
-    return pictures.overlay(view, heatmap.clip(min=0), box, brightest=1.0)
-
-
-def _look(view: Image.Image, map_: np.ndarray) -> Image.Image:
-    """A map of patches laid over what the model sees."""
-    return pictures.overlay(view, map_, (0, 0, *view.size))
+def _laid(view: Image.Image, map_: np.ndarray, places: Places, brightest: float = pictures.BRIGHTEST) -> Image.Image:
+    """A map laid over what the model sees, at any size: the centres of the outermost pixels lie on each other, as UDP has it."""
+    (width, height), (high, wide) = view.size, places.size
+    x, y = (width - 1) / (wide - 1) / 2, (height - 1) / (high - 1) / 2  # half a pixel of the model's input
+    box, seen = places.within((0.5 - x, 0.5 - y, width - 0.5 + x, height - 0.5 + y))
+    return pictures.overlay(view, map_, box, seen, brightest=brightest)
 
 
 def _between(study: PoseStudy) -> Markup:
