@@ -71,6 +71,19 @@ def test_thresholds_of_other_images_are_applied_to_those_shown():
     assert shown["mean average precision on 4 test images; the surest class is correct on 25.0 %"] == "50.00 %"
 
 
+@pytest.mark.parametrize("shown", [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+def test_a_single_class_has_the_scores_that_it_has_among_others(shown, tmp_path):
+    true, probabilities = np.array(shown)[:, None], np.array([[0.9], [0.2], [0.6], [0.1]])
+    alone = MultiLabel(predictions(true, probabilities), [0.5], "the validation images")
+    among = MultiLabel(predictions(np.c_[true, TRUE], np.c_[probabilities, PROBABILITIES]), [0.5] * 4, "the validation images")
+    for name in ("precision", "recall", "f1", "images"):
+        assert getattr(alone, name).tolist() == getattr(among, name)[:1].tolist()
+    (row,) = [line.split() for line in alone.text.splitlines() if line.strip().startswith("c0")]
+    assert row == next(line.split() for line in among.text.splitlines() if line.strip().startswith("c0"))
+    assert any("mean F1" in what for _, what in alone.cards())
+    assert "c0" in next(alone.sections(tmp_path))
+
+
 def test_thresholds_are_otherwise_the_best_for_the_images_shown():
     made = MultiLabel(predictions(TRUE, PROBABILITIES))
     assert made.thresholds.tolist() == best_thresholds(TRUE, PROBABILITIES).tolist()

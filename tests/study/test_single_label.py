@@ -96,6 +96,15 @@ def test_a_hit_is_shown_with_its_second_guess_and_a_mistake_with_the_truth(tmp_p
     assert drawn == [{1: "class 0 (60 %)\nis class 2 (10 %)"}, {0: "class 1 (50 %)\nor class 2 (30 %)"}]
 
 
+def test_a_model_of_a_single_class_has_a_report_and_no_second_guess(tmp_path, monkeypatch):
+    drawn, save = [], Predictions.save_sheet
+    monkeypatch.setattr(Predictions, "save_sheet", lambda *args, **kwargs: (drawn.append(args[2]), save(*args, **kwargs)))
+    made = SingleLabel(predictions([0, 0], np.ones((2, 1))))
+    text = "".join(made.sections(tmp_path))
+    assert "100.00 %" in dict(made.cards()) and "No mistakes." in text and "No class is taken for another." in text
+    assert drawn == [{0: "class 0 (100 %)", 1: "class 0 (100 %)"}] and "class 0" in made.text
+
+
 @pytest.mark.parametrize("classes", [20, 21])
 def test_a_matrix_without_numbers_is_helped_by_a_table_of_pairs(tmp_path, classes):
     text = text_of([0, 0, 0, 1], [2, 2, 0, 1], classes, tmp_path)

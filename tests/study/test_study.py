@@ -20,7 +20,8 @@ from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
-from vitrail.study import attention_sections
+from vitrail.study import attention_sections, model_sections
+from vitrail.study.context import StudyContext
 from vitrail.study.subjects import labelled_subjects
 
 DIGITS = {
@@ -218,11 +219,27 @@ def test_images_are_taken_at_random_so_that_classes_have_their_shares(digits):
 def test_data_of_one_class_and_of_few_images_have_no_probes_and_it_says_why(digits):
     one = replace(open_data("digits"), classes=["0"])
     one = replace(one, splits={split: [i for i in items if i.target == 0] for split, items in one.splits.items()})
-    assert "probes need two classes" in labelled_subjects(digits.trained, one, "test", 9).unprobed
+    found = labelled_subjects(digits.trained, one, "test", 9).unprobed
+    assert found == "probes need two classes of 5 training images, and 1 of 1 have so many"
     few = replace(
         one, splits={split: items[:3] for split, items in open_data("digits").splits.items()}, classes=list("0123456789")
     )
-    assert "has 0 training images" in labelled_subjects(digits.trained, few, "test", 3).unprobed
+    assert "0 of 10 have so many" in labelled_subjects(digits.trained, few, "test", 3).unprobed
+
+
+def test_rare_classes_are_left_out_of_probes_and_counted(digits, tmp_path):
+    data = open_data("digits")
+    train = [item for item in data.splits["train"] if item.target > 1]
+    rare = [[item for item in data.splits["train"] if item.target == label][:count] for label, count in ((0, 4), (1, 5))]
+    data = replace(data, splits={**data.splits, "train": [*train, *rare[0], *rare[1]]})
+    found = labelled_subjects(digits.trained, data, "test", 9)
+    assert found.rare == 1 and found.unprobed == ""
+    assert {item.target for item in found.known} == {item.target for item in found.tested} == set(range(1, 10))
+    only = replace(data, splits={**data.splits, data.evaluation_split: rare[0]})
+    assert "no other image" in labelled_subjects(digits.trained, only, data.evaluation_split, 4).unprobed
+    study = StudyContext(tmp_path, digits.trained, replace(found, known=found.known[::20]), None, Observer())
+    assert "Classes of fewer than 5 training images are left out: 1." in model_sections.probe(study)
+    assert study.numbers["probes"]["rare_classes"] == 1
 
 
 def replace_labels(data, change):

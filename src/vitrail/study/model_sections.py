@@ -12,6 +12,7 @@ from vitrail.study.embedding import filters as principal_filters
 from vitrail.study.embedding import position_similarity
 from vitrail.study.page import Markup, Number
 from vitrail.study.speed import measured
+from vitrail.study.subjects import FEWEST
 from vitrail.study.tables import cost_table
 
 SHOTS = (1, 5, 10)
@@ -75,12 +76,15 @@ def probe(study: StudyContext) -> Markup:
     linear = probes.linear_probe(train[-1], labels, test[-1], expected)
     nearest = probes.nearest_neighbours(train[-1], labels, test[-1], expected)
     rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
+    rare = study.subjects.rare
+    left_out += f" Classes of fewer than {FEWEST} training images are left out: {rare:,}." * bool(rare)
     study.numbers["probes"] = {
         "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few_shot},
         "linear": linear,
         "nearest_neighbours": nearest,
         "layers": per_layer,
         "images": {"known": len(known), "asked": len(tested)},
+        "rare_classes": rare,
     }
     words = (
         f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "

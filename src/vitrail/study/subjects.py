@@ -14,7 +14,7 @@ from vitrail.weights.folder import TrainedModel
 KNOWN, TESTED = 1000, 500
 """Most images that probes are fitted to, and tested on."""
 FEWEST = 5
-"""Images that every class has at least where there are to be probes."""
+"""Training images of a class, at least, for probes to know it."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Subjects:
         known: labelled images to fit probes on, the same number of every class; their labels may be of any classes, also of
             ones that the model does not have.
         tested: others, to test the probes on.
+        rare: classes that probes leave out, since they have too few training images.
         unprobed: why there are no images for probes, where there might have been.
     """
 
@@ -38,6 +39,7 @@ class Subjects:
     why: str = ""
     known: list[Item] = field(default_factory=list)
     tested: list[Item] = field(default_factory=list)
+    rare: int = 0
     unprobed: str = ""
 
 
@@ -59,28 +61,30 @@ def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count:
     """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
-    known, tested, unprobed = _for_probes(data)
+    probed = _for_probes(data)
     try:
         items = trained.relabelled(data, items)
     except DataError as error:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
-    return Subjects(items, split, not why, why, known, tested, unprobed)
+    return Subjects(items, split, not why, why, **probed)
 
 
-def _for_probes(data: ImageData) -> tuple[list[Item], list[Item], str]:
-    """Training images and others, and why there are none."""
+def _for_probes(data: ImageData) -> dict[str, Any]:
+    """What `Subjects` has of probes: images of the classes that have enough for training, or why there are none."""
     train, rest = data.splits.get("train", []), data.splits.get(data.evaluation_split, [])
     if data.multi_label or not train or not rest:
-        return [], [], ""
-    fewest = min(count_classes(train, len(data.classes)))
-    if len(data.classes) < 2 or fewest < FEWEST:
-        return (
-            [],
-            [],
-            f"of {len(data.classes)} classes one has {fewest} training images; probes need two classes of {FEWEST} each",
-        )
-    return [train[i] for i in pick_items(train, KNOWN, 0)], [rest[i] for i in _at_random(len(rest), TESTED)], ""
+        return {}
+    counts = count_classes(train, len(data.classes))
+    enough = {label for label, count in enumerate(counts) if count >= FEWEST}
+    train, rest = ([item for item in items if item.target in enough] for items in (train, rest))
+    if len(enough) < 2:
+        what = f"probes need two classes of {FEWEST} training images, and {len(enough)} of {len(counts)} have so many"
+        return {"unprobed": what}
+    if not rest:
+        return {"unprobed": f"no other image is of one of the classes that have {FEWEST} training images"}
+    known = [train[i] for i in pick_items(train, KNOWN, 0)]
+    return {"known": known, "tested": [rest[i] for i in _at_random(len(rest), TESTED)], "rare": len(counts) - len(enough)}
 
 
 def _at_random(count: int, wanted: int) -> list[int]:

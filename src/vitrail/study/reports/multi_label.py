@@ -34,14 +34,19 @@ class MultiLabel:
             self.true[image, list(item.labels)] = True
         self.thresholds = np.array(thresholds or best_thresholds(self.true, predictions.probabilities))
         self.predicted = predictions.probabilities >= self.thresholds
+        self.columns = [1] if len(predictions.classes) == 1 else list(range(len(predictions.classes)))
+        """What scikit-learn is to tell of: of a single class it tells of the images that do not show it (0) and that do (1)."""
         self.precision, self.recall, self.f1, self.images = precision_recall_fscore_support(
-            self.true, self.predicted, zero_division=0
+            self.true, self.predicted, labels=self.columns, zero_division=0
         )
 
     @property
     def text(self) -> str:
         """scikit-learn's table of the classes, at their thresholds."""
-        return classification_report(self.true, self.predicted, target_names=self.predictions.classes, digits=4, zero_division=0)
+        names = self.predictions.classes
+        return classification_report(
+            self.true, self.predicted, labels=self.columns, target_names=names, digits=4, zero_division=0
+        )
 
     def cards(self) -> Iterator[tuple[str, str]]:
         """The numbers to begin with."""

@@ -58,7 +58,7 @@ class SingleLabel:
 
     def _confusion(self, file: Path) -> Markup:
         names, contents = self.predictions.classes, []
-        if len(names) <= min(max(SCANTY, len(self.labels)), MOST_DRAWN):
+        if 1 < len(names) <= min(max(SCANTY, len(self.labels)), MOST_DRAWN):
             matrix = confusion_matrix(self.labels, self.guesses, labels=range(len(names)))
             figures.save(figures.confusion(matrix, names), file)
             many = len(names) > figures.MAX_NAMED_CLASSES
@@ -118,9 +118,8 @@ class SingleLabel:
         if not hits:
             return page.section("Least sure hits", page.paragraph("No hits."))
         captions = {
-            image: f"{predictions.caption(image, self.guesses[image])}\nor {predictions.caption(image, second)}"
+            image: "\nor ".join(predictions.caption(image, index) for index in likeliest(predictions.probabilities[image]))
             for image in least_sure_hits(self.correct, self.sureness)[:SHEET]
-            for second in [_second(predictions.probabilities[image])]
         }
         predictions.save_sheet(file, captions, correct=True)
         caption = (
@@ -148,5 +147,6 @@ def least_sure_hits(correct: np.ndarray, sureness: np.ndarray) -> list[int]:
     return [i for i in np.argsort(sureness, kind="stable").tolist() if correct[i]]
 
 
-def _second(probabilities: np.ndarray) -> int:
-    return int(np.argsort(-probabilities, kind="stable")[1])
+def likeliest(probabilities: np.ndarray) -> list[int]:
+    """The two classes of the highest probabilities, or the only one there is."""
+    return np.argsort(-probabilities, kind="stable")[:2].tolist()
