@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitrail import api
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, text
+from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, same_data, text
 from vitrail.study.comparison_page import best, curves
 from vitrail.study.paired import Paired, answers_in, paired
 from vitrail.training.run_folder import RunFolder
@@ -154,6 +154,20 @@ def test_runs_are_paired_where_they_have_answers_to_the_same_images(run, second,
     assert paired([("1", right), ("2", wrong), ("3", {("c", "x"): True}), ("4", {})]) == [Paired("1", "2", 2, 1, 0)]
     (tmp_path / "predictions.csv").write_text("image,true_label,label,correct\na,x,x,yes\na,x,y,no\n")
     assert answers_in(tmp_path / "predictions.csv") == {}  # names that do not tell images apart
+
+
+def test_runs_of_other_images_of_the_same_names_are_not_paired_and_of_data_that_was_moved_they_are(run, pictures, tmp_path, tiny):
+    moved, others = (shutil.copytree(pictures, tmp_path / name) for name in ("moved", "others"))
+    for number, file in enumerate(sorted(others.rglob("*.png"))):
+        Image.new("RGB", (10, 10), (number, 0, 0)).save(file)
+    runs = [run.folder, *(api.train(data, tmp_path / f"of-{data.name}", **tiny).folder for data in (moved, others))]
+    found = api.compare(runs)
+    assert [(pair.first, pair.second) for pair in paired_runs(found)] == [("colours", "of-moved")]
+    answers = [answers_in(folder / "predictions.csv").keys() for folder in runs]
+    assert answers[0] == answers[2], "else it shows nothing"
+    assert same_data(*found[:2]) and not same_data(*found[1:])
+    shutil.rmtree(runs[1] / "checkpoints")
+    assert paired_runs(api.compare(runs)) == [] != paired_runs(api.compare([run.folder, runs[0]]))
 
 
 @pytest.mark.parametrize("value", [None, [1], {"a": {}}, {"a": "b"}])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Compared:
         scores: of that evaluation.
         family: the kind of its model, such as hybrid; empty where that is not known.
         folder: of the run; None where it has none.
+        data: what identifies the data that it learned from, wherever that lies; None where it is not known.
     """
 
     name: str
@@ -48,11 +50,17 @@ class Compared:
     scores: dict[str, float] = field(default_factory=dict)
     family: str = ""
     folder: Path | None = None
+    data: dict[str, Any] | None = None
 
     @property
     def metric(self) -> Metric:
         """The one that decides, of its task."""
         return main_metric(self.scores)
+
+    @property
+    def source(self) -> Path:
+        """Where its data lay."""
+        return Path(str(self.settings.get("data", {}).get("source"))).resolve()
 
     @property
     def score(self) -> float | None:
@@ -231,8 +239,18 @@ def document(runs: Sequence[Compared]) -> dict[str, Any]:
 
 
 def paired_runs(runs: Sequence[Compared]) -> list[Paired]:
-    """Every two runs that were evaluated on the same images."""
-    return paired([(run.name, answers_in(run.folder / "predictions.csv")) for run in runs if run.folder is not None])
+    """Every two runs that were evaluated on the same images, of the same data."""
+    answers = [(run, answers_in(run.folder / "predictions.csv")) for run in runs if run.folder is not None]
+    both = (pair for pair in combinations(answers, 2) if same_data(pair[0][0], pair[1][0]))
+    return [found for pair in both for found in paired([(run.name, own) for run, own in pair])]
+
+
+def same_data(first: Compared, second: Compared) -> bool:
+    """Whether two runs learned from one data set: of the same place, or of another with the same names, labels and files.
+
+    Names alone would not do: ``0001.png`` is in many.
+    """
+    return first.source == second.source or (first.data is not None and first.data == second.data)
 
 
 def paired_table(pairs: Sequence[Paired]) -> list[tuple[str, ...]]:

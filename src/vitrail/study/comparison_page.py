@@ -13,7 +13,19 @@ from matplotlib.ticker import MaxNLocator
 
 from vitrail.files import write_json, write_text
 from vitrail.study import figures, page
-from vitrail.study.comparison import HEAD, PAIRS, Compared, count_of, document, head_of, paired_runs, paired_table, shown, table
+from vitrail.study.comparison import (
+    HEAD,
+    PAIRS,
+    Compared,
+    count_of,
+    document,
+    head_of,
+    paired_runs,
+    paired_table,
+    same_data,
+    shown,
+    table,
+)
 from vitrail.study.page import Best, Markup, Number
 from vitrail.study.reports import compared_translations
 from vitrail.tasks.metrics import main_metric
@@ -61,15 +73,12 @@ def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
     """What of the columns of `HEAD` is better the higher it is; NaN where it is not known."""
     scores = [math.nan if run.score is None else run.score * (1 if run.metric.higher_is_better else -1) for run in runs]
     found = {"images/s": [run.rate or math.nan for run in runs]}
-    if len({(run.metric, run.split, count_of(run.scores), _source(run)) for run in runs if run.scores}) == 1:
+    measured = [run for run in runs if run.scores]
+    alike = len({(run.metric, run.split, count_of(run.scores)) for run in measured}) == 1
+    if alike and all(same_data(measured[0], run) for run in measured):  # scores on different images have no best
         found["score"] = scores
     costs = {"training": "seconds", "parameters": "parameters", "multiply-adds": "macs"}
     return found | {name: [-getattr(run, of) or math.nan for run in runs] for name, of in costs.items()}
-
-
-def _source(run: Compared) -> str:
-    """Of the images: scores on different ones have no best."""
-    return str(run.settings.get("data", {}).get("source"))
 
 
 def best(values: Sequence[float], shown: Sequence[str]) -> str | None:

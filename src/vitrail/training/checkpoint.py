@@ -14,6 +14,7 @@ from vitrail.weights.tensor_files import read_tensors, write_tensors
 
 Tensors = dict[str, Tensor]
 
+STATE = "state.json"
 KEPT = 2
 """The newest, and the one before it in case that one is damaged."""
 
@@ -32,7 +33,7 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
     with room_for(size, folder.parent, hint=f"free some space, then {resume}"), whole_folder(folder) as draft:
         for name, group in tensors.items():
             write_tensors(draft / f"{name}.safetensors", group)
-        write_json(draft / "state.json", state)
+        write_json(draft / STATE, state)
         write_text(draft / SUMS, checksums(draft))
     for old in checkpoints(folder.parent.parent)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -41,8 +42,12 @@ def save_checkpoint(folder: Path, tensors: dict[str, Tensors], state: dict[str, 
 def load_checkpoint(folder: Path) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read what `save_checkpoint` wrote; raises `ModelFileError` if a single byte of it is another."""
     require_complete(folder)
-    state = read_json(folder / "state.json", LARGE, any_name=True)
-    return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, state
+    return {f.stem: read_tensors(f) for f in sorted(folder.glob("*.safetensors"))}, read_state(folder)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The part of a checkpoint that is JSON, by itself."""
+    return read_json(folder / STATE, LARGE, any_name=True)
 
 
 def require_complete(folder: Path) -> None:

@@ -23,7 +23,7 @@ from vitrail.runtime.output import taken
 from vitrail.runtime.processes import Processes
 from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signals, requeue
 from vitrail.runtime.terminal import escaped
-from vitrail.training.checkpoint import checkpoints, keep_newest, recover_checkpoints
+from vitrail.training.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
 from vitrail.training.run_files import BAD_IMAGES, CONFIG, METRICS, SPLITS, STATUS, require_run, rows_of, standing, texts
 from vitrail.training.settings import RunSettings
@@ -212,13 +212,20 @@ class RunFolder:
         return standing(self.path)
 
     @property
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What identifies the data that the run learned from, as its newest checkpoint keeps it; None where that is not known."""
+        with suppress(OSError, VitrailError):
+            return next((read_state(folder).get("data") for folder in checkpoints(self.path)), None)
+        return None
+
+    @property
     def record(self) -> dict[str, Any]:
         """What is known of the run, as `vitrail.study.comparison.Compared` has it."""
         settings, standing = self.settings, self.standing
         parameters, macs = totals(settings.model.config)
         found = {"parameters": parameters, "macs": macs, "split": standing.get("split", ""), "scores": standing.get("scores", {})}
         found |= {"state": standing["state"], "settings": settings.model_dump(mode="json"), "rows": self.rows}
-        return {**found, "family": family_of(settings.model.config), "folder": self.path}
+        return {**found, "family": family_of(settings.model.config), "folder": self.path, "data": self.fingerprint}
 
     def write_status(self, state: str, **values: Any) -> None:
         """What became of the run, and the command that continues it."""
