@@ -7,6 +7,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 import test_contract as contract
 import vitrail
 from vitrail.errors import ConfigError
+from vitrail.parts import StandardizedConv2d
 from vitrail.parts.positions import sincos_2d
 from vitrail.study.embedding import filters, offset_biases, position_similarity, stage_position_similarity
 
@@ -110,6 +111,17 @@ def test_filters_are_the_principal_components():
     np.testing.assert_allclose(shares, theirs.explained_variance_ratio_, rtol=1e-5)
     same = np.abs((found.flatten(1).numpy() * theirs.components_).sum(axis=1))  # up to their sign
     np.testing.assert_allclose(same, 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["BiT", "hybrid"])
+def test_filters_are_what_the_first_layer_multiplies_pixels_by(kind):
+    resnet = {"embedding": "resnet", "resnet_depths": (1,), "resnet_width": 8, "resnet_root": "cifar"}
+    bit = {"image_size": 8, "depths": (1,), "width": 8, "root": "cifar", "num_classes": 5}
+    model = tiny(**resnet) if kind == "hybrid" else vitrail.create_model("BiT-R50x1", **bit).eval()
+    first = next(module for module in model.modules() if isinstance(module, StandardizedConv2d))
+    pixels = torch.eye(27).unflatten(1, (3, 3, 3))  # each a single pixel of a patch
+    torch.testing.assert_close(first(pixels)[..., 1, 1].T, model.filters().flatten(1))
+    assert not torch.allclose(model.filters(), first.weight)
 
 
 @pytest.mark.parametrize("embedding", ["stem", "pooled-stem"])

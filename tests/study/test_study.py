@@ -22,7 +22,7 @@ from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.study import attention_sections, model_sections
 from vitrail.study.context import StudyContext
-from vitrail.study.subjects import labelled_subjects
+from vitrail.study.subjects import Subjects, labelled_subjects
 
 DIGITS = {
     "training.epochs": 12, "model.embedding": "stem", "model.depth": 2, "model.dim": 64, "model.heads": 4, "model.mlp_dim": 128,
@@ -102,6 +102,22 @@ def test_among_the_images_drawn_are_the_first_and_up_to_half_that_are_mistakes()
     assert drawn[0] == 0 and len(drawn) == 6 and len({n for n in drawn if n >= 30}) >= 3
     assert attention_sections._caption(study, 31) == "31.png\nguess: 0\ntrue: dog"
     assert attention_sections._caption(SimpleNamespace(**vars(study) | {"predictions": None}), 3) == "3.png"
+
+
+def test_the_map_of_a_distilled_model_is_told_to_be_of_both_tokens_that_the_answer_is_read_from():
+    deit = vitrail.create_model("ViT-Ti/16", image_size=16, depth=1, num_classes=2, distillation_token=True).eval()
+    assert "from the class token and the distillation token alike, which" in attention_sections.LAST.describe(deit)
+    assert "from the class token, which" in attention_sections.LAST.describe(tiny("ViT"))
+
+
+def test_what_is_not_drawn_of_heads_and_positions_is_told(pictures, tmp_path):
+    assert "Of more than 14 layers or heads so many are drawn" in attention_sections.HEADS
+    model = vitrail.create_model(
+        "ViT-Ti/4", image_size=8, dim=16, depth=1, heads=2, mlp_dim=8, num_classes=3, position="learned-1d+rotary"
+    )
+    trained = vitrail.TrainedModel(model.eval(), list("abc"), vitrail.Preparation.standard((8, 8)))
+    study = StudyContext(tmp_path, trained, Subjects(open_data(pictures).split("all")[:1]), None, Observer())
+    assert "and not how queries and keys are turned as well (learned-1d+rotary)" in model_sections.positions(study)
 
 
 def test_the_page_needs_nothing_but_itself_and_shows_every_picture(study):

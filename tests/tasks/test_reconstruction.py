@@ -196,6 +196,13 @@ def test_a_run_learns_to_draw_and_keeps_an_encoder_that_gives_vectors(drawn):
     assert (drawn.folder / "best" / "beside.safetensors").is_file()
     page = (drawn.folder / "report.html").read_text()
     assert "Reconstructions" in page and not (drawn.folder / "classification_report.txt").exists()
+    assert "the patches that the encoder sees: 12 of 16 are masked (75 %)" in page
+
+
+@pytest.mark.usefixtures("reported")
+def test_the_report_tells_how_many_patches_are_masked_and_not_how_many_were_asked_for(pictures, tmp_path):
+    run = api.train(pictures, tmp_path / "run", **RUN, **{"training.epochs": 1, "task.mask_ratio": 0.9})
+    assert "15 of 16 are masked (94 %)" in (run.folder / "report.html").read_text()
 
 
 def test_a_run_is_evaluated_again_with_the_same_loss(drawn, pictures):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ImageConfig, ModelConfig
-from vitrail.parts import Interpolation, last_layer
+from vitrail.parts import Interpolation, StandardizedConv2d, last_layer
 
 Sight = Literal["image", "windows", "coarser grid"]
 """All patches of the image; the others in a window of it; or the whole image, of which keys and values know a coarser grid."""
@@ -118,8 +118,9 @@ class ImageModel(Model):
             )
 
     def filters(self) -> Tensor:
-        """What the first layer sums of the pixels, by default the kernels of the first convolution: (D, C, h, w)."""
-        return next(module for module in self.modules() if isinstance(module, nn.Conv2d)).weight
+        """What the first layer multiplies pixels by, by default the kernels of the first convolution: (D, C, h, w)."""
+        first = next(module for module in self.modules() if isinstance(module, nn.Conv2d))
+        return first.standardized() if isinstance(first, StandardizedConv2d) else first.weight
 
     def heads(self) -> dict[str, nn.Module]:
         return {"head": self.head}

@@ -1,15 +1,32 @@
 """Attention between the tokens of two sentences, drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import matplotlib
 from matplotlib.figure import Figure
 
+from vitrail.models.text_model import TextModel
+from vitrail.models.transformer_decoder import TransformerDecoder
 from vitrail.study import figures
 from vitrail.weights.translator import Aligned
 
+BETWEEN_TOKENS = "How much each token that is written (rows) looked at each token that is read (columns), {}; darker is more."
 SMALL = {"fontsize": 7, "parse_math": False}
 """Of tokens, which may be anything."""
+
+
+def which_attention(model: TextModel) -> str:
+    """Which of a model's attention to its source is shown, in words."""
+    if not isinstance(model, TransformerDecoder):
+        return "by the model's only attention"
+    if model.shown == TransformerDecoder.shown:
+        return "in the last block of the decoder, the mean of its heads"
+    return "in all blocks of the decoder, the mean of their heads"
+
+
+def alignment_caption(models: Iterable[TextModel]) -> str:
+    """What `alignment_maps` of these models show."""
+    return BETWEEN_TOKENS.format(" or ".join(dict.fromkeys(map(which_attention, models))))
 
 
 def alignment_maps(drawn: Sequence[Aligned], titles: Sequence[str] = ()) -> Figure:

@@ -39,8 +39,9 @@ BRIGHT = (
     "that glow in every map, often in the corners, are where a model keeps what has no place in the image (Darcet et al. 2023)."
 )
 HEADS = (
-    "The first of the images above, as every head of every layer looks at it: attention from what the answer is read from, each "
-    "map from nothing (black) to its own highest. All of them are in maps.npz."
+    "The first of the images above, as the heads of all layers look at it: attention from what the answer is read from, each map "
+    f"from nothing (black) to its own highest. Of more than {pictures.MOST_CELLS} layers or heads so many are drawn; all of them "
+    "are in maps.npz."
 )
 OCCLUSION = (
     "Patches are painted in the mean colour of these images, from none to all of them. With a map that points at what matters "
@@ -53,6 +54,7 @@ CONVOLUTIONAL = (
     " The blue line is a convolutional network, its blocks spread over the same depth, if it looked alike at everything in its "
     "receptive field."
 )
+BOTH_TOKENS = "the class token and the distillation token alike"
 READ_FROM = {
     "class": "the class token",
     "mean": "all patches together",
@@ -84,7 +86,8 @@ class Look:
             return "Shown is the attention of the pooling, which the answer is read from."
         if self.query is not None:
             return f"Shown is the attention of {layer}{heads}, from the patch in row {self.query[0]}, column {self.query[1]}."
-        return f"Shown is the attention of {layer}{heads}, from {READ_FROM[model.config.pool]}, which the answer is read from."
+        tokens = BOTH_TOKENS if model.config.distillation_token else READ_FROM[model.config.pool]
+        return f"Shown is the attention of {layer}{heads}, from {tokens}, which the answer is read from."
 
 
 LAST = Look()
@@ -160,7 +163,7 @@ def _caption(study: StudyContext, number: int) -> str:
 
 
 def heads(study: StudyContext) -> Markup:
-    """The first image, as every head of every layer looks at it."""
+    """The first image, as the heads of all layers look at it."""
     image = study.preparation.normalize(study.pixels[:1].to(study.device))
     found = head_maps(study.model, image)[0].cpu()
     study.maps["heads"] = found

@@ -22,6 +22,7 @@ def position_similarity(model: nn.Module) -> Tensor:
     Of positions that are added to tokens the cosine similarity (Dosovitskiy et al. 2021, figure 7, centre). Of a relative bias
     the mean over heads, and over blocks that have their own, of what it adds to a score. Of rotary positions the score of two
     equal tokens, ``mean over planes of cos(θ_i − θ_j)``, that is how much alike two tokens still are when both have been turned.
+    Of a model with both added and rotary positions the added ones alone.
 
     Raises:
         ConfigError: the model knows no positions.

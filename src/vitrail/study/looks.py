@@ -10,10 +10,12 @@ from PIL import Image
 
 from vitrail.files import write_text
 from vitrail.study import figures, page, pictures
+from vitrail.study.alignments import which_attention
 from vitrail.study.figures import STYLE
 from vitrail.study.places import Places, patch_places
 from vitrail.weights.captioner import TrainedCaptioner
 
+LOOKS = "The picture, then for each word how much the model looked at each part of it, {}; what it did not see is pale."
 COLUMNS = 6
 """Pictures in a row of a sheet."""
 SIDE = 1.9
@@ -61,11 +63,11 @@ def looks_sheet(picture: Image.Image, view: pictures.Box, places: Places, words:
 def write_looks(folder: Path, trained: TrainedCaptioner, found: Sequence[tuple[Path, str, Sequence[Look]]]) -> None:
     """A picture NUMBER-NAME.png for each image with its caption and the words of it, and ``index.html`` with all of them."""
     sections, preparation, places = [], trained.preparation, patch_places(trained.model.get_submodule("encoder"))
+    about = LOOKS.format(which_attention(trained.model))
     for number, (file, caption, words) in enumerate(found, 1):
         picture = preparation.decode(file)
         name = file.stem.encode(errors="ignore")[:LONGEST].decode(errors="ignore")
         drawn = folder / f"{number:04}-{name}.png"
         figures.save(looks_sheet(picture, preparation.box(*picture.size), places, words), drawn)
-        about = "The picture, then for each word how much the model looked at each part of it; what it did not see is pale."
         sections.append(page.section(caption, page.picture(drawn, caption, f"{file.name}. {about}")))
     write_text(folder / "index.html", page.page("Where the model looked for each word", sections))

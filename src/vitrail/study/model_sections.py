@@ -38,6 +38,9 @@ def positions(study: StudyContext) -> Markup:
         "relative": "what the relative bias adds to a score, the mean over all heads",
         "relative-per-block": "what the relative bias adds to a score, the mean over all blocks and heads",
         "rotary": "the score of two equal tokens after both have been turned",
+        "learned-1d+rotary": (
+            "the cosine similarity of its learned position to all positions, and not how queries and keys are turned as well"
+        ),
     }.get(scheme, "the cosine similarity of its position to all positions")
     caption = f"Every small map stands where its patch does in the image, and shows {meaning} ({scheme})."
     return page.section("Positions", study.picture(pictures.similarity(found.numpy()), "positions", "Positions", caption))

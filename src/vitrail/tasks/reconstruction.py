@@ -86,16 +86,19 @@ class Reconstruction(ImageTask):
     def reconstruct(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """What the decoder draws of every patch, (B, N, P² C), and which of them the encoder has not seen, (B, N).
 
-        The patches of the smallest ``noise`` (B, N) are seen, as many as ``1 - mask_ratio`` of them.
+        The patches of the smallest ``noise`` (B, N) are seen, see `seen_of`.
         """
         c, count = self.config, noise.shape[1]
-        seen = min(count - 1, max(1, int(count * (1 - self.settings.mask_ratio))))
-        kept = noise.argsort(dim=1)[:, :seen]  # (B, K)
+        kept = noise.argsort(dim=1)[:, : self.seen_of(count)]  # (B, K)
         prefix = torch.arange(c.prefix, device=noise.device).expand(len(noise), -1)
         model: Any = self.model
         z = model.encode(images, kept=torch.cat([prefix, kept + c.prefix], dim=1))  # (B, prefix + K, D)
         masked = torch.ones_like(noise).scatter(1, kept, 0.0)
         return self.decoder(z, kept, count), masked
+
+    def seen_of(self, count: int) -> int:
+        """How many of so many patches the encoder sees: ``1 - mask_ratio`` of them, rounded down, and neither none nor all."""
+        return min(count - 1, max(1, int(count * (1 - self.settings.mask_ratio))))
 
     @torch.no_grad()
     def drawn(self, images: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

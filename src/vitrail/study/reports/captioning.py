@@ -6,7 +6,8 @@ from typing import Any
 from vitrail.data.captions.captions import Captioned
 from vitrail.data.order import spread
 from vitrail.study import figures, page
-from vitrail.study.looks import looks_sheet
+from vitrail.study.alignments import which_attention
+from vitrail.study.looks import LOOKS, looks_sheet
 from vitrail.study.page import Markup, Number
 from vitrail.study.places import patch_places
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
@@ -73,8 +74,8 @@ def _looks(task: Captioning, shown: Sequence[tuple[Captioned, str]], run: Report
             picture, file = task.preparation.decode(item.image), run.plots / f"looks-{number}.png"
             figures.save(looks_sheet(picture, task.preparation.box(*picture.size), places, words), file)
             drawn.append(page.picture(file, caption.text, f"{item.name}: {caption.text}"))
-    about = "The image, then for each word how much the last block looked at each part of it; what the model did not see is pale."
-    return [page.section("Where it looked", *drawn, page.note(about))] if drawn else []
+    about = page.note(LOOKS.format(which_attention(task.model)))
+    return [page.section("Where it looked", *drawn, about)] if drawn else []
 
 
 def _floors(task: Captioning, known: Sequence[Captioned], items: Sequence[Captioned]) -> dict[str, dict[str, Any]]:

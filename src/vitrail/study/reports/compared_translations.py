@@ -9,8 +9,9 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from vitrail.errors import VitrailError
+from vitrail.models.text_model import TextModel
 from vitrail.study import figures, page
-from vitrail.study.alignments import alignment_maps
+from vitrail.study.alignments import alignment_caption, alignment_maps
 from vitrail.study.comparison import Compared
 from vitrail.study.page import Markup
 from vitrail.study.reports.translation import LONGEST_DRAWN, TRANSLATIONS, by_length
@@ -84,28 +85,26 @@ def length_chart(runs: Sequence[Translated]) -> Figure:
 
 def _side_by_side(runs: Sequence[Translated], folder: Path) -> Markup:
     """One sentence as every run translates it, and where each model looked."""
-    found: dict[str, Aligned] = {}
+    found: dict[str, tuple[TextModel, Aligned]] = {}
     without: list[str] = []
     place = _typical(runs[0].texts)
     for run in runs:
         try:
-            alignment = _alignment(run, place)
+            model, alignment = _alignment(run, place)
         except VitrailError as error:
             without.append(f"{run.run} (its model cannot be opened: {error.what})")
             continue
         if alignment is None:
             without.append(f"{run.run} (no attention)")
         else:
-            found[run.run] = alignment
+            found[run.run] = model, alignment
     source, _, reference = runs[0].texts[place]
     rows = [("source", source), ("reference", reference), *((run.run, run.texts[place][1]) for run in runs)]
     shown = [page.table(("", "text"), rows)]
     if found:
-        figures.save(alignment_maps(list(found.values()), list(found)), folder / "alignments.png")
-        caption = (
-            "How much each token that is written (rows) looked at each token that is read (columns), in the last block, the mean "
-            "of its heads; darker is more."
-        )
+        models, drawn = zip(*found.values(), strict=True)
+        figures.save(alignment_maps(drawn, list(found)), folder / "alignments.png")
+        caption = alignment_caption(models)
         shown.append(page.picture(folder / "alignments.png", "Attention of every model between the same two sentences", caption))
     if without:
         shown.append(page.note(f"Without a map: {'; '.join(without)}."))
@@ -120,7 +119,8 @@ def _typical(texts: Texts) -> int:
     return short[len(short) // 2]
 
 
-def _alignment(run: Translated, place: int) -> Aligned | None:
-    """Where the best model of a run looked for its translation; None without attention."""
+def _alignment(run: Translated, place: int) -> tuple[TextModel, Aligned | None]:
+    """The best model of a run, and where it looked for its translation; None without attention."""
     source, written, _ = run.texts[place]
-    return load_translator(run.folder / "best").alignment_of(source, written)
+    trained = load_translator(run.folder / "best")
+    return trained.model, trained.alignment_of(source, written)

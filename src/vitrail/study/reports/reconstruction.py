@@ -32,10 +32,12 @@ def mae(run: Reported) -> Part:
     seen, whole = task.drawn(images, batch["noise"])
     sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
     figures.save(sheet(list(zip(*sheets, strict=True))), run.plots / "reconstructions.png")
-    share = f"{100 * task.settings.mask_ratio:.0f} %"
+    count = batch["noise"].shape[1]
+    masked = count - task.seen_of(count)
     kind = "normalized pixels of the masked patches" if task.settings.normalize_patches else "pixels of the masked patches"
     caption = (
-        f"{len(items)} images. Left, the patches that the encoder sees: {share} are masked. "
+        f"{len(items)} images. Left, the patches that the encoder sees: {masked} of {count} are masked "
+        f"({100 * masked / count:.0f} %). "
         "Middle, with the masked patches as the decoder draws them"
     )
     if task.settings.normalize_patches:

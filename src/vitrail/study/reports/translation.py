@@ -9,7 +9,7 @@ from vitrail.data.order import spread
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.pairs import Pair
 from vitrail.study import figures, page
-from vitrail.study.alignments import alignment_maps
+from vitrail.study.alignments import alignment_caption, alignment_maps
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
 from vitrail.tasks.translation import Translation, TranslationMetrics, translation_scores
 from vitrail.weights.translator import Aligned
@@ -36,10 +36,7 @@ def translate(run: Reported) -> Part:
     sections = [page.section("Length", page.picture(run.plots / "bleu-by-length.png", "BLEU by length", caption))]
     if drawn := _alignments(task, run.items):
         figures.save(alignment_maps(drawn), run.plots / "alignment.png")
-        caption = (
-            "How much each token that is written (rows) looked at each token that is read (columns), in the last block, the mean "
-            "of its heads; darker is more."
-        )
+        caption = alignment_caption([task.model])
         picture = page.picture(run.plots / "alignment.png", "Attention between two sentences", caption)
         sections.append(page.section("Where it looked", picture))
     shown = [written[place] for place in spread(len(written), SHOWN)]
