@@ -104,7 +104,8 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
 def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
     """The fields of the configuration that a file of ours says itself; none where it is to be read in another layout.
 
-    Weights that contradict them are refused later, as with any other description.
+    Weights that contradict them are refused later, as with any other description. What the layout decides for all of its models
+    need not be what the model had that was written.
     """
     layout, values = (checkpoint.told.get(key) for key in (LAYOUT, CONFIGURED))
     if values is None or name not in (None, layout):
@@ -112,7 +113,9 @@ def _written(checkpoint: Checkpoint, name: str | None) -> dict[str, Any]:
     if not isinstance(layout, str) or layout not in LAYOUTS or not isinstance(values, dict):
         what = f"the file says of itself what is not understood: layout {brief(layout)}, config {brief(values)}"
         raise ModelFileError(what, where=checkpoint.file, hint=f"write the file again; known layouts: {', '.join(LAYOUTS)}")
-    return dict(read_config(LAYOUTS[layout].config, values, checkpoint.file))
+    written = LAYOUTS[layout]
+    decided = written.reading.choices & written.fields.keys()
+    return {name: value for name, value in read_config(written.config, values, checkpoint.file) if name not in decided}
 
 
 def _of_images(checkpoint: Checkpoint, layout: Layout) -> dict[str, Any]:
