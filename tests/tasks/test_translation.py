@@ -126,7 +126,7 @@ def test_a_model_of_images_is_refused(tmp_path):
 
 def test_a_run_starts_from_a_translator_with_its_tokens_and_only_of_the_same_languages(translated_run, tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv", header="en\tfr")
-    ask = {**TINY_TRANSLATOR, "start": str(translated_run.folder), "epochs": 1}
+    ask = {**TINY_TRANSLATOR, "start": str(translated_run.folder), "training.epochs": 1}
     with pytest.raises(DataError):
         api.train(data, tmp_path / "run", **ask)
     with pytest.raises(ConfigError, match="translates en to de"):
@@ -140,7 +140,7 @@ def test_a_run_starts_from_a_translator_with_its_tokens_and_only_of_the_same_lan
 def test_long_sentences_are_left_out_and_told(tmp_path):
     data = write_pairs(tmp_path / "pairs.tsv")
     data.write_text(data.read_text() + "cat " * 300 + "\tKatze\n")
-    run = api.train(data, tmp_path / "run", **{**TINY_TRANSLATOR, "epochs": 1})
+    run = api.train(data, tmp_path / "run", **{**TINY_TRANSLATOR, "training.epochs": 1})
     assert list(json.loads((run.folder / "bad_images.json").read_text()).values()) == ["longer than 256 tokens"]
 
 

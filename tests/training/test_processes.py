@@ -122,9 +122,9 @@ def test_two_processes_evaluate_and_predict_as_one_does_and_the_first_prints(lau
 
 
 def test_two_terminated_processes_leave_with_143_and_everything_saved(launch, pictures, tmp_path, tiny):
-    settings = [word for name, value in tiny.items() for word in (f"--{name}", value)]
+    settings = [word for name, value in {**tiny, "training.epochs": 100_000}.items() for word in (f"--{name}", value)]
     folder = tmp_path / "run"
-    commands = launch("train", *settings, "--data", pictures, "--out", folder, "--epochs", 100_000)
+    commands = launch("train", *settings, "--data", pictures, "--out", folder)
     waited = time.monotonic()
     while not (folder / "metrics.jsonl").exists() and time.monotonic() < waited + 60:
         time.sleep(0.05)
