@@ -174,7 +174,7 @@ def uses(run: Any) -> list[list[Any]]:
 
 
 def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their dotted names, and those of flags; refuses one that is given both ways."""
+    """Settings by their dotted names beside the values of flags; refuses one that is given both ways."""
     dotted = dotted_settings(words)
     for name in dotted.keys() & flags.keys():
         raise ConfigError(f"--{name} contradicts a flag for the same", where=f"--{name}", hint="give one of them")

@@ -58,7 +58,7 @@ def joint_maps(
 ) -> tuple[Tensor, Tensor]:
     """`joint_map` of every joint (B, K, rows, columns), and the heatmaps (B, K, h, w), of a model that gives heatmaps.
 
-    ``smoothing`` is that of its preparation, by which joints are read.
+    ``smoothing`` is what the model's preparation says, by which joints are read.
     """
     weights, heatmaps = weights_and_heatmaps(model, images, layer=layer, head=head)
     vit = answering(model)

@@ -72,7 +72,7 @@ def write_pose_study(
         title: of the page.
         layer, head: of the attention from joints; the last layer and all heads by default.
         joints: whose maps are drawn; some of all by default.
-        mirror: whether the scores are those of an evaluation with mirror images.
+        mirror: whether people are scored with mirror images, as `vitrail.evaluate` may.
 
     Raises:
         ConfigError: no such layer, head or joint, or a model whose layers do not attend to the whole image.

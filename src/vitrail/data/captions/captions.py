@@ -69,7 +69,10 @@ class CaptionData(Data):
         return [item.image for items in self.splits.values() for item in items]
 
     def without(self, names: Container[str]) -> "CaptionData":
-        """The data without some images, by name; by that of the file, which an earlier version kept, those of all splits."""
+        """The data without some images, by their names.
+
+        Runs of earlier versions keep the names of files: such a name leaves out the images of all splits.
+        """
 
         def kept(items: list[Captioned]) -> list[Captioned]:
             return [item for item in items if item.name not in names and item.own_name not in names]
