@@ -97,32 +97,23 @@ def bench(
     observer, counts, before = observer or Observer(), tuple(threads) or (torch.get_num_threads(),), torch.get_num_threads()
     try:
         with tempfile.TemporaryDirectory() as folder, kept_memory():
-            ways, samples = _ways(open_for, model, data, Path(folder), engines, precisions, observer)
-            rows = list(_rows(ways, samples, batch_sizes, counts, seconds, observer))
+            graph = graph_of(model)
+            if graph is not None:
+                ways, samples = _ways_of_graph(open_for, graph, model, data, engines, observer)
+            else:
+                ways, samples = _ways_of_model(open_for, model, data, Path(folder), engines, precisions, observer)
+            rows = list(_rows(_wanted(ways, engines, precisions), samples, batch_sizes, counts, seconds, observer))
     finally:
         torch.set_num_threads(before)
     return {"model": str(model), "rows": rows, "recommended": _recommended(rows, max_drop)}
 
 
-def _ways(
-    open_for: OpenFor,
-    model: str | Path,
-    data: str | Path | None,
-    folder: Path,
-    engines: Sequence[str],
-    precisions: Sequence[str],
-    observer: Observer,
-) -> tuple[list[Way], SampleSets | None]:
-    """Everything to be measured, and images to do it with."""
-    graph = graph_of(model)
-    if graph is not None:
-        ways, samples = _ways_of_graph(open_for, graph, model, data, engines, observer)
-    else:
-        ways, samples = _ways_of_model(open_for, model, data, folder, engines, precisions, observer)
-    ways = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
-    if not ways:
+def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[str]) -> list[Way]:
+    """What of all ways is to be measured; raises `ConfigError` where that is none."""
+    wanted = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
+    if not wanted:
         raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint="leave one of them out")
-    return ways, samples
+    return wanted
 
 
 def _ways_of_graph(
