@@ -18,6 +18,9 @@ ENDING = 4096
 """Bytes at a file's end that are compared first among files of one length, before any is read whole."""
 BLOCK = 2**20
 
+Place = tuple[str, str]
+"""A split, and the name of an image in it."""
+
 
 def same_files(images: Sequence[Source]) -> list[list[int]]:
     """The places of images that are the same to the byte, a group for every image that is there more than once.
@@ -29,15 +32,27 @@ def same_files(images: Sequence[Source]) -> list[list[int]]:
     return [group for candidates in groups for group in _alike(images, candidates, _content)]
 
 
+def leaks(images: Iterable[tuple[str, str, Source]]) -> list[tuple[Place, Place]]:
+    """Images with the same bytes in several splits: of each the first place and the first one in another split.
+
+    Args:
+        images: split, name and content of each.
+    """
+    places = list(images)
+    found = []
+    for group in same_files([image for *_, image in places]):
+        (split, name), *others = (places[number][:2] for number in group)
+        if other := next((place for place in others if place[0] != split), None):
+            found.append(((split, name), other))
+    return found
+
+
 def leak_warning(data: Data, check: str = "vitrail data check") -> str | None:
     """That images are in several splits, how many, an example, and what would ``check`` them; None where none is."""
-    places = [(split, name, image) for split in data.splits for name, image in data.images_of(split).items()]
-    groups = [[places[place] for place in group] for group in same_files([image for *_, image in places])]
-    leaking = [group for group in groups if len({split for split, *_ in group}) > 1]
+    leaking = leaks((split, name, image) for split in data.splits for name, image in data.images_of(split).items())
     if not leaking:
         return None
-    split, first, _ = leaking[0][0]
-    other, copy = next((other, copy) for other, copy, _ in leaking[0] if other != split)
+    (split, first), (other, copy) = leaking[0]
     count = "1 image is" if len(leaking) == 1 else f"{len(leaking):,} images are"
     return (
         f"warning: {count} in several splits, such as {first} ({split}) and {copy} ({other}): "

@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vitrail.data.copies import same_files
+from vitrail.data.copies import leaks, same_files
 from vitrail.data.decode import Source
 from vitrail.data.items import Data, Issue
 from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, to_divide
@@ -115,9 +115,7 @@ def with_splits(
 
 def _require_no_leak(source: str, splits: dict[str, list[Captioned]]) -> None:
     """Refuse images that are in several splits; raises `DataError`."""
-    places = [(split, item) for split, items in splits.items() for item in items]
-    for group in same_files([item.image for _, item in places]):
-        (split, item), *others = (places[place] for place in group)
-        if other := next((pair for pair in others if pair[0] != split), None):
-            what = f"the image {item.name} is in the {split} split, and the same is in {other[0]} as {other[1].name}"
-            raise DataError(what, where=source, hint="take it out of one: a model knows what it has learned from")
+    images = ((split, item.name, item.image) for split, items in splits.items() for item in items)
+    for (split, name), (other, copy) in leaks(images):
+        what = f"the image {name} is in the {split} split, and the same is in {other} as {copy}"
+        raise DataError(what, where=source, hint="take it out of one: a model knows what it has learned from")
