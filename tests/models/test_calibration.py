@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from vitrail.cli.calibration import measure_once
+from vitrail.cli.calibration import LONG, measure_before, measure_once
 from vitrail.models.calibration import kernels_of, remember, use_measured
 from vitrail.models.inference import for_inference, quickest_precision
 from vitrail.models.registry import create_model
@@ -73,6 +73,31 @@ def test_a_machine_is_measured_once_and_never_by_one_of_several_processes(fresh,
     assert kernels_of(kept()) == kernels.kernels() == FOUND and "measuring this machine once" in capsys.readouterr().err
     measure_once()
     assert not capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("share", [None, 0.05, 0.6])
+def test_what_other_programs_disturbed_is_used_and_not_kept(monkeypatch, capsys, share):
+    monkeypatch.setattr(calibration, "calibrate", lambda: (FOUND, []))
+    monkeypatch.setattr("vitrail.runtime.processor.Others.share", lambda _: share)
+    measure_once()
+    assert kernels.kernels() == FOUND
+    disturbed = share == 0.6
+    assert (kept() is None) == disturbed
+    assert ("other programs took 60% of the cores' time" in capsys.readouterr().err) == disturbed
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_machine_is_measured_before_torch_answers_for_many_images_and_for_no_exported_model(monkeypatch, tmp_path):
+    monkeypatch.setattr(calibration, "calibrate", lambda: (FOUND, []))
+    monkeypatch.setattr("vitrail.runtime.processor.Others.share", lambda _: None)
+    exported = tmp_path / "model.onnx"
+    exported.touch()
+    measure_before(str(exported))
+    measure_before("ViT-Ti/16", LONG - 1)
+    assert kept() is None
+    measure_before("ViT-Ti/16", LONG)
+    assert kernels_of(kept()) == FOUND
 
 
 @pytest.mark.usefixtures("fresh")

@@ -51,12 +51,14 @@ def bench(
     require_possible(model)  # before torch is imported
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
+    from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import StageProgress
     from vitrail.study.comparison import columns
 
     require_not_negative(**{"--max-drop": max_drop})
     for number in (*(batch_sizes or ()), *(threads or ())):
         require_positive(**{"--batch-sizes, --threads": number})
+    measure_before(model)
     with StageProgress() as progress:
         found = api.bench(
             model,

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from vitrail.cli.calibration import BUSY, measure
 from vitrail.cli.console import note, result, result_json
 
 WATCHED = 0.5
 """Seconds for which the other programs are watched."""
-BUSY = 0.1
-"""The share of the cores' time from which on the others make a difference."""
 
 
 def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
@@ -19,7 +18,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     which of several ways to compute the same are the quickest here.
 
     That is measured in a few seconds and kept for all commands, in the folder $VITRAIL_CACHE (default: ~/.cache/vitrail; empty:
-    nowhere).
+    nowhere), unless other programs keep the cores busy meanwhile.
 
     Parameters
     ----------
@@ -32,9 +31,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     import torch
 
     from vitrail.errors import VitrailError
-    from vitrail.models.calibration import remember
     from vitrail.models.registry import USUAL, create_model
-    from vitrail.parts.calibration import calibrate
     from vitrail.runtime.environment import environment
     from vitrail.runtime.processor import Others
 
@@ -49,8 +46,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative=())] = False) -> None:
     model(torch.zeros(2, 3, 224, 224)).logsumexp(dim=1).sum().backward()
     values["trains"] = all(p.grad is not None for p in model.parameters())
     note("measuring which ways to compute are the quickest")
-    found, rows = calibrate()
-    remember(found)
+    found, rows = measure()
     if json:
         measured = [{**asdict(row), "quickest": row.quickest} for row in rows]
         result_json({**values, "kernels": asdict(found), "measured": measured})

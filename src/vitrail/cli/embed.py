@@ -46,11 +46,13 @@ def embed(
     require_free_file(file, where="--out")
     require_suffix(file)
     require_positive(**{"--batch-size": batch_size})
+    from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.embed import embed_files
 
     files = image_files(images)
+    measure_before(model, len(files))
     with counting("embedding") as progress:
         progress.start(len(files))
         readable, vectors, failures = embed_files(

@@ -71,11 +71,13 @@ def evaluate(
         require_free_file(table, where="--csv")
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
+    from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.runtime.processes import open_processes
 
     require_positive(**{"--batch-size": batch_size})
     require_not_negative(**{"--workers": workers})
+    measure_before(model)
     with open_processes() as group, counting("evaluating") as progress:
         metrics, chosen = api.evaluate(
             model,

@@ -105,6 +105,7 @@ def predict(
             require_outside(table, folder, where="--csv")
     asked = People(boxes and path_of(boxes), mirror, drawn_to, batch_size, json)
     of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
+    from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting
     from vitrail.data.sources import image_files
     from vitrail.deploy.artefact import graph_of
@@ -118,12 +119,13 @@ def predict(
 
     with open_processes() as group:
         with group.together():
+            files = image_files(images)
+            most = len(files) if boxes is None else MANY
+            measure_before(model, most)
             if words is not None:
                 opened: Any = zero_shot(model, words, template=template or "{}", precision=precision)
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
-            files = image_files(images)
-            most = len(files) if boxes is None else MANY
             own = None if words else precision
             predictor = open_any_predictor(opened, own, engine=engine, images=most, group=group)
             asked.require_fit(predictor, of_labels, model)

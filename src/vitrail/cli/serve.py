@@ -97,7 +97,10 @@ def serve(
     texts = translates(model)
     limits = _limits(texts, {name: size for name, size in sizes.items() if size is not None}, queue)
     from vitrail import api
+    from vitrail.cli.calibration import measure_before
 
+    if workers == 1:  # torch must not compute before processes are forked
+        measure_before(model)
     received = api.serve(
         model,
         host=host,
