@@ -82,3 +82,8 @@ def test_another_size_of_images_is_refused_with_a_sentence():
         model(torch.zeros(1, 3, 48, 48))
     with pytest.raises(ConfigError, match="a Mixer takes images of 32×32 alone"):
         model.at_any_size()
+
+
+def test_more_patches_than_a_matrix_of_them_has_room_for_are_refused():
+    with pytest.raises(ConfigError, match="number of patches"):
+        MixerConfig.read({"image_size": 2**10, "patch_size": 2})

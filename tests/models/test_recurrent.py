@@ -39,6 +39,11 @@ def test_step_by_step_is_all_at_once_for_rows_in_any_order(model):
 
 
 @torch.no_grad()
+def test_a_batch_of_none_has_no_answers(model):
+    assert model(SOURCE[:0], TARGET[:0]).shape == (0, 4, 11)
+
+
+@torch.no_grad()
 def test_a_row_of_a_padded_batch_is_the_row_alone(model):
     whole = model(SOURCE, TARGET)
     for row, length in enumerate((5, 3, 2)):

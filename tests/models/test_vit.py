@@ -199,6 +199,12 @@ def test_without_padding_a_hybrid_has_a_row_and_a_column_of_patches_fewer(stages
     torch.testing.assert_close(other.at_any_size()(images), model(images))
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 8, 8), (3, 8, 8)])
+def test_at_any_size_images_of_other_channels_are_refused_with_a_sentence(shape):
+    with pytest.raises(ConfigError, match="height, width"):
+        small().at_any_size()(torch.zeros(shape))
+
+
 def test_what_remains_behind_the_last_whole_patch_is_left_out():
     model = randomized(small(image_size=(18, 19), patch_size=4, crop_remainder=True))
     images = images_for(model, 2, torch.float64)

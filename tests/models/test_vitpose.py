@@ -271,6 +271,12 @@ def test_the_backbone_of_a_start_is_exactly_that_vit(start):
     assert (found.class_token is None) == (not source.config.has_class_token)
 
 
+def test_patches_that_would_be_counted_from_another_number_are_refused():
+    source = vit(position="sincos-1d", distillation_token=True)
+    with pytest.raises(ConfigError, match="distillation_token"):
+        transfer(source, ViTPose(pose_config(source.config, (32, 24), 5)), keep_head=False)
+
+
 @torch.no_grad()
 def test_the_class_tokens_position_becomes_the_shared_one():
     source = vit(image_size=(32, 32))

@@ -498,5 +498,6 @@ def test_a_later_token_changes_nothing_before_it_and_dropout_is_on_the_weights()
     before, after = attention(x, causal=True), attention(changed, causal=True)
     assert torch.equal(before[:, :3], after[:, :3]) and not torch.isclose(before[:, 3:], after[:, 3:]).all()
     torch.testing.assert_close(attention.weights(x, causal=True), attention.weights(x, mask=causal_mask(5, 5)))
+    torch.testing.assert_close(attention(x, causal=True, first=2), before[:, :2])
     ones = torch.ones(1, 1, 400, 4, dtype=torch.float64)
     assert attend(ones, ones, ones, causal=True, dropout=0.5).std() > 0.01

@@ -107,3 +107,11 @@ def test_a_token_merges_with_the_one_like_it():
     _, sizes, place = merge_tokens(torch.zeros(1, 6, 2), keys, torch.ones(1, 6, 1), 2)
     assert place[0, 0] == place[0, 3] and place[0, 2] == place[0, 1] and len(set(place[0].tolist())) == 4
     assert sorted(sizes.flatten().tolist()) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("patches", [0, 1])
+def test_a_patch_that_is_alone_stays(patches):
+    x, keys, sizes = torch.randn(2, 3 + patches, 8), torch.randn(2, 3 + patches, 4), torch.ones(2, 3 + patches, 1)
+    merged, new_sizes, place = merge_tokens(x, keys, sizes, 2, prefix=3)
+    assert torch.equal(merged, x) and torch.equal(new_sizes, sizes)
+    assert torch.equal(place, torch.arange(3 + patches).expand(2, -1))

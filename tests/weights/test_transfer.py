@@ -291,7 +291,29 @@ def test_a_new_distillation_token_is_free_of_the_class_token(build):
 
 @pytest.mark.parametrize("name", ["distillation_token", "registers"])
 def test_tokens_that_the_target_lacks_are_refused(name, build):
-    assert refused(build(0, **{name: 1 if name == "registers" else True}), build(1), name, "missing", keep_head=True)
+    assert refused(build(0, **{name: 1 if name == "registers" else True}), build(1), f"{name} ", " → ", keep_head=True)
+
+
+@pytest.mark.parametrize("others", [{"registers": 0}, {"registers": 4}])
+def test_another_number_of_registers_is_refused_by_name(others, build):
+    assert refused(build(0, registers=2), build(1, **others), "registers 2 → ", keep_head=False)
+
+
+def test_registers_for_a_table_without_entries_for_them_are_refused_by_name(build):
+    fields = {"pool": "mean", "position": "relative"}
+    assert refused(build(0, **fields), build(1, registers=2, **fields), "registers 0 → 2", keep_head=True)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("position", ["learned-1d", "learned-2d", "sincos-2d", "relative"])
+def test_with_new_heads_a_distillation_token_is_left_out_with_its_position(position, rows, build):
+    rows = rows or position != "learned-1d"
+    source = build(0, position=position, distillation_token=True, class_position=rows)
+    target = build(1, position=position, class_position=rows)
+    transfer(source, target, keep_head=False)
+    images = torch.randn(2, 1, 16, 16)
+    tokens, others = source.embed(images)[0], target.embed(images)[0]
+    torch.testing.assert_close(others, torch.cat([tokens[:, :1], tokens[:, 2:]], dim=1))
 
 
 def test_new_registers_keep_their_own_start(build):

@@ -20,6 +20,7 @@ class AnySize(nn.Module):
 
     def forward(self, images: Tensor, *, separate: bool = False) -> Any:
         """As `ViT.forward`."""
+        self.model.require_channels(images)
         model, grid = self.model, self.model.config.grid_of(images.shape[2], images.shape[3])
         z = model.transform(*model.embed(images, any_size=True), first=model.tokens_read)
         return model.forward_head(z, separate=separate, grid=grid)

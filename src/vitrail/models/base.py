@@ -117,6 +117,15 @@ class ImageModel(Model):
                 hint="resize the images, or build the model with their image_size and channels",
             )
 
+    def require_channels(self, images: Tensor) -> None:
+        """Refuse images of other channels than the configuration's, whatever their size; raises `ConfigError`."""
+        if images.ndim != 4 or images.shape[1] != self.config.channels:
+            raise ConfigError(
+                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
+                where="model input",
+                hint="give the images these channels, or build the model with theirs",
+            )
+
     def filters(self) -> Tensor:
         """What the first layer multiplies pixels by, by default the kernels of the first convolution: (D, C, h, w)."""
         first = next(module for module in self.modules() if isinstance(module, nn.Conv2d))
@@ -161,12 +170,7 @@ class AnySizeModel(ImageModel):
 
     def require_images(self, images: Tensor) -> None:
         """Refuse images of other channels; raises `ConfigError`."""
-        if images.ndim != 4 or images.shape[1] != self.config.channels:
-            raise ConfigError(
-                f"images have shape {tuple(images.shape)}, the model takes (batch, {self.config.channels}, height, width)",
-                where="model input",
-                hint="give the images these channels, or build the model with theirs",
-            )
+        self.require_channels(images)
 
     def at_any_size(self, *, graph: bool = False) -> nn.Module:
         """The model itself.

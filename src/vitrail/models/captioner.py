@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.models import resizing
 from vitrail.models.base import Model
 from vitrail.models.configs.captioner import FOR_A_HEAD, CaptionerConfig
 from vitrail.models.configs.texts import COUNTED
@@ -44,7 +43,7 @@ class Encoder(ViT):
     @classmethod
     def adapted(cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: Interpolation) -> dict[str, Tensor]:
         kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("pool.")}
-        return resizing.adapted(kept, source, target, interpolation)
+        return super().adapted(kept, source, target, interpolation)
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:

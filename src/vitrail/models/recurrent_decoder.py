@@ -100,7 +100,7 @@ class RecurrentDecoder(TextModel):
 
     def _states(self, target: Tensor, reading: Reading) -> Tensor:
         """Of the decoder's last layer, (B, T, H) or (B, K, T, H)."""
-        count = target[0, ..., 0].numel()  # of each source
+        count = math.prod(target.shape[1:-1])  # of each source
         x = self.embed(target.flatten(0, -2))  # (B·K, T, D)
         for layer, state in zip(self.decoder, reading.states, strict=True):
             h, c = (part.repeat_interleave(count, dim=0) for part in state)

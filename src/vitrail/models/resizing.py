@@ -37,8 +37,9 @@ def adapted(
     """The parameters of a model of ``source`` for one of ``target``; what needs no change is not copied.
 
     Positions are interpolated to the new grid, the patch embedding is resized to another patch and summed or repeated for
-    other channels. A new distillation token and its position start as copies of the class token and its position: that token
-    has learned to gather what classes need.
+    other channels, which of a hybrid's filters, standardised after that, keeps the answer only nearly. A new distillation
+    token and its position start as copies of the class token and its position: that token has learned to gather what classes
+    need.
     """
     first = next(name for name in FIRST if name in tensors)
     ours = resized_positions(tensors, source, target, interpolation)
@@ -92,6 +93,13 @@ def _second_token(ours: Mapping[str, Tensor], target: ViTConfig) -> dict[str, Te
     return second | {name: torch.cat([ours[name][:1], ours[name]]) for name in tables}
 
 
+def without_second_token(tensors: Mapping[str, Tensor], source: ViTConfig) -> dict[str, Tensor]:
+    """Parameters without the distillation token, its row among the positions, and its head."""
+    ours = {name: tensor for name, tensor in tensors.items() if not name.startswith(("distillation_token", "head_distillation."))}
+    tables = [name for name in ("position.embedding", "position.prefix") if name in ours and source.class_position]
+    return ours | {name: torch.cat([ours[name][:1], ours[name][2:]]) for name in tables}
+
+
 def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[str]:
     """Fields in which the two may differ; see `vitrail.models.base.Model.may_differ`."""
     allowed = MAY_DIFFER | (set() if keep_head else {"head"})
@@ -107,6 +115,10 @@ def may_differ(source: ViTConfig, target: ViTConfig, *, keep_head: bool) -> Set[
         allowed -= {"class_position"}
     if source.position == "sincos-1d":  # the patches would be counted from another number on
         allowed -= {"distillation_token"}
+    if source.distillation_token and keep_head:  # whose answers are the mean of two heads
+        allowed -= {"distillation_token"}
+    if source.registers or (source.is_relative and not source.prefix):  # whose tables have no entries for tokens before patches
+        allowed -= {"registers"}
     if (source.layer_scale is None) == (target.layer_scale is None):
         allowed |= {"layer_scale"}
     return allowed

@@ -99,6 +99,8 @@ class ViT(ImageModel):
     def adapted(
         cls, tensors: Mapping[str, Tensor], source: Any, target: Any, interpolation: parts.Interpolation
     ) -> dict[str, Tensor]:
+        if source.distillation_token and not target.distillation_token:
+            tensors = resizing.without_second_token(tensors, source)
         return resizing.adapted(tensors, source, target, interpolation)
 
     @classmethod

@@ -84,8 +84,8 @@ class ViTPose(ViT):
 
     @classmethod
     def may_differ(cls, source: Any, target: Any, *, keep_head: bool) -> Set[str]:
-        tokens = {"class_token", "distillation_token", "pool"}
-        if source.position == "sincos-1d" and source.prefix != target.prefix:
+        tokens = {"class_token", "distillation_token", "pool"} | ({"registers"} if source.distillation_token else set())
+        if source.position == "sincos-1d" and source.position_prefix != target.position_prefix:
             tokens = set()  # the patches would be counted from another number on
         norms = {"final_norm"} if (source.final_norm == "none") == (target.final_norm == "none") else set()
         decoder = set() if keep_head and isinstance(source, ViTPoseConfig) else {"decoder", "decoder_dim"}

@@ -128,6 +128,7 @@ class Attention(nn.Module):
         """
         q, k, v = self.project(x, context, rotation, cache, **places)
         if first is not None:
+            mask, causal = with_causal(mask, causal, q, k), False  # before the rows are cut, which it counts from the end
             q, mask, bias = q[:, :, :first], _rows(mask, first), _rows(bias, first)
         return self.mix(q, k, v, mask=mask, bias=bias, groups=groups, causal=causal)
 

@@ -27,6 +27,8 @@ def merge_tokens(x: Tensor, keys: Tensor, sizes: Tensor, count: int, *, prefix: 
         others in order. Their sizes (B, N − count, 1), and the place (B, N) of every old token among them.
     """
     patches = x.shape[1] - prefix
+    if patches < 2:  # nothing to merge with
+        return x, sizes, torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
     count, even, odd = min(count, patches // 2), (patches + 1) // 2, patches // 2
     keys = F.normalize(keys[:, prefix:].float(), dim=-1)
     best, partner = (keys[:, ::2] @ keys[:, 1::2].mT).max(dim=-1)  # (B, even)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from vitrail.checks import require_divisible
+from vitrail.checks import require_at_most, require_divisible
 from vitrail.models.configs.base import Depth, ImageConfig, Positive, Probability, Size, Width
 
 
@@ -35,6 +35,7 @@ class MixerConfig(ImageConfig):
     def _patches_fit(self) -> Self:
         for side, image, patch in zip(("height", "width"), self.image_size, self.patch_size, strict=True):
             require_divisible(f"image {side}", image, f"patch {side}", patch)
+        require_at_most("number of patches", self.tokens, 2**16)
         return self
 
     @property
