@@ -144,7 +144,7 @@ def test_another_preparation_or_vocabulary_is_refused(trained, tmp_path):
     other = small_captioner()
     other.model.config = other.model.config.changed(start=2)
     other.save_pretrained(tmp_path / "marks")
-    with pytest.raises(ModelFileError, match="the vocabulary and its marks"):
+    with pytest.raises(ModelFileError, match="among the tokens"):
         load_captioner(tmp_path / "marks")
 
 

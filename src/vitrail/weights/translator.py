@@ -5,29 +5,27 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitrail.data.text.dataset import filled
 from vitrail.data.text.tokens import Tokens, open_tokens
 from vitrail.errors import ModelFileError
-from vitrail.files import write_bytes, write_json, write_text
+from vitrail.files import write_json
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.texts import TextConfig
-from vitrail.models.empty import empty_model
-from vitrail.models.registry import architecture_in, architecture_of
+from vitrail.models.registry import architecture_in
 from vitrail.models.text_model import TextModel
 from vitrail.settings import brief
 from vitrail.weights.card import model_card
 from vitrail.weights.checkpoint import Checkpoint, section
 from vitrail.weights.description import describe, read_description
-from vitrail.weights.folder import FORMAT, fill, in_layout_of_writers, read_config
-from vitrail.weights.hub import push_saved
+from vitrail.weights.folder import FORMAT, read_config
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
-from vitrail.weights.plain_files import CARD, CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
-from vitrail.weights.sums import new_model_folder
-from vitrail.weights.tensor_files import require_numbers, write_tensors
+from vitrail.weights.plain_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
+from vitrail.weights.tensor_files import require_numbers
+from vitrail.weights.trained_texts import TrainedTexts, model_of_tokens, write_texts
 from vitrail.weights.translate import recognise
 
 LANGUAGES = "languages"
@@ -38,7 +36,7 @@ Aligned = tuple[list[str], list[str], Any]
 """Tokens that are read, tokens that are written, and how much each of these looked at each of those, (written, read)."""
 
 
-class TrainedTranslator(nn.Module):
+class TrainedTranslator(TrainedTexts):
     """A model with what it needs to translate.
 
     Args:
@@ -48,23 +46,11 @@ class TrainedTranslator(nn.Module):
         card: the model card, as Markdown.
     """
 
-    labels: tuple[()] = ()
-    thresholds: tuple[()] = ()
+    layouts = TEXT_LAYOUTS
 
     def __init__(self, model: TextModel, tokenizer: Tokens, languages: tuple[str, str], card: str = ""):
-        super().__init__()
-        self.model, self.preparation, self.languages, self.card = model, tokenizer, languages, card
-        self.training = model.training
-
-    @property
-    def config(self) -> TextConfig:
-        """The model's configuration."""
-        return self.model.config
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Tokens (B, S) and (B, T) to logits (B, T, vocabulary); see `TextModel.forward`."""
-        logits: Tensor = self.model(source, target)
-        return logits
+        super().__init__(model, card)
+        self.preparation, self.languages = tokenizer, languages
 
     @torch.inference_mode()
     def alignment(self, source: list[int], target: list[int]) -> Aligned | None:
@@ -85,54 +71,19 @@ class TrainedTranslator(nn.Module):
         (source,), (target,) = self.preparation.encode([text]), self.preparation.encode_targets([translation])
         return self.alignment(source, target[:-1])
 
-    def save_pretrained(self, folder: str | Path, *, layout: str | None = FORMAT) -> None:
-        """Write the model folder; it appears whole or not at all, and replaces nothing but an older model folder.
-
-        Args:
-            folder: to write.
-            layout: ``vitrail``, or one of `vitrail.weights.layouts.TEXT_LAYOUTS`; None for transformers' where it can hold the
-                model, else our own.
-
-        Raises:
-            ConfigError: the layout cannot hold the model, or is none of models of texts.
-        """
-        foreign = in_layout_of_writers(self.model, layout, TEXT_LAYOUTS)
-        with new_model_folder(folder) as draft:
-            if foreign is None:
-                self.fill(draft, self.card)
-            else:
-                self._fill_foreign(draft, *foreign)
-
-    def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
-        """Upload the model folder to the Hugging Face hub and give the address of the commit; see `vitrail.weights.hub.push`."""
-        return push_saved(self.save_pretrained, repo_id, private=private, revision=revision)
+    def plain_card(self) -> str:
+        return model_card(name=self._summary, labels=[], languages=self.languages)
 
     def fill(self, folder: Path, card: str) -> None:
         """Write the files of a model folder: ``config.json``, tokens, ``model.safetensors`` and the card."""
-        values = {
-            "architectures": [architecture_of(self.config).name],
-            "model_type": FORMAT,
-            LANGUAGES: list(self.languages),
-            **self.config.model_dump(mode="json"),
-        }
-        self._write(folder, values, self.preparation.files(), card, self.model.state_dict())
+        values = {**self._own_values(), LANGUAGES: list(self.languages)}
+        write_texts(folder, values, self.preparation.files(), card, self.model.state_dict())
 
     def _fill_foreign(self, folder: Path, layout: Layout, tensors: dict[str, Tensor]) -> None:
-        """Write the files of a folder of transformers'."""
         values = {**describe(self.config, layout), FORMAT: {LANGUAGES: list(self.languages)}}
-        name = f"{architecture_of(self.config).about}, {self.config.summary}"
-        card = self.card or model_card(name=name, labels=[], languages=self.languages)
-        self._write(folder, values, self.preparation.files_for_transformers(self.languages), card, tensors)
+        tokens = self.preparation.files_for_transformers(self.languages)
+        write_texts(folder, values, tokens, self.card or self.plain_card(), tensors)
         write_json(folder / GENERATION, marian.generation(self.config))
-
-    def _write(
-        self, folder: Path, values: dict[str, Any], tokens: dict[str, bytes], card: str, tensors: dict[str, Tensor]
-    ) -> None:
-        write_json(folder / CONFIG, values)
-        for name, content in tokens.items():
-            write_bytes(folder / name, content)
-        write_text(folder / CARD, card)
-        write_tensors(folder / "model.safetensors", tensors)
 
 
 def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> TrainedTranslator:
@@ -151,25 +102,11 @@ def open_translator(reference: str | Path, *, trust_pickle: bool = False) -> Tra
 def load_translator(path: Path, *, trust_pickle: bool = False) -> TrainedTranslator:
     """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
     with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
-        return _translator(checkpoint)
-
-
-def _translator(checkpoint: Checkpoint) -> TrainedTranslator:
-    folder = checkpoint.file.parent
-    require_numbers(checkpoint.tensors, checkpoint.file)
-    foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
-    config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
-    tokens = open_tokens(folder)
-    if len(tokens) != config.vocabulary:
-        what = f"there are {len(tokens):,} tokens, and the model has {config.vocabulary:,}"
-        raise ModelFileError(what, where=folder, hint="give a complete model folder")
-    marks, expected = (config.pad, config.start, config.end), (tokens.pad, tokens.start, tokens.end)
-    if marks != expected:
-        what = "pad, start and end are {}, {} and {} in config.json, and {}, {} and {} among the tokens"
-        raise ModelFileError(what.format(*marks, *expected), where=folder, hint="give a complete model folder")
-    model: Any = empty_model(config)
-    fill(model, tensors, where=checkpoint.file)
-    return TrainedTranslator(model.eval(), tokens, languages, checkpoint.card)
+        require_numbers(checkpoint.tensors, checkpoint.file)
+        foreign = checkpoint.config.get("model_type") in TEXT_MODEL_TYPES
+        config, languages, tensors = (_foreign if foreign else _own)(checkpoint)
+        tokens = open_tokens(checkpoint.file.parent)
+        return TrainedTranslator(model_of_tokens(config, tokens, tensors, checkpoint), tokens, languages, checkpoint.card)
 
 
 Understood = tuple[TextConfig, tuple[str, str], dict[str, Tensor]]
