@@ -73,6 +73,7 @@ def export(
             "ctranslate2 runs translators in folders, and this model is none", where="--to", hint="take onnx or openvino"
         )
     from vitrail import api
+    from vitrail.cli.calibration import measure_once
     from vitrail.cli.progress import StageProgress
     from vitrail.deploy.merging import read_merging
 
@@ -80,6 +81,8 @@ def export(
     counts = read_merging(merge)
     of_images = {"merge": counts, "max_drop": max_drop, "image_size": image_size, "fold": fold_normalization}
     options = {"to": to, "precision": precision, "calibrate": calibrate, "force": force, **({} if translates else of_images)}
+    if precision == "auto":
+        measure_once()
     with StageProgress() as progress, _data_to_calibrate_with():
         folder, figures = api.export(model, out, observer=progress, **options)
     if json:
