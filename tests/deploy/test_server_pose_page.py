@@ -94,6 +94,37 @@ def sided(limb):
     return tuple({side for end in limb for side in ("left", "right") if JOINTS[end].startswith(side)})
 
 
+@pytest.mark.parametrize("screen", [1280, 320])
+@pytest.mark.parametrize(("width", "height"), [(1600, 60), (60, 1600), (600, 150), (9, 6), (40, 4), (1200, 900)])
+def test_a_picture_of_any_ratio_is_under_its_drawing_from_rim_to_rim(page, tmp_path, screen, width, height):
+    page.sized(screen, 900)
+    Image.new("RGB", (width, height), "grey").save(tmp_path / "picture.png")
+    page.choose("#file", tmp_path / "picture.png")
+    page.until(f"{ROWS} && {IDLE}")
+    shown = page.value("(r => [r.x, r.y, r.width, r.height])(document.getElementById('picture').getBoundingClientRect())")
+    assert shown[2] / shown[3] == pytest.approx(width / height, rel=0.02)
+    assert sides(page) == pytest.approx(shown, abs=0.1)
+    assert shown[3] >= 111 or shown[2] >= 0.45 * screen  # as large as there is room for
+    assert page.value("document.documentElement.scrollWidth") <= screen
+
+
+def test_a_box_that_is_drawn_on_a_wide_picture_is_sent_as_it_is_seen(page, tmp_path):
+    Image.new("RGB", (1600, 160), "grey").save(tmp_path / "wide.png")
+    page.choose("#file", tmp_path / "wide.png")
+    page.until(f"{ROWS} && {IDLE}")
+    left, top, width, height = page.value(
+        "(r => [r.x, r.y, r.width, r.height])(document.getElementById('picture').getBoundingClientRect())"
+    )
+    seen = min(height, width / 10)  # what the picture takes of its place, in whose middle it is
+    begin = top + (height - seen) / 2
+    for kind, share in (("Pressed", 0.25), ("Moved", 0.75), ("Released", 0.75)):
+        place = {"x": left + share * width, "y": begin + share * seen}
+        page.send("Input.dispatchMouseEvent", type=f"mouse{kind}", button="left", buttons=1, clickCount=1, **place)
+    page.until(f"{PEOPLE} === 1 && {ROWS}")
+    box = page.value("['x', 'y', 'width', 'height'].map(k => document.querySelector('#drawing rect')[k].baseVal.value)")
+    assert box == pytest.approx([400, 40, 800, 80], abs=2.5)
+
+
 def test_the_list_has_every_joint_with_its_score(asked, server, picture):
     (person,) = answered(server, picture)
     rows = asked.value("[...document.querySelectorAll('#joints li')].map(row => row.innerText.split('\\n').filter(Boolean))")

@@ -9,6 +9,11 @@ export function sending(file) {
   return { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } };
 }
 
+at("picture").addEventListener("load", ({ target: { naturalWidth: wide, naturalHeight: high, style } }) => {
+  style.setProperty("--wide", wide);
+  style.setProperty("--ratio", wide / high);
+});
+
 // maps
 
 export const numbers = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
