@@ -223,3 +223,18 @@ def test_several_pictures_are_answered_and_can_be_returned_to(page, model, pictu
     assert "not an image" in page.until(PROBLEM)
     assert page.value(LABELS) == [] and page.value(SHOWN) is False
     assert page.value("sessionStorage.length + localStorage.length") == 0
+
+
+def test_of_more_pictures_than_are_kept_the_first_are_taken_and_the_one_shown_is_answered(page, model, tmp_path):
+    files = [tmp_path / f"{number}.png" for number in range(53)]
+    for number, file in enumerate(files):
+        file.write_bytes(noise(number))
+    page.choose("#file", *files)
+    page.until(f"{SHOWN} && {IDLE}")
+    assert page.value(LABELS) == expected(model, files[0])
+    assert page.value("document.getElementById('picture').naturalWidth") == 40
+    assert page.value("document.querySelectorAll('#past button').length") == 50
+    assert "first 50 of 53" in page.value("document.getElementById('left-out').innerText")
+    page.choose("#file", files[52])
+    page.until(f"document.getElementById('picture').alt.includes('52') && {SHOWN}")
+    assert page.value("document.getElementById('left-out').hidden") is True

@@ -15,8 +15,10 @@ let last = Promise.resolve(); // the end of all that is asked so far: one pictur
 // pictures
 
 function take(files) {
-  const taken = [...files].map((file) => ({ file, url: URL.createObjectURL(file), said: ["Waiting…", true] }));
+  const taken = [...files].slice(0, KEPT).map((file) => ({ file, url: URL.createObjectURL(file), said: ["Waiting…", true] }));
   if (!taken.length) return complain(new Error("That is no picture file."));
+  at("left-out").hidden = files.length <= KEPT;
+  at("left-out").textContent = `The first ${KEPT} of ${files.length} pictures are asked about: no more are kept at a time.`;
   for (const picture of taken) {
     remember(picture);
     last = last.then(() => askAbout(picture));
