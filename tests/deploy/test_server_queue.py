@@ -86,6 +86,25 @@ def test_requests_one_by_one_do_not_make_a_crowd_look_slow():
     assert queue.pace == pytest.approx(0.26)
 
 
+def test_a_batch_in_which_the_process_was_stopped_hardly_counts():
+    queue = Queue(lambda values: values, capacity=9, most=4, changed=threading.Condition(), observe=lambda count, seconds: None)
+    queue._learn_pace(4, 0.25)
+    queue._learn_pace(4, 900.0)
+    assert queue.pace == pytest.approx(0.3)
+
+
+def test_nobody_is_sent_away_for_longer_than_what_waits_can_take(shades):
+    with serving(shades.predictor) as server:
+        server.service._queue.pace = 900.0
+        shades.hold()
+        waiting = server.later(shade(1))
+        server.taken(1)
+        answer = server.post(shade(2))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+        shades.go.set()
+        assert label(waiting.result) == [1]
+
+
 def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
     with serving(shades.predictor, Limits(batch=4)) as server:
         shades.hold()

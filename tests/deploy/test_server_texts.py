@@ -223,11 +223,23 @@ def test_more_pieces_or_more_attention_than_there_is_room_for_is_refused(held, s
     assert ask(server, "one", attention=True).status_code == 200
 
 
-def test_what_cannot_be_done_by_the_deadline_is_refused_at_once(held):
-    held.service._queue.pace = 4.0
-    answer = ask(held, ["one", "cat", "dog"])
-    assert answer.status_code == 413 and "3 pieces would take about 12 seconds" in answer.json()["detail"]
-    assert not held.service.begun.is_set()
+def test_what_a_server_at_work_cannot_do_by_the_deadline_is_refused_at_once(held):
+    held.service._queue.pace = 2.5
+    waiting = later(held, "red")
+    held.taken(1)
+    answer = ask(held, ["one", "cat", "dog", "red", "and"])
+    assert answer.status_code == 413 and "5 pieces would take about 12 seconds" in answer.json()["detail"]
+    held.service.go.set()
+    assert len(translations(waiting.result)) == 1
+
+
+def test_an_idle_server_that_seemed_slow_takes_on_what_shows_that_it_is_not(held):
+    """As behind a while in which the process was stopped."""
+    held.service._queue.pace = 400.0
+    held.service.go.set()
+    assert len(translations(ask(held, ["one", "cat", "dog"]))) == 3
+    held.until(lambda: held.service._queue.taken == 0)
+    assert held.service._queue.pace < 400
 
 
 def test_letters_that_need_many_bytes_and_control_characters_are_texts_like_any_other(server):

@@ -15,6 +15,8 @@ from vitrail.deploy.server.queue import FailedError, FullError
 from vitrail.errors import DataError
 
 MEDIA_TYPE = "application/problem+json"
+LATEST = 60.0
+"""Seconds of the longest `Retry-After`: what waits is done by then, or beyond its deadline."""
 TOLD = 20
 """Mistakes of one request that are told one by one."""
 GONE = 499
@@ -49,7 +51,7 @@ class ProblemError(Exception):
 
 def busy(seconds: float) -> ProblemError:
     """No place in the queue, and when there may be one."""
-    headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+    headers = {"Retry-After": str(max(1, math.ceil(min(seconds, LATEST))))}
     return ProblemError(429, "the server is busy", hint="try again after the seconds of Retry-After", headers=headers)
 
 
@@ -102,7 +104,7 @@ def tell_problems(app: FastAPI) -> None:
 
     async def of_time(request: Request, error: Any) -> JSONResponse:
         return ProblemError(
-            504, "there was no answer before the deadline", hint="try again when the server is less busy"
+            504, "there was no answer before the deadline", hint="send less at a time, or when the server is less busy"
         ).response
 
     async def of_failure(request: Request, error: Any) -> JSONResponse:

@@ -18,6 +18,8 @@ PATIENCE = 3.0
 """Most seconds of work that may be waiting when a request is accepted; an overload is over after this time."""
 FORGET = 0.2
 """Weight of the newest batch in the moving average of the pace."""
+SLOWER = 2.0
+"""Times the known pace that a batch counts for at most: the process may have been stopped while it was computed."""
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -147,7 +149,7 @@ class Queue(Generic[T, R]):
         if not self.pace:
             self.pace = each
         elif count == self._most or each < self.pace:
-            self.pace = (1 - FORGET) * self.pace + FORGET * each
+            self.pace = (1 - FORGET) * self.pace + FORGET * min(each, SLOWER * self.pace)
 
     def _take(self) -> list[Job[T, R]]:
         """As many as go at once, one of each request in turn.

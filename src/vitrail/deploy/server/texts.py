@@ -93,7 +93,8 @@ class TextService(Service[Asked, Piece]):
         with contextlib.ExitStack() as held:
             texts, cut = await self._aside(self._cut, await self._body(request, held, self._queue))
         count = sum(map(len, cut))
-        if (seconds := count * self._queue.pace) > self.limits.deadline:
+        seconds = count * self._queue.pace
+        if self._queue.taken and seconds > self.limits.deadline:  # else nothing would be computed that shows a better pace
             what = f"{count:,} pieces would take about {seconds:.0f} seconds, and the deadline is {self.limits.deadline:g}"
             raise ProblemError(413, what, hint="send less text at a time")
         with self._queue.places(count):
