@@ -179,8 +179,43 @@ def test_a_server_with_a_token_asks_for_it(browser, tmp_path):
         browser.until("!document.getElementById('entry').hidden")
         browser.value("document.getElementById('token').value = 'secret'; document.querySelector('#entry button').click()")
         browser.until("document.getElementById('entry').hidden && document.title === 'tiny'")
+        assert browser.value("document.getElementById('status').innerText").startswith("Nothing yet")
         browser.choose("#file", tmp_path / "noise.png")
         browser.until(f"{LABELS}.length === 5")
+
+
+def test_a_question_that_needs_a_token_is_asked_again_with_the_one_that_is_entered(browser, tmp_path):
+    (tmp_path / "noise.png").write_bytes(noise(1))
+    enter = "document.getElementById('token').value = '{}'; document.querySelector('#entry button').click()"
+    with serving(in_python(tiny()), token="secret") as server:
+        browser.open(server.url)
+        browser.until("!document.getElementById('entry').hidden")
+        browser.choose("#file", tmp_path / "noise.png")
+        browser.until("!document.getElementById('figure').hidden")
+        browser.value(enter.format("wrong"))
+        browser.until(f"sessionStorage.getItem('token') === null && {PROBLEM}")
+        browser.value(enter.format("secret"))
+        browser.until(f"{LABELS}.length === 5")
+        browser.value("sessionStorage.setItem('token', 'old'); document.getElementById('labels').replaceChildren()")
+        browser.choose("#file", tmp_path / "noise.png")
+        browser.until("!document.getElementById('entry').hidden")
+        browser.value(enter.format("secret"))
+        browser.until(f"{LABELS}.length === 5 && document.getElementById('entry').hidden")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Promise.reject(new TypeError('Failed to fetch'))", "The server does not answer."),
+        ("Promise.resolve(new Response('<h1>Too large</h1>', {status: 413}))", "The answer has status 413."),
+        ("Promise.resolve(new Response('null', {status: 502}))", "The answer has status 502."),
+        ("Promise.resolve(new Response('{}'))", "undefined"),
+    ],
+)
+def test_what_went_wrong_is_told_and_only_a_server_that_does_not_answer_is_told_not_to(page, pictures, answer, told):
+    page.value(f"window.fetch = () => {answer}; 0")
+    page.choose("#file", pictures[0])
+    assert told in page.until(PROBLEM)
 
 
 def test_while_the_server_is_busy_the_page_tries_again(browser, tmp_path):

@@ -5,25 +5,58 @@ const TRIES = 4;
 
 export let model = null; // what /model says
 let introduced = () => "";
-const nothingYet = at("status").textContent;
 
 export async function ask(path, options = {}, wait = () => {}) {
-  const token = sessionStorage.getItem("token");
-  const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
-  for (let left = TRIES; ; left--) {
-    const answer = await fetch(path, { ...options, headers });
-    if (answer.ok) return answer.json();
-    const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
-    if (answer.status === 401) askForToken();
-    if (answer.status !== 429 || left <= 1) throw new Error(told(problem));
+  for (let left = TRIES; ; ) {
+    const token = sessionStorage.getItem("token");
+    const headers = new Headers({ ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) });
+    const { answer, text } = await fetched(path, { ...options, headers });
+    at("entry").hidden = answer.status !== 401;
+    if (answer.ok) return JSON.parse(text);
+    const error = refusal(answer.status, text);
+    if (answer.status === 401) {
+      await anotherToken(token, error);
+      continue;
+    }
+    if (answer.status !== 429 || !--left) throw error;
     wait();
-    await new Promise((go) => setTimeout(go, 1000 * Number(answer.headers.get("Retry-After") ?? 1)));
+    await new Promise((go) => setTimeout(go, 1000 * (Number(answer.headers.get("Retry-After")) || 1)));
   }
 }
 
-function told(problem) {
-  const text = problem.hint ? `${problem.detail}: ${problem.hint}` : String(problem.detail);
-  return `${text[0].toUpperCase()}${text.slice(1)}.`;
+async function fetched(path, options) {
+  try {
+    const answer = await fetch(path, options);
+    return { answer, text: await answer.text() };
+  } catch {
+    throw new Error("The server does not answer.");
+  }
+}
+
+// An error with the status and what is said of it; a proxy in front of the server may say it with a page of its own.
+function refusal(status, text) {
+  const { detail = `the answer has status ${status}`, hint } = parsed(text);
+  const told = hint ? `${detail}: ${hint}` : String(detail);
+  return Object.assign(new Error(`${told[0].toUpperCase()}${told.slice(1)}.`), { status });
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+// Waits until a token is entered in place of the one that was refused; what was said before is said again then.
+async function anotherToken(refused, error) {
+  if (sessionStorage.getItem("token") !== refused) return; // another question has asked for it
+  sessionStorage.removeItem("token");
+  const said = [at("status").textContent, at("status").classList.contains("busy")];
+  complain(error);
+  at("token").focus();
+  await new Promise((go) => at("entry").addEventListener("submit", go, { once: true }));
+  say(...said);
 }
 
 export function say(text, busy = false) {
@@ -34,19 +67,12 @@ export function say(text, busy = false) {
 
 export function complain(error) {
   say("");
-  at("problem").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
+  at("problem").textContent = error.message;
   at("problem").hidden = false;
-}
-
-function askForToken() {
-  sessionStorage.removeItem("token");
-  at("entry").hidden = false;
-  at("token").focus();
 }
 
 export async function meet() {
   model = await ask("model");
-  at("entry").hidden = true;
   at("name").textContent = document.title = model.name;
   at("about").textContent = introduced(model);
 }
@@ -63,7 +89,6 @@ export function begin(introduce) {
   at("entry").addEventListener("submit", (event) => {
     event.preventDefault();
     sessionStorage.setItem("token", at("token").value.trim());
-    meet().then(() => say(nothingYet), complain);
   });
   meet().catch(complain);
 }
