@@ -8,6 +8,7 @@ from PIL import Image
 from server_browser import CHROMIUM, opened
 from server_running import serving_by
 
+from vitrail.deploy.server import texts
 from vitrail.deploy.server.limits import TEXTS, Limits
 from vitrail.deploy.server.texts import TextService
 from vitrail.deploy.translate import Translator, writer_of
@@ -105,6 +106,27 @@ def test_what_the_server_refuses_is_told_in_place_of_a_translation(browser, tran
         ask(browser, "one cat")
         assert "7 characters" in browser.until(PROBLEM)
         assert browser.value(SAID) == [] and browser.value(SHOWN) is False
+
+
+def test_lines_that_are_too_much_together_go_in_halves_and_one_that_is_too_much_goes_without_attention(
+    page, translator, monkeypatch
+):
+    monkeypatch.setattr(texts, "MOST_SEEN", 40)  # the squares of its tokens
+    lines = ["one", "cat", "one red cat and one red dog", "dog", "red"]
+    ask(page, "\n".join(lines))
+    page.until(f"{SAID}.length === 5 && document.getElementById('status').innerText === ''")
+    assert page.value(SAID) == [one.text for one in Translator(translator).translate(lines)]
+    assert page.value("document.querySelectorAll('#pieces > li').length") == 4
+
+
+def test_what_was_translated_stays_where_a_later_line_is_refused(browser, translator):
+    with serving_by(TextService(writer_of(translator), "words", Limits(characters=5))) as server:
+        browser.open(server.url)
+        browser.until("document.title === 'words'")
+        ask(browser, "one\ncat\nred dog\none")
+        assert "7 characters" in browser.until(PROBLEM)
+        assert browser.value(SAID) == [one.text for one in Translator(translator).translate(["one", "cat"])]
+        assert browser.value("document.querySelectorAll('#pieces > li').length") == 2
 
 
 def test_a_model_without_attention_shows_the_translation_alone(browser, unseeing):

@@ -39,30 +39,47 @@ async function translate() {
   try {
     say("Translating…", true);
     if (!model) await meet();
-    const busy = () => number === asking && say("The server is busy: trying again…", true);
-    const found = [];
-    while (found.length < lines.length) {
-      const text = lines.slice(found.length, found.length + model.limits.texts);
-      const body = JSON.stringify({ text, attention: model.attention });
-      const sent = { method: "POST", body, headers: { "Content-Type": "application/json" } };
-      found.push(...(await ask("translate", sent, busy)).translations);
-      if (number !== asking) return; // another has been asked since
+    const late = () => number !== asking; // another has been asked since
+    const busy = () => late() || say("The server is busy: trying again…", true);
+    for (let first = 0; first < lines.length; first += model.limits.texts) {
+      for await (const some of translated(lines.slice(first, first + model.limits.texts), model.attention, busy)) {
+        if (late()) return;
+        if (at("translation").classList.contains("old")) clear();
+        add(some);
+      }
     }
-    show(found);
     say("");
   } catch (error) {
     if (number !== asking) return;
-    show([]);
+    if (at("translation").classList.contains("old")) clear();
     complain(error);
   }
 }
 
-function show(translations) {
-  const pieces = translations.flatMap(({ attention }) => attention ?? []);
+// The translations of some lines, in halves where all are more than the server takes on or than it can do by its deadline. A single
+// line that is too much with its attention goes without.
+async function* translated(text, attention, busy) {
+  const sent = { method: "POST", body: JSON.stringify({ text, attention }), headers: { "Content-Type": "application/json" } };
+  const [alone, half] = [text.length === 1, Math.ceil(text.length / 2)];
+  try {
+    yield (await ask("translate", sent, busy)).translations;
+  } catch (error) {
+    if (![413, 504].includes(error.status) || (alone && !attention)) throw error;
+    yield* translated(text.slice(0, half), attention && !alone, busy);
+    if (!alone) yield* translated(text.slice(half), attention, busy);
+  }
+}
+
+function clear() {
   at("translation").classList.remove("old");
-  at("translation").replaceChildren(...translations.map(({ translation }) => part("p", translation)));
-  at("pieces").replaceChildren(...pieces.map(aligned));
-  at("attention").hidden = !pieces.length;
+  for (const id of ["translation", "pieces"]) at(id).replaceChildren();
+  at("attention").hidden = true;
+}
+
+function add(translations) {
+  at("translation").append(...translations.map(({ translation }) => part("p", translation)));
+  at("pieces").append(...translations.flatMap(({ attention }) => attention ?? []).map(aligned));
+  at("attention").hidden = !at("pieces").children.length;
 }
 
 // where the model looked
