@@ -1,6 +1,7 @@
 """The page, as a real Chromium shows it: choose, drop or paste a picture, and read what the model says and where it looked."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -273,3 +274,35 @@ def test_of_more_pictures_than_are_kept_the_first_are_taken_and_the_one_shown_is
     page.choose("#file", files[52])
     page.until(f"document.getElementById('picture').alt.includes('52') && {SHOWN}")
     assert page.value("document.getElementById('left-out').hidden") is True
+
+
+def test_a_picture_whose_map_fails_keeps_its_answer_and_gets_the_map_when_it_is_returned_to(page, model, pictures):
+    page.value("""
+        window.whole = window.fetch;
+        window.fetch = (path, options) => path === 'attention' ? Promise.reject(new TypeError('no')) : whole(path, options); 0""")
+    page.choose("#file", *pictures)
+    said = "[...document.querySelectorAll('#past button span')].map(span => span.innerText)"
+    page.until(f"{said}.length === 2 && !{said}.includes('…')")
+    assert "does not answer" in page.until(PROBLEM)
+    assert page.value(LABELS) == expected(model, pictures[0])
+    best = [f"{label} {100 * score:.1f}%" for file in pictures for label, score in vitrail.predict(model, file)[0][:1]]
+    assert page.value(said) == best[::-1]
+    page.value("window.fetch = whole; document.querySelectorAll('#past button')[1].click()")
+    page.until(f"{SHOWN} && {IDLE} && document.getElementById('problem').hidden")
+
+
+@pytest.mark.parametrize("thresholds", [[0.0] * 7, [1.0] * 7, [0.0, 1.0] * 3 + [0.0]])
+def test_of_several_labels_those_that_reach_their_thresholds_are_marked(browser, tmp_path, thresholds):
+    (tmp_path / "noise.png").write_bytes(noise(1))
+    with serving(replace(in_python(tiny(7)), multi_label=True, thresholds=thresholds)) as server:
+        (answer,) = server.client.post("/predict", content=noise(1)).json()["predictions"]
+        reached = answer["labels"]
+        assert len(reached) == thresholds.count(0.0)
+        browser.open(server.url)
+        browser.until("document.title === 'tiny'")
+        browser.choose("#file", tmp_path / "noise.png")
+        browser.until(f"{LABELS}.length >= 5 && document.getElementById('status').innerText.includes('No map')")
+        marked = "[...document.querySelectorAll('#labels .told [aria-label=\"reaches its threshold\"]')]"
+        assert browser.value(f"{marked}.map(tick => tick.parentElement.innerText)") == [f"✓ {label}" for label in reached]
+        none = "No label reaches its threshold." in browser.value("document.getElementById('status').innerText")
+        assert none == (not reached)

@@ -5,6 +5,7 @@ import { clearness, fog, numbers, onPictures, paint, place, sending } from "./pi
 
 const percent = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const KEPT = 50; // pictures that can be returned to
+const [SHOWN, MOST] = [5, 100]; // best labels that are shown, and labels that the server gives at most
 const [ALL, RELEVANCE] = [-1, -2]; // in place of a head
 
 let looked = null; // what /attention answered about the picture shown, with its maps as numbers
@@ -15,38 +16,49 @@ let last = Promise.resolve(); // the end of all that is asked so far: one pictur
 // pictures
 
 function take(files) {
-  const taken = [...files].slice(0, KEPT).map((file) => ({ file, url: URL.createObjectURL(file), said: ["Waiting…", true] }));
+  const taken = [...files].slice(0, KEPT).map((file) => ({ file, url: URL.createObjectURL(file) }));
   if (!taken.length) return complain(new Error("That is no picture file."));
   at("left-out").hidden = files.length <= KEPT;
   at("left-out").textContent = `The first ${KEPT} of ${files.length} pictures are asked about: no more are kept at a time.`;
   for (const picture of taken) {
     remember(picture);
-    last = last.then(() => askAbout(picture));
+    enqueue(picture);
   }
   show(taken[0]);
 }
 
+function enqueue(picture) {
+  delete picture.problem;
+  picture.said = ["Waiting…", true];
+  last = last.then(() => askAbout(picture));
+}
+
 async function askAbout(picture) {
   if (!asked.includes(picture)) return; // it has left the history
-  const { file } = picture;
   const busy = () => tell(picture, "The server is busy: trying again…", true);
   try {
     if (!model) await meet();
-    const sent = sending(file);
+    const sent = sending(picture.file);
     tell(picture, "Looking…", true);
-    const { predictions: [answer] } = await ask("predict?top=5", sent, busy);
-    picture.predictions = answer.predictions;
-    const [{ label, score }] = answer.predictions;
-    picture.entry.lastElementChild.textContent = `${label} ${percent.format(score)}`;
-    if (picture === shown) list(answer.predictions);
+    if (!picture.answer) await predict(picture, sent, busy);
     if (model.attention) picture.seen = await ask("attention", sent, busy);
     if (picture === shown && picture.seen) see(picture.seen);
-    tell(picture, model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
+    const none = picture.answer.labels?.length === 0 && "No label reaches its threshold.";
+    const unseen = !model.attention && `No map of where it looked: ${model.unseen}.`;
+    tell(picture, [none, unseen].filter(Boolean).join(" "));
   } catch (error) {
     picture.problem = error;
-    picture.entry.lastElementChild.textContent = "no answer";
+    if (!picture.answer) picture.entry.lastElementChild.textContent = "no answer";
     if (picture === shown) complain(error);
   }
+}
+
+async function predict(picture, sent, busy) {
+  const { predictions: [answer] } = await ask(`predict?top=${model.multi_label ? MOST : SHOWN}`, sent, busy);
+  picture.answer = answer;
+  const first = answer.predictions.find(({ label }) => answer.labels?.includes(label) ?? true);
+  picture.entry.lastElementChild.textContent = first ? `${first.label} ${percent.format(first.score)}` : "no label";
+  if (picture === shown) list(answer);
 }
 
 function tell(picture, ...said) {
@@ -59,7 +71,10 @@ function remember(picture) {
   Object.assign(image, { src: picture.url, alt: picture.file.name });
   picture.entry = part("button", image, part("span", "…"));
   Object.assign(picture.entry, { type: "button", title: picture.file.name });
-  picture.entry.addEventListener("click", () => show(picture));
+  picture.entry.addEventListener("click", () => {
+    if (picture.problem) enqueue(picture);
+    show(picture);
+  });
   asked = [picture, ...asked];
   for (const old of asked.splice(KEPT)) URL.revokeObjectURL(old.url);
   at("past").replaceChildren(...asked.map(({ entry }) => part("li", entry)));
@@ -77,7 +92,7 @@ function show(picture) {
   at("place").classList.add("filled");
   at("choose").firstElementChild.textContent = "Choose others";
   at("attention").hidden = at("overlay").hidden = true;
-  list(picture.predictions ?? []);
+  list(picture.answer);
   if (picture.seen) see(picture.seen);
   if (picture.problem) complain(picture.problem);
   else say(...picture.said);
@@ -85,14 +100,26 @@ function show(picture) {
 
 at("picture").addEventListener("error", () => (at("figure").hidden = true)); // the server says what is wrong with it
 
-function list(predictions) {
-  at("labels").replaceChildren(...predictions.map(({ label, score }) => {
+// The best labels; where there may be several, all that reach their thresholds, which are marked.
+function list({ predictions, labels } = { predictions: [] }) {
+  const reached = new Set(labels ?? predictions.slice(0, 1).map(({ label }) => label));
+  const items = predictions.filter(({ label }, rank) => rank < SHOWN || reached.has(label));
+  at("labels").replaceChildren(...items.map(({ label, score }) => {
     const item = part("li", part("span", label), part("span", percent.format(score)), part("div", part("span")));
+    item.classList.toggle("told", reached.has(label));
+    if (labels && reached.has(label)) item.firstElementChild.prepend(tick());
     item.children[1].className = "score";
     item.children[2].className = "track";
     item.children[2].firstElementChild.style.width = `${100 * score}%`;
     return item;
   }));
+}
+
+function tick() {
+  const made = part("span", "✓ ");
+  made.title = made.ariaLabel = "reaches its threshold";
+  made.role = "img";
+  return made;
 }
 
 // where the model looked
