@@ -78,6 +78,15 @@ def drag(page, start, end):
     mouse(page, "Released", end, clickCount=1)
 
 
+def add(page, left):
+    """A person by numbers."""
+    page.value(f"""
+        for (const [name, value] of Object.entries({{left: {left}, top: 20, width: 100, height: 200}})) {{
+            document.querySelector(`#box [name=${{name}}]`).value = value;
+        }}
+        document.getElementById('box').requestSubmit(); 0""")
+
+
 def test_the_skeleton_lies_where_the_joints_are_with_its_sides_in_their_colours(asked, server, picture):
     (person,) = answered(server, picture)
     found = asked.value("[...document.querySelectorAll('#drawing .hit')].map(c => [c.cx.baseVal.value, c.cy.baseVal.value])")
@@ -187,15 +196,10 @@ def test_who_cannot_draw_writes_numbers(asked):
 
 def test_a_box_outside_of_the_picture_and_too_many_are_told_plainly(asked):
     for left in (900, 10, 20, 30):
-        asked.value(f"""
-            for (const [name, value] of Object.entries({{left: {left}, top: 20, width: 100, height: 200}})) {{
-                document.querySelector(`#box [name=${{name}}]`).value = value;
-            }}
-            document.getElementById('box').requestSubmit(); 0""")
+        add(asked, left)
+        asked.until(f"{ROWS} && {PEOPLE} === {(900, 10, 20, 30).index(left)}")
         if left == 900:
             assert "outside of the picture" in asked.until(PROBLEM)
-            asked.value("document.getElementById('whole').click(); 0")
-        asked.until(f"{ROWS} && {PEOPLE} === {(900, 10, 20, 30).index(left)}")
     asked.value("document.getElementById('box').requestSubmit(); 0")
     assert "3 people are found at a time" in asked.until(PROBLEM)
 
@@ -224,6 +228,42 @@ def test_a_joint_of_the_list_is_chosen_and_its_map_is_laid_over_what_the_model_s
     assert over == pytest.approx(expected, abs=4)
     asked.value("document.getElementById('shown').click(); 0")
     assert asked.value("document.getElementById('overlay').hidden") is True
+
+
+def test_a_box_that_is_refused_is_taken_off_again_and_leaves_the_others_answered(asked):
+    asked.value("document.getElementById('shown').click(); 0")
+    add(asked, 10)
+    asked.until(f"{PEOPLE} === 1 && {ROWS} && !document.getElementById('overlay').hidden")
+    add(asked, 900)
+    assert "outside of the picture" in asked.until(PROBLEM)
+    asked.until(f"{PEOPLE} === 1 && {ROWS} && !document.getElementById('overlay').hidden")
+    assert asked.value("document.querySelectorAll('#drawing rect').length") == 1
+    assert "outside of the picture" in asked.value(PROBLEM)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_late_map_of_former_boxes_is_not_laid_over_new_ones(asked, fails):
+    """The maps of the first box come when those of the second are asked for."""
+    asked.value("""
+        window.held = [];
+        window.whole = window.fetch;
+        window.fetch = async (path, options) => {
+            const number = path.startsWith('attention') ? held.length : -1;
+            const come = number < 0 || new Promise((go) => held.push(go));
+            const answer = whole(path, options);
+            if (await come === 'fails') throw new TypeError('no');
+            return answer;
+        }; 0""")
+    asked.value("document.getElementById('shown').click(); 0")
+    asked.until("held.length === 1")
+    add(asked, 10)
+    asked.until(f"held.length === 2 && {PEOPLE} === 1")
+    asked.value(f"held[0]({'fails' if fails else 'comes'!r}); new Promise(go => setTimeout(go, 300))")
+    assert asked.value("document.getElementById('overlay').hidden") is True and asked.value(PROBLEM) is False
+    asked.value("document.querySelectorAll('#joints button')[2].click(); 0")
+    asked.value("held[1]('comes'); 0")
+    asked.until(f"!document.getElementById('overlay').hidden && {IDLE}")
+    assert asked.value("held.length") == 2
 
 
 def test_another_picture_takes_the_place_with_no_box_of_the_last(asked, picture):

@@ -26,7 +26,7 @@ function take(files) {
   const [file] = files;
   if (!file) return complain(new Error("That is no picture file."));
   if (shown) URL.revokeObjectURL(shown.url);
-  shown = { file, url: URL.createObjectURL(file), boxes: [], looks: new Map() };
+  shown = { file, url: URL.createObjectURL(file), boxes: [], answered: [] };
   [person, joint] = [0, 0];
   at("picture").src = shown.url;
   at("picture").alt = file.name ? `Your picture ${file.name}` : "Your picture";
@@ -39,7 +39,7 @@ function take(files) {
 const within = (boxes) => (boxes.length ? `?boxes=${encodeURIComponent(JSON.stringify(boxes))}` : "");
 const busy = () => say("The server is busy: trying again…", true);
 
-async function askAbout() {
+async function askAbout(refused = null) { // an error to tell beside the answer
   const [number, picture] = [++asking, shown];
   const isLate = () => number !== asking;
   forget();
@@ -50,21 +50,31 @@ async function askAbout() {
     const answer = await ask(`predict${within(picture.boxes)}`, sent, () => isLate() || busy());
     if (isLate()) return;
     picture.answer = answer;
+    picture.answered = [...picture.boxes];
     person = Math.min(person, answer.people.length - 1);
     show();
-    say(model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
+    if (refused) complain(refused);
+    else say(model.attention ? "" : `No map of where it looked: ${model.unseen}.`);
   } catch (error) {
     if (isLate()) return;
+    if (error.status === 422 && removeNew(picture)) return askAbout(error);
     complain(error);
     mark();
   }
+}
+
+// Takes the boxes off that have had no answer yet; says whether there were any.
+function removeNew(picture) {
+  const before = picture.boxes.length;
+  picture.boxes = picture.boxes.filter((box) => picture.answered.includes(box));
+  return picture.boxes.length < before;
 }
 
 // Nothing is known of the picture with these boxes yet.
 function forget() {
   delete shown.answer;
   at("tip").hidden = true;
-  shown.looks.clear();
+  shown.looks = new Map();
   at("people").replaceChildren();
   at("joints").replaceChildren();
   at("attention").hidden = at("overlay").hidden = at("key").hidden = true;
@@ -234,22 +244,23 @@ at("whole").addEventListener("click", () => {
 async function look() {
   at("overlay").hidden = at("layers").hidden = true;
   if (!model.attention || !at("shown").checked) return;
-  const [picture, who] = [shown, person];
-  if (!picture.looks.has(who)) picture.looks.set(who, mapsOf(picture, who));
+  const [{ looks }, who] = [shown, person];
+  if (!looks.has(who)) looks.set(who, mapsOf(shown, who));
   try {
-    const found = await picture.looks.get(who);
-    if (picture !== shown || who !== person) return;
-    say("");
+    const found = await looks.get(who);
+    if (looks !== shown.looks || who !== person) return; // of another picture, other boxes, or somebody else
+    if (at("problem").hidden) say("");
     lay(found);
   } catch (error) {
-    picture.looks.delete(who);
-    if (picture === shown) complain(error);
+    looks.delete(who);
+    if (looks === shown.looks) complain(error);
   }
 }
 
-async function mapsOf(picture, who) {
+async function mapsOf({ looks, boxes, file }, who) {
   say("Looking where it looked…", true);
-  const answer = await ask(`attention${within(picture.boxes.slice(who, who + 1))}`, sending(picture.file), busy);
+  const wait = () => looks === shown.looks && busy();
+  const answer = await ask(`attention${within(boxes.slice(who, who + 1))}`, sending(file), wait);
   return { ...answer, bytes: numbers(answer.maps) };
 }
 
