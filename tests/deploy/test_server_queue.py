@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -182,6 +183,23 @@ def test_a_batch_that_fails_is_told_to_those_in_it_and_to_nobody_else(shades, ca
         shades.fails = False
         assert label(server.post(shade(2))) == [2]
         assert server.service._queue.taken == 0
+
+
+def test_an_image_that_fails_takes_none_of_its_batch_with_it(shades):
+    def logits(pixels):
+        found = shades._logits(pixels)
+        return torch.where(pixels[:, :1, 0, 0] == 2, torch.nan, found)
+
+    with serving(replace(shades.predictor, logits=logits), Limits(batch=4)) as server:
+        shades.hold()
+        first = server.later(shade(0))
+        assert shades.begun.wait(10)
+        others = [server.later(shade(value)) for value in range(1, 5)]
+        server.until(lambda: len(server.service._queue) == 4)
+        shades.go.set()
+        assert [label(one.result) for one in (first, others[0], *others[2:])] == [[0], [1], [3], [4]]
+        assert others[1].result.status_code == 500
+        assert sorted(map(len, shades.batches)) == [1, 1, 1, 1, 1, 4]
 
 
 def test_a_client_that_goes_while_it_sends_leaves_nothing_behind(shades):

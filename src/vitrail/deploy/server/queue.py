@@ -130,19 +130,24 @@ class Queue(Generic[T, R]):
         jobs = self._take()
         if not jobs:
             return
+        results = self._results(jobs)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
+
+    def _results(self, jobs: list[Job[T, R]]) -> list[R | Exception]:
+        """What jobs come to. Where they fail together each is computed alone, so that one fails for no other."""
         begin = time.monotonic()
-        results: Sequence[R | Exception]
         try:
             results = self._compute([job.value for job in jobs])
         except Exception as error:
             log.error("a batch of %d failed: %r", len(jobs), error, exc_info=log.isEnabledFor(logging.DEBUG))
-            results = [FailedError("the model failed") for _ in jobs]
-        else:
-            took = time.monotonic() - begin
-            self._learn_pace(len(jobs), took / len(jobs))
-            self._observe(len(jobs), took)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            jobs[0].answer.get_loop().call_soon_threadsafe(_deliver, jobs, results)
+            if len(jobs) == 1:
+                return [FailedError("the model failed")]
+            return [result for job in jobs for result in self._results([job])]
+        took = time.monotonic() - begin
+        self._learn_pace(len(jobs), took / len(jobs))
+        self._observe(len(jobs), took)
+        return list(results)
 
     def _learn_pace(self, count: int, each: float) -> None:
         """Small batches take longer per image, so they count only if they are faster than the known pace."""
