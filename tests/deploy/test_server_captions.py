@@ -93,6 +93,11 @@ def test_damaged_pictures_are_refused_with_a_sentence(server, damage):
     assert answer.status_code == 422 and answer.json()["detail"]
 
 
+def test_a_wish_for_attention_is_not_passed_over_in_a_form(server):
+    answer = server.client.post("/caption", files={"images": ("a.png", noise(1))}, data={"attention": "true"})
+    assert answer.status_code == 422 and "?attention=" in answer.json()["hint"]
+
+
 def test_more_pictures_than_at_a_time_and_too_large_ones_are_refused(server):
     from PIL import Image
 

@@ -124,6 +124,17 @@ def test_a_damaged_form_is_refused_and_logged_nowhere(server, kind, content, cap
     assert not caplog.text
 
 
+def test_a_file_without_a_plain_name_is_told_what_it_lacks(server):
+    content = b"--x\r\nContent-Disposition: form-data; name=\"a\"; filename*=UTF-8''a.png\r\n\r\nabc\r\n--x--\r\n"
+    document = problem(server.post(content, headers={"Content-Type": "multipart/form-data; boundary=x"}), 422)
+    assert document["detail"] == "the form has no files" and "filename=" in document["hint"]
+
+
+def test_labels_per_image_are_not_passed_over_in_a_form(server):
+    document = problem(server.client.post("/predict", files=files(noise(0)), data={"top": "3"}), 422)
+    assert document["detail"].startswith("top ") and "?top=" in document["hint"]
+
+
 def test_too_many_images_are_refused(server):
     assert "more than 4 images" in problem(server.client.post("/predict", files=files(*[noise(0)] * 5)), 413)["detail"]
 

@@ -18,6 +18,7 @@ from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.images import encoded
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.picture_service import Framed, PictureService, Work
+from vitrail.deploy.server.pictures import require_in_query
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.schema import refusals
 from vitrail.tasks.caption_words import Caption
@@ -83,7 +84,9 @@ class CaptionService(PictureService[Asked, Caption]):
         if attention and not self.writer.attends:
             raise ProblemError(501, "this server cannot tell where the model looked: it has no attention", hint="ask without")
         with contextlib.ExitStack() as held:
-            found = (await self._received(request, held, self._queue, self.limits.items)).pictures
+            form = await self._received(request, held, self._queue, self.limits.items, ("attention",))
+            require_in_query(form, "attention")
+            found = form.pictures
             names = [picture.name for picture in found]
             work = Work(self._framed, lambda framed: [Asked(framed.pixels, attention)], len(names))
             framed, captions = await self._answered(request, held, self._queue, found, work)

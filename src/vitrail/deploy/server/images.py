@@ -19,6 +19,7 @@ from vitrail.deploy.server import schema
 from vitrail.deploy.server.board import Place
 from vitrail.deploy.server.limits import Limits
 from vitrail.deploy.server.picture_service import PictureService, Work
+from vitrail.deploy.server.pictures import require_in_query
 from vitrail.deploy.server.problems import ProblemError
 from vitrail.deploy.server.queue import Queue
 from vitrail.deploy.server.schema import refusals
@@ -115,7 +116,9 @@ class ImageService(PictureService[Asked, Answer]):
     async def predict(self, request: Request, top: int) -> list[tuple[str, Answer]]:
         """The names of a request's pictures, and the answers with their ``top`` labels."""
         with contextlib.ExitStack() as held:
-            found = (await self._received(request, held, self._queue, self.limits.items)).pictures
+            form = await self._received(request, held, self._queue, self.limits.items, ("top",))
+            require_in_query(form, "top")
+            found = form.pictures
             names = [picture.name for picture in found]
             work = Work(self.predictor.preparation.pixels, lambda pixels: [(pixels, top)], len(names))
             _, labels = await self._answered(request, held, self._queue, found, work)

@@ -65,9 +65,15 @@ def form_of(content: bytes, headers: Headers, most: int, fields: tuple[str, ...]
         raise ProblemError(422, f"the form is damaged: {error}") from None
     if not form.whole or not form.files:
         what = "the form has no files" if form.whole else "the form is cut off"
-        raise ProblemError(422, what, hint="send each image as a file: curl -F images=@cat.jpg")
+        raise ProblemError(422, what, hint="send each image as a file, in a part with filename=: curl -F images=@cat.jpg")
     found = [Picture(name or f"image {number}", bytes(data)) for number, (name, data) in enumerate(form.files, start=1)]
     return Form(found, {name: data.decode(errors="replace") for name, data in form.fields.items()})
+
+
+def require_in_query(form: Form, name: str) -> None:
+    """Refuse a parameter of the query that comes as a field of the form, where it would be passed over."""
+    if name in form.fields:
+        raise ProblemError(422, f"{name} is no field of a form here", hint=f"send it in the address: ?{name}=…")
 
 
 class _Parts:
