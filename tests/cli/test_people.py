@@ -37,9 +37,9 @@ def test_predict_answers_as_coco_has_it_with_joints_by_name(vitrail, model, keyp
         (str(keypoints.parent / f"{n}.png"), n) for n in (1, 1, 2, 2, 3, 3)
     ]
     boxes = [annotation["bbox"] for annotation in json.loads(keypoints.read_text())["annotations"]]
-    assert [one["bbox"] for one in found] == boxes
+    assert [one["box"] for one in found] == boxes
     for one in found:
-        assert one.keys() == {"image", "image_id", "category_id", "bbox", "keypoints", "score", "joints"}
+        assert one.keys() == {"image", "image_id", "category_id", "box", "keypoints", "score", "joints"}
         assert one["category_id"] == 1 and list(one["joints"]) == list(JOINTS)
         assert one["keypoints"] == [number for joint in one["joints"].values() for number in joint]
 
@@ -51,7 +51,7 @@ def test_without_boxes_an_image_is_a_person_and_each_has_a_line(vitrail, model, 
     assert [line.partition(": ")[0] for line in lines] == [str(keypoints.parent / f"{n}.png") for n in (2, 1)]
     assert all("person 1 (" in line and all(f" {joint} " in line for joint in JOINTS) for line in lines)
     (one,) = parsed(vitrail("predict", model, keypoints.parent / "1.png", "--json"))
-    assert one["bbox"] == [0, 0, 60, 48] and one["image_id"] == 1
+    assert one["box"] == [0, 0, 60, 48] and one["image_id"] == 1
 
 
 def test_pictures_without_names_that_are_numbers_are_counted(vitrail, model, keypoints):

@@ -24,7 +24,7 @@ from vitrail.errors import ConfigError, DataError, ModelFileError
 from vitrail.runtime.observer import Observer
 from vitrail.tasks.heatmaps import encode, mirrored
 from vitrail.tasks.pose import joints_in
-from vitrail.tasks.pose_metrics import average_precision
+from vitrail.tasks.pose_metrics import SCORES, average_precision
 from vitrail.weights.poses import TrainedPose
 
 BOXES = [[4, 3, 22, 40], [30, 2, 25, 44, 0.5], [-5, 10, 30, 30]]
@@ -311,7 +311,7 @@ def knowing(keypoints):
 
 
 def by_pycocotools(values, results, folder):
-    """The average precision, at 0.5 and at 0.75 of OKS, and the recall of results, by a file of COCO's with these values."""
+    """COCO's scores of results, of the sizes that there are, by a file of COCO's with these values."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -322,12 +322,12 @@ def by_pycocotools(values, results, folder):
     judge = COCOeval(truth, truth.loadRes(json.loads(json.dumps(results))), "keypoints")
     judge.params.kpt_oks_sigmas = np.array(SKELETON.sigmas)
     judge.evaluate(), judge.accumulate(), judge.summarize()
-    return [*judge.stats[:3], judge.stats[5]]
+    return {name: score for name, score in zip(SCORES, judge.stats, strict=True) if score >= 0}
 
 
-def four(found):
+def of_coco(found):
     """What `by_pycocotools` gives."""
-    return [found[name] for name in ("ap", "ap50", "ap75", "ar")]
+    return {name: found[name] for name in SCORES if name in found}
 
 
 def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypoints, knowing, tmp_path, capfd):
@@ -337,9 +337,19 @@ def test_people_in_the_boxes_of_annotations_are_judged_as_pycocotools_does(keypo
     assert found.pop("boxes") == found["people"] == 12 and "loss" not in found
     assert found == pytest.approx({name: own[name] for name in found}, abs=1e-9)  # the same boxes
     expected = by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path)
-    assert 0 < found["ap"] < 1 and four(found) == pytest.approx(expected, abs=1e-9)
+    assert 0 < found["ap"] < 1 and of_coco(found) == pytest.approx(expected, abs=1e-9)
     rows = (tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()
     assert len(rows) == 13 and rows[0].startswith("image,left,top,width,height,score,head_x,head_y,head_score,")
+
+
+def test_results_give_every_score_of_cocos_where_boxes_and_joints_are_of_other_sizes(tmp_path, capfd):
+    keypoints = write_people(tmp_path, 12, size=(120, 96), people=2)  # around 32², from which on people are of medium size
+    data = open_people(keypoints)
+    predictor = PosePredictor("knowing", data.skeleton, SEEING.preparation, Knowing(data.split("all"), SEEING.preparation))
+    metrics, _ = vitrail.evaluate(predictor, keypoints, mirror=False, boxes=keypoints)
+    found = of_coco(metrics.scores())
+    assert {"ap_medium", "ar_medium"} <= found.keys() and found["ap_medium"] != found["ap"]
+    assert found == pytest.approx(by_pycocotools(json.loads(keypoints.read_text()), metrics.results, tmp_path), abs=1e-9)
 
 
 def test_crowds_and_people_without_joints_are_no_mistakes_and_somebody_in_an_empty_picture_is(
@@ -356,7 +366,7 @@ def test_crowds_and_people_without_joints_are_no_mistakes_and_somebody_in_an_emp
     metrics, _ = vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)
     found = metrics.scores()
     assert found["boxes"] == 12 and found["people"] == 7
-    assert four(found) == pytest.approx(by_pycocotools(values, metrics.results, tmp_path), abs=1e-9)
+    assert of_coco(found) == pytest.approx(by_pycocotools(values, metrics.results, tmp_path), abs=1e-9)
     without = average_precision(metrics.results, metrics.people, SKELETON)
     inside = [one for one in metrics.results if one["image_id"] != 6]
     assert without["ap"] < found["ap"] < average_precision(inside, metrics.people, SKELETON, ignored=metrics.ignored)["ap"]
@@ -385,14 +395,14 @@ def test_boxes_go_to_pictures_of_the_same_number_in_several_files(keypoints, kno
         (tmp_path / f"{split}.json").write_text(json.dumps({**values, "images": images, "annotations": people}))
     expected = vitrail.evaluate(knowing, keypoints, split="all", mirror=False)[0].scores()
     found = vitrail.evaluate(knowing, tmp_path, split="all", mirror=False)[0].scores()
-    assert four(found) == pytest.approx(four(expected), abs=1e-9)
+    assert of_coco(found) == pytest.approx(of_coco(expected), abs=1e-9)
     named = [{"image": f"{one['image_id']}.png", "bbox": one["bbox"]} for one in values["annotations"]]
     numbered = json.loads((tmp_path / "val.json").read_text())["annotations"]
     for split, boxes in {"all": named, "val": numbered}.items():
         (tmp_path / "boxes.txt").write_text(json.dumps(boxes))
         found = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False, boxes=tmp_path / "boxes.txt")[0].scores()
         own = vitrail.evaluate(knowing, tmp_path, split=split, mirror=False)[0].scores()
-        assert found["boxes"] == own["people"] and four(found) == pytest.approx(four(own), abs=1e-9)
+        assert found["boxes"] == own["people"] and of_coco(found) == pytest.approx(of_coco(own), abs=1e-9)
 
 
 def test_pictures_of_a_table_are_known_by_the_numbers_that_they_are_called(keypoints, knowing, tmp_path):
@@ -407,7 +417,7 @@ def test_pictures_of_a_table_are_known_by_the_numbers_that_they_are_called(keypo
         vitrail.evaluate(knowing, tmp_path / "data" / "people.csv", split="all", mirror=False, **more)[0].scores()
         for more in ({}, {"boxes": tmp_path / "boxes.json"})
     )
-    assert found["boxes"] == 12 and four(found) == pytest.approx(four(own), abs=1e-9)
+    assert found["boxes"] == 12 and of_coco(found) == pytest.approx(of_coco(own), abs=1e-9)
 
 
 def test_who_is_in_no_box_counts_as_missed(keypoints, knowing, tmp_path):

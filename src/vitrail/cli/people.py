@@ -68,7 +68,7 @@ class People:
         if self.json:
             numbers = _numbers([number_of(file) for file in files])
             result_json([
-                {"image": str(file), "image_id": number, **person.to_json(predictor.skeleton)}
+                {"image": str(file), "image_id": number, "box": list(person.box), **person.to_json(predictor.skeleton)}
                 for (file, people), number in zip(found, numbers, strict=True) if not isinstance(people, DataError)
                 for person in people
             ])  # fmt: skip

@@ -40,11 +40,13 @@ class FoundPerson(NamedTuple):
     """How sure it is of the person; see `vitrail.tasks.pose_metrics.person_score`."""
 
     def to_json(self, skeleton: Skeleton) -> dict[str, Any]:
-        """As in COCO's results of keypoints, and the joints by their names."""
+        """As in COCO's results of keypoints, and the joints by their names.
+
+        Without ``bbox``: where results have one, COCO's evaluators take the size of a person from it, and not from the joints.
+        """
         rows = np.column_stack([self.joints, self.scores])  # (K, 3)
         return {
             "category_id": CATEGORY,
-            "bbox": list(self.box),
             "keypoints": rows.ravel().tolist(),
             "score": self.score,
             "joints": dict(zip(skeleton.joints, rows.tolist(), strict=True)),

@@ -135,7 +135,9 @@ class PoseService(PictureService[np.ndarray, Joints]):
         """The people in the picture of a request."""
         (cut,), joints = await self._people(request, boxes, self._queue, self.limits.items)
         skeleton = self.predictor.skeleton
-        found = [self._found(box, *each).to_json(skeleton) for box, each in zip(cut.boxes, joints, strict=True)]
+        found = [
+            {"bbox": list(box), **self._found(box, *each).to_json(skeleton)} for box, each in zip(cut.boxes, joints, strict=True)
+        ]
         return {"size": list(cut.size), "people": found, "limbs": [list(limb) for limb in skeleton.limbs]}
 
     async def look(self, request: Request, boxes: str | None) -> dict[str, Any]:
