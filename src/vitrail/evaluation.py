@@ -6,7 +6,7 @@ from typing import Any
 
 from vitrail.checks import refuse_given, require_not_negative, require_positive
 from vitrail.deploy.evaluate_captions import evaluate_captions
-from vitrail.deploy.evaluate_poses import evaluate_poses
+from vitrail.deploy.evaluate_poses import OnFound, evaluate_poses
 from vitrail.deploy.evaluate_translator import evaluate_translator
 from vitrail.deploy.poses import AnyPredictor, PosePredictor, of_joints
 from vitrail.deploy.predict import open_any_predictor
@@ -15,7 +15,7 @@ from vitrail.deploy.translate import AnyTranslator, is_translator
 from vitrail.files import path_of
 from vitrail.runtime.device import Precision
 from vitrail.runtime.observer import Note
-from vitrail.runtime.output import require_free_file
+from vitrail.runtime.output import require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.answer_table import evaluated_rows, write_table
 from vitrail.tasks.task import Metrics
@@ -30,6 +30,9 @@ from vitrail.weights.locate import is_captioner
 
 BATCH = 64
 """Images, or people, that are answered together."""
+
+NO_JOINTS = "the model finds no joints"
+"""Why what is for joints is refused of others."""
 
 
 def evaluate(
@@ -48,6 +51,7 @@ def evaluate(
     table: str | Path | None = None,
     boxes: str | Path | None = None,
     mirror: bool | None = None,
+    pictures: str | Path | None = None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
     """Evaluate a model: its metrics, whose ``scores()`` are a dictionary, and which split was taken.
@@ -65,40 +69,48 @@ def evaluate(
         boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
         mirror: whether the mean of the answers to an image, or a box, and to its mirror image is taken, in twice the time; by
             default only of a model that finds joints.
+        pictures: of a model that finds joints, a folder to write, which must not exist, with the people who were found worst and
+            bars of the joints, as the report of a run has them.
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     require_positive(batch_size=batch_size)
     require_not_negative(workers=workers)
     table = None if table is None else path_of(table)
-    engines = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch")}
-    of_people = {"--boxes": boxes is not None, "--mirror": mirror is not None}
+    ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--mirror": mirror is not None}
+    of_people = {"--boxes": boxes is not None, "--pictures": pictures is not None}
     if is_translator(model):
         of_images = {"--csv": table is not None, "--workers": workers > 0, "--batch-size": batch_size != BATCH}
-        refuse_given("a translator is evaluated as it is", {**engines, **of_images, **of_people})
+        refuse_given("a translator is evaluated as it is", {**ways, **of_images})
+        refuse_given(NO_JOINTS, of_people)
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     assert not isinstance(model, AnyTranslator)
     if is_captioner(model) or isinstance(model, TrainedCaptioner):
-        refuse_given("a captioner is evaluated in Python, in fp32", {**engines, **of_people})
+        refuse_given("a captioner is evaluated in Python, in fp32", ways)
+        refuse_given(NO_JOINTS, of_people)
         captions_for = partial(open_captions_for, reference=model, data=data, split=split, note=on_note)
         sizes = {"batch_size": batch_size, "workers": workers}
         return evaluate_captions(model, captions_for, table=table, on_start=on_start, on_batch=on_batch, group=group, **sizes)
     run = unlabelled_run(model)
     with group.together():
         if run:
-            refuse_given("a model without labels is evaluated in Python, in fp32", {**engines, **of_people})
+            refuse_given("a model without labels is evaluated in Python, in fp32", ways)
+            refuse_given(NO_JOINTS, of_people)
         if table is not None:
             require_free_file(table, where="--csv")
             refuse_given("a model without labels gives no answers to write", {"--csv": run is not None})
+        if pictures is not None:
+            require_free(path_of(pictures), where="--pictures")
         opened = None if run else open_any_predictor(model, precision, engine=engine, group=group)
-        if opened is not None and boxes is not None:
+        if opened is not None and (boxes is not None or pictures is not None):
             of_joints(opened, model if isinstance(model, str | Path) else "model")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
     if isinstance(opened, PosePredictor):
         people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
         file = None if boxes is None else path_of(boxes)
         of_boxes: dict[str, Any] = {"boxes": file, "mirror": mirror, "table": table}
-        return evaluate_poses(opened, people_for, **of_boxes, on_start=on_start, on_note=on_note, **options)
+        on_found = None if pictures is None else pictures_in(path_of(pictures))
+        return evaluate_poses(opened, people_for, **of_boxes, on_found=on_found, on_start=on_start, on_note=on_note, **options)
     predictor = opened.with_mirror_images() if opened is not None and mirror else opened
     with group.together():
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)
@@ -113,3 +125,10 @@ def evaluate(
         return metrics, chosen
     assert run is not None
     return evaluate_run(run, source, items, **options), chosen
+
+
+def pictures_in(folder: Path) -> OnFound:
+    """What writes pictures of people and the joints that were found into a folder."""
+    from vitrail.study.reports.pose import FoundPeople, write_pictures  # and matplotlib
+
+    return lambda people, skeleton, found: write_pictures(folder, FoundPeople(people, skeleton, found))

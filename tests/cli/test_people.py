@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -166,6 +167,35 @@ def test_evaluate_with_boxes_of_a_detector_and_without_mirror_images(vitrail, mo
         parsed(vitrail("evaluate", model, "--data", keypoints, "--json", f"--{more}mirror"))["oks"] for more in ("no-", "")
     )
     assert plain != pytest.approx(mirrored, abs=1e-6)
+
+
+def test_evaluate_draws_who_was_found_worst_whole_or_not_at_all(vitrail, model, keypoints, monkeypatch):
+    out, words = keypoints.parent / "worst", ("evaluate", model, "--data", keypoints)
+    answer = vitrail(*words, "--pictures", out)
+    assert answer.code == 0 and f"the worst answers and the joints as pictures: {out}" in answer.err
+    assert {file.name for file in out.iterdir()} == {"joints.png", "worst.png"}
+    worst = np.asarray(Image.open(out / "worst.png").convert("RGB"))
+    assert min(worst.shape[:2]) > 300 and (worst < 40).all(axis=2).mean() > 0.05  # black photographs stand in it
+    for more, where in (((), "--pictures"), (("--csv", out / "table.csv"), "--pictures")):
+        again = vitrail(*words, "--pictures", out, *more)
+        assert again.code == 2 and where in again.err
+    inside = vitrail(*words, "--pictures", keypoints.parent / "new", "--csv", keypoints.parent / "new" / "table.csv")
+    assert inside.code == 2 and "which is to be made" in inside.err
+    monkeypatch.setattr("vitrail.study.reports.pose.worst_sheet", lambda *of: 1 / 0)
+    assert vitrail(*words, "--pictures", keypoints.parent / "other").code == 1
+    assert not (keypoints.parent / "other").exists() and not list(keypoints.parent.glob(".other*"))
+
+
+def test_worst_answers_are_not_drawn_of_other_models_nor_of_boxes_without_owners(
+    vitrail, model, run, translated_run, keypoints, tmp_path
+):
+    answer = vitrail("evaluate", translated_run.folder, "--pictures", tmp_path / "out")
+    assert answer.code == 2 and "the model finds no joints" in answer.err and "--pictures" in answer.err
+    answer = vitrail("evaluate", run.folder, "--pictures", tmp_path / "out")
+    assert answer.code == 4 and "the model finds no joints" in answer.err
+    answer = vitrail("evaluate", model, "--data", keypoints, "--boxes", keypoints, "--pictures", tmp_path / "out")
+    assert answer.code == 2 and "not matched with those who are marked" in answer.err and "--pictures" in answer.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_evaluate_refuses_other_joints_and_other_models(vitrail, model, run, keypoints):

@@ -24,6 +24,7 @@ def evaluate(
     csv: Path | None = None,
     boxes: Path | None = None,
     mirror: bool | None = None,
+    pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Measure a model on labelled images, a translator on pairs of sentences, a model that finds joints on people.
@@ -58,17 +59,24 @@ def evaluate(
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
         model that finds joints as in the run, which does unless it is told otherwise. A box that is looked at in eight turns has
         no use for it.
+    pictures
+        Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
+        marked beside it, and with bars of the joints. Not with boxes.
     json
         One JSON document: every metric of the task by name, loss, images, split.
     """
     from vitrail.files import path_of
-    from vitrail.runtime.output import require_free_file
+    from vitrail.runtime.output import require_free, require_free_file, require_outside
     from vitrail.weights.locate import require_possible
 
     require_possible(model)  # before torch is imported
-    table = csv and path_of(csv)
+    table, drawn_to = csv and path_of(csv), pictures and path_of(pictures)
     if table is not None:
         require_free_file(table, where="--csv")
+    if drawn_to is not None:
+        require_free(drawn_to, where="--pictures")
+    if table is not None and drawn_to is not None:
+        require_outside(table, drawn_to, where="--csv")
     from vitrail import api
     from vitrail.checks import require_not_negative, require_positive
     from vitrail.cli.calibration import measure_before
@@ -93,8 +101,11 @@ def evaluate(
             table=table,
             boxes=boxes,
             mirror=mirror,
+            pictures=drawn_to,
             group=group,
         )
+    if drawn_to is not None:
+        note(f"the worst answers and the joints as pictures: {drawn_to}")
     scores = metrics.details()
     if json:
         result_json({**scores, "split": chosen})

@@ -25,6 +25,8 @@ from vitrail.tasks.task import Metrics
 
 OpenPeople = Callable[[Skeleton], tuple[PeopleData, str, PoseSettings]]
 """Of a model's skeleton, the people that it is evaluated on, which split of them is meant, and how joints are read."""
+OnFound = Callable[[Sequence[Person], Skeleton, Found], None]
+"""What is done with people, and the joints of each that were found."""
 
 
 def evaluate_poses(
@@ -36,6 +38,7 @@ def evaluate_poses(
     batch_size: int = 64,
     workers: int = 0,
     table: Path | None = None,
+    on_found: OnFound | None = None,
     on_start: OnBatch | None = None,
     on_batch: OnBatch | None = None,
     on_note: Note = lambda line: None,
@@ -50,12 +53,15 @@ def evaluate_poses(
         mirror: whether the answers to mirror images are taken into the mean; as in `PoseSettings` by default.
         batch_size, workers: people per batch; processes that prepare them.
         table: a CSV file to write.
+        on_found: called by the first process with people in their own boxes, when all are found.
         on_start, on_batch: called with the number of people or pictures; with the size of every finished batch.
         on_note: called with what else is worth to know of the boxes.
         group: the processes that do it together.
     """
     with group.together():
         refuse_given("the pictures of --boxes are read by this process", {"--workers": boxes is not None and workers > 0})
+        what = "people who are found in --boxes are not matched with those who are marked"
+        refuse_given(what, {"--pictures": boxes is not None and on_found is not None})
         source, split, settings = open_people(predictor.skeleton)
         settings = settings if mirror is None else settings.changed(mirror=mirror)
         people = source.split(split)
@@ -71,7 +77,10 @@ def evaluate_poses(
         if on_start:
             on_start(len(people))
         marked = predictor.evaluate(people, settings, workers=workers, **options)
-        rows = judged_rows([people[row.number] for row in marked.rows], marked.found, predictor.skeleton)
+        answered = [people[row.number] for row in marked.rows]
+        rows = judged_rows(answered, marked.found, predictor.skeleton)
+        if on_found is not None and group.first:
+            on_found(answered, predictor.skeleton, marked.found)
     if table is not None and group.first:
         write_table(table, rows)
     return (marked if detections is None else found), split

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, cast
 
 import matplotlib
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from vitrail.data.poses.people import Person
 from vitrail.data.poses.skeleton import Skeleton
+from vitrail.files import whole_folder
 from vitrail.study import figures, page
 from vitrail.study.page import Markup, Number
 from vitrail.study.reports.part import SPLIT_WORDS, Part, Reported
@@ -30,6 +32,8 @@ from vitrail.tasks.pose_metrics import (
 
 JOINTS = "joints.csv"
 """In the run folder: every joint of every person that the run was evaluated on."""
+CHART, WORST = "joints.png", "worst.png"
+"""The pictures: bars of the joints, and the worst answers."""
 LENGTHS = {"torso": "the distance of left shoulder and right hip", "box": "the longer side of the box"}
 """What joints are measured by, in words."""
 CARDS = ("pck", "oks", "ap", "ar")
@@ -52,13 +56,18 @@ class FoundPeople:
     skeleton: Skeleton
     found: Found
 
+    @property
+    def near(self) -> PCK:
+        """How many joints are near enough, by what is usual for these people."""
+        return pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton))
+
 
 def pose(run: Reported) -> Part:
     """PCK, OKS and COCO's scores, each joint by itself, and the worst answers as pictures."""
     metrics, scores = cast(FoundJoints, run.metrics), run.metrics.scores()
     kept = FoundPeople(run.items, metrics.skeleton, metrics.found)
-    near = pck(kept.found, kept.people, kept.skeleton, by=usual_length(kept.people, kept.skeleton))
-    sections = [_joints(kept, near, run), _worst(kept, run)]
+    save_pictures(kept, run.plots)
+    sections = [_joints(kept, run), _worst(run)]
     if others := _other_scores(scores):
         sections.insert(1, others)
     return Part(
@@ -68,6 +77,18 @@ def pose(run: Reported) -> Part:
         caption="" if "train_pck" in run.rows[0] else "PCK is measured on validation people alone.",
         tables={JOINTS: joint_rows(kept)},
     )
+
+
+def write_pictures(folder: Path, kept: FoundPeople) -> None:
+    """The pictures of a report in a folder of their own, which must not exist; it appears whole or not at all."""
+    with whole_folder(folder, replace=False) as draft:
+        save_pictures(kept, draft)
+
+
+def save_pictures(kept: FoundPeople, folder: Path) -> None:
+    """`CHART` and `WORST`, in a folder that is there."""
+    figures.save(joint_chart(kept.skeleton.joints, kept.near.per_joint), folder / CHART)
+    figures.save(worst_answers(kept), folder / WORST)
 
 
 def _cards(scores: dict[str, float | int], whom: str) -> list[tuple[str, str]]:
@@ -85,16 +106,15 @@ def _other_scores(scores: dict[str, float | int]) -> Markup | None:
     return page.section("Other scores", page.table(("score", ""), rows), *coco)
 
 
-def _joints(kept: FoundPeople, near: PCK, run: Reported) -> Markup:
+def _joints(kept: FoundPeople, run: Reported) -> Markup:
     """A row and a bar for each joint."""
-    by = usual_length(kept.people, kept.skeleton)
-    figures.save(joint_chart(kept.skeleton.joints, near.per_joint), run.plots / "joints.png")
+    by, near = usual_length(kept.people, kept.skeleton), kept.near
     caption = f"PCK@0.2: the share of marked joints that are found within a fifth of {LENGTHS[by]}."
     if near.left_out:
         caption += f" Left out: {near.left_out:,} of {len(kept.people):,} people, of whom that length is not known."
     return page.section(
         "Joints",
-        page.picture(run.plots / "joints.png", "PCK by joint", caption),
+        page.picture(run.plots / CHART, "PCK by joint", caption),
         joint_table(kept, near),
         page.note("The mean distance is in pixels of the picture. PCK, distance and OKS are of marked joints alone."),
     )
@@ -141,16 +161,20 @@ def joint_chart(joints: Sequence[str], shares: np.ndarray) -> Figure:
     return figure
 
 
-def _worst(kept: FoundPeople, run: Reported) -> Markup:
+def worst_answers(kept: FoundPeople) -> Figure:
+    """The people with the lowest OKS, with what is marked beside what was found."""
     people, skeleton, found = kept.people, kept.skeleton, kept.found
     alike, right = oks(found, people, skeleton), correct_joints(found, people, skeleton, by=usual_length(people, skeleton))
     captions = [_caption(*pair) for pair in zip(alike, right, strict=True)]
-    figures.save(worst_sheet(people, found, skeleton, alike, captions), run.plots / "worst.png")
+    return worst_sheet(people, found, skeleton, alike, captions)
+
+
+def _worst(run: Reported) -> Markup:
     caption = (
         "The people with the lowest OKS, each with the joints that were found and the joints that are marked: the person's left "
         "side blue, the right side orange. Joints of which the model is not sure are fainter. All joints are in "
     )
-    return page.section("Worst answers", page.picture(run.plots / "worst.png", "Worst answers", f"{caption}{JOINTS}."))
+    return page.section("Worst answers", page.picture(run.plots / WORST, "Worst answers", f"{caption}{JOINTS}."))
 
 
 def _caption(alike: float, right: np.ndarray) -> str:
