@@ -51,6 +51,7 @@ def evaluate(
     table: str | Path | None = None,
     boxes: str | Path | None = None,
     mirror: bool | None = None,
+    smoothing: float | None = None,
     pictures: str | Path | None = None,
     group: Processes = ALONE,
 ) -> tuple[Metrics, str]:
@@ -69,6 +70,8 @@ def evaluate(
         boxes: of a model that finds joints, a file of a detector's boxes to look for people in; see `evaluate_poses`.
         mirror: whether the mean of the answers to an image, or a box, and to its mirror image is taken, in twice the time; by
             default only of a model that finds joints.
+        smoothing: of a model that finds joints, by how many places heatmaps are smoothed before a joint is read from them; see
+            `vitrail.predict_poses`.
         pictures: of a model that finds joints, a folder to write, which must not exist, with the people who were found worst and
             bars of the joints, as the report of a run has them.
         group: the processes that do it together; see `vitrail.runtime.processes`.
@@ -77,7 +80,7 @@ def evaluate(
     require_not_negative(workers=workers)
     table = None if table is None else path_of(table)
     ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--mirror": mirror is not None}
-    of_people = {"--boxes": boxes is not None, "--pictures": pictures is not None}
+    of_people = {"--boxes": boxes is not None, "--pictures": pictures is not None, "--smoothing": smoothing is not None}
     if is_translator(model):
         of_images = {"--csv": table is not None, "--workers": workers > 0, "--batch-size": batch_size != BATCH}
         refuse_given("a translator is evaluated as it is", {**ways, **of_images})
@@ -102,15 +105,15 @@ def evaluate(
         if pictures is not None:
             require_free(path_of(pictures), where="--pictures")
         opened = None if run else open_any_predictor(model, precision, engine=engine, group=group)
-        if opened is not None and (boxes is not None or pictures is not None):
+        if opened is not None and any(of_people.values()):
             of_joints(opened, model if isinstance(model, str | Path) else "model")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "on_batch": on_batch, "group": group}
     if isinstance(opened, PosePredictor):
         people_for = partial(open_people_for, reference=model, data=data, split=split, note=on_note)
         file = None if boxes is None else path_of(boxes)
-        of_boxes: dict[str, Any] = {"boxes": file, "mirror": mirror, "table": table}
-        on_found = None if pictures is None else pictures_in(path_of(pictures))
-        return evaluate_poses(opened, people_for, **of_boxes, on_found=on_found, on_start=on_start, on_note=on_note, **options)
+        drawn = None if pictures is None else pictures_in(path_of(pictures))
+        asked: dict[str, Any] = {"boxes": file, "mirror": mirror, "table": table, "on_found": drawn, "on_start": on_start}
+        return evaluate_poses(opened.smoothed_by(smoothing), people_for, **asked, on_note=on_note, **options)
     predictor = opened.with_mirror_images() if opened is not None and mirror else opened
     with group.together():
         source, own_splits = open_for(model, data, labelled=run is None, note=on_note)

@@ -68,6 +68,18 @@ def test_mirror_changes_the_answer(vitrail, model, keypoints):
     assert plain[0]["keypoints"] != pytest.approx(mirrored[0]["keypoints"], abs=1e-2)
 
 
+def test_smoothing_changes_where_joints_are_read_and_must_be_possible(vitrail, model, keypoints):
+    image = keypoints.parent / "1.png"
+    plain, sharp = (parsed(vitrail("predict", model, image, "--json", *more))[0] for more in ((), ("--smoothing", 0.8)))
+    assert plain["keypoints"] != pytest.approx(sharp["keypoints"], abs=1e-2)
+    plain, sharp = (parsed(vitrail("evaluate", model, "--data", keypoints, "--json", *more)) for more in ((), ("--smoothing", 0)))
+    assert plain["oks"] != pytest.approx(sharp["oks"], abs=1e-6)
+    for words in (("predict", model, image), ("evaluate", model, "--data", keypoints)):
+        for wrong in (-1, "nan", 1000):
+            answer = vitrail(*words, "--smoothing", wrong)
+            assert answer.code == 2 and f"smoothing cannot be {float(wrong)}" in answer.err
+
+
 def test_pictures_with_skeletons_are_written_whole_or_not_at_all(vitrail, model, keypoints, monkeypatch):
     out = keypoints.parent / "out"
     answer = vitrail("predict", model, keypoints.parent / "1.png", "--boxes", keypoints, "--pictures", out)
@@ -117,7 +129,7 @@ def test_options_of_labels_mean_nothing_to_a_model_that_finds_joints(vitrail, mo
     assert answer.code == 2 and "the model finds joints, and gives no labels" in answer.err and words[0] in answer.err
 
 
-@pytest.mark.parametrize("words", [("--boxes", "keypoints.json"), ("--pictures", "folder")])
+@pytest.mark.parametrize("words", [("--boxes", "keypoints.json"), ("--pictures", "folder"), ("--smoothing", 1)])
 def test_joints_are_not_asked_of_a_classifier(vitrail, run, keypoints, words, monkeypatch):
     monkeypatch.chdir(keypoints.parent)
     answer = vitrail("predict", run.folder, "1.png", *words)
@@ -206,8 +218,9 @@ def test_evaluate_refuses_other_joints_and_other_models(vitrail, model, run, key
     assert answer.code == 3 and "the data has the joints other head" in answer.err
     answer = vitrail("evaluate", model)
     assert answer.code == 2 and "no data given" in answer.err
-    answer = vitrail("evaluate", run.folder, "--boxes", keypoints)
-    assert answer.code == 4 and "the model finds no joints" in answer.err
+    for words in (("--boxes", keypoints), ("--smoothing", 0)):
+        answer = vitrail("evaluate", run.folder, *words)
+        assert answer.code == 4 and "the model finds no joints" in answer.err
 
 
 # export

@@ -160,6 +160,19 @@ def test_mirrored_is_the_mean_of_both(trained, files):
     assert not np.allclose(one, other)
 
 
+def test_joints_are_read_with_the_smoothing_that_is_asked_for(trained, files, keypoints):
+    kept = TrainedPose(trained.model, SKELETON, trained.preparation.changed(smoothing=0.8))
+    asked = vitrail.predict_poses(trained, files[0], BOXES, smoothing=0.8)[0]
+    same(asked, vitrail.predict_poses(kept, files[0], BOXES)[0], 1e-6)
+    usual = vitrail.predict_poses(trained, files[0], BOXES)[0]
+    assert not np.allclose(usual[0].joints, asked[0].joints, atol=1e-2) and np.array_equal(usual[0].scores, asked[0].scores)
+    scores = [
+        vitrail.evaluate(model, keypoints, **asked)[0].scores()["oks"]
+        for model, asked in ((trained, {"smoothing": 0.8}), (kept, {}), (trained, {}))
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-9) and scores[0] != pytest.approx(scores[2], abs=1e-6)
+
+
 def test_pictures_that_cannot_be_read_and_boxes_outside_are_told_in_their_place(files, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no picture")
     boxes = [vitrail.data.poses.detections.Detection.of(box) for box in BOXES]

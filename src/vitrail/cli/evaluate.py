@@ -24,6 +24,7 @@ def evaluate(
     csv: Path | None = None,
     boxes: Path | None = None,
     mirror: bool | None = None,
+    smoothing: float | None = None,
     pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
@@ -59,6 +60,9 @@ def evaluate(
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. Default: not, but of a
         model that finds joints as in the run, which does unless it is told otherwise. A box that is looked at in eight turns has
         no use for it.
+    smoothing
+        Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
+        none. Default: as the model keeps it.
     pictures
         Of a model that finds joints: a folder to write, which must not exist, with the people who were found worst, and what is
         marked beside it, and with bars of the joints. Not with boxes.
@@ -101,6 +105,7 @@ def evaluate(
             table=table,
             boxes=boxes,
             mirror=mirror,
+            smoothing=smoothing,
             pictures=drawn_to,
             group=group,
         )

@@ -25,6 +25,8 @@ class People:
     boxes: Path | None
     """A file of the boxes to look for people in."""
     mirror: bool
+    smoothing: float | None
+    """By how many places heatmaps are smoothed; None as the model keeps it."""
     pictures: Path | None
     """A folder to write images with skeletons to."""
     batch_size: int
@@ -39,7 +41,7 @@ class People:
         """
         from vitrail.deploy.poses import PosePredictor, of_joints
 
-        if self.boxes is not None or self.pictures is not None:
+        if any(asked is not None for asked in (self.boxes, self.smoothing, self.pictures)):
             of_joints(predictor, model)
         if isinstance(predictor, PosePredictor):
             refuse_given("the model finds joints, and gives no labels", of_labels)
@@ -55,6 +57,7 @@ class People:
             given = [None] * len(files) if detections is None else detections.of([(file, None) for file in files])
             if detections is not None:
                 detections.tell(note)
+            predictor = predictor.smoothed_by(self.smoothing)
         number_of = number_in if detections is None else detections.number
         with counting("predicting") as progress:
             progress.start(len(files))

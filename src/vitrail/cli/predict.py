@@ -31,6 +31,7 @@ def predict(
     sort_into: Path | None = None,
     boxes: Path | None = None,
     mirror: Annotated[bool, Parameter(negative=())] = False,
+    smoothing: float | None = None,
     pictures: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
@@ -74,6 +75,9 @@ def predict(
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.
+    smoothing
+        Of a model that finds joints: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for
+        none. Default: as the model keeps it.
     pictures
         Of such a model: a folder to write, which must not exist, with each image and the skeletons that were found.
     json
@@ -103,7 +107,7 @@ def predict(
     for folder in (sorted_to, drawn_to):
         if table is not None and folder is not None:
             require_outside(table, folder, where="--csv")
-    asked = People(boxes and path_of(boxes), mirror, drawn_to, batch_size, json)
+    asked = People(boxes and path_of(boxes), mirror, smoothing, drawn_to, batch_size, json)
     of_labels = {"--top": top is not None, "--csv": table is not None, "--sort-into": sorted_to is not None}
     from vitrail.cli.calibration import measure_before
     from vitrail.cli.progress import counting

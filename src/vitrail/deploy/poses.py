@@ -1,8 +1,8 @@
 """A model that finds joints, in the one form that predictions and evaluations know."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -85,6 +85,10 @@ class PosePredictor:
         heatmaps, _ = heatmaps_of(self._finite, pixels, self.preparation, self.skeleton, mirror=mirror)
         places, scores = joints_in(heatmaps, self.preparation)
         return places.double(), scores.double()
+
+    def smoothed_by(self, smoothing: float | None) -> Self:
+        """The same with another deviation by which heatmaps are smoothed, in places; with None as the model keeps it."""
+        return self if smoothing is None else replace(self, preparation=self.preparation.changed(smoothing=smoothing))
 
     def turns(self, pixels: Tensor) -> Tensor:
         """By how many quarter turns against the clock each of some pixels (B, C, H, W) is looked at: (B,)."""

@@ -36,6 +36,7 @@ def predict_poses(
     boxes: Boxes | Sequence[Boxes] | None = None,
     *,
     mirror: bool = False,
+    smoothing: float | None = None,
     batch_size: int = 32,
     precision: Precision | None = None,
     engine: str = "auto",
@@ -50,6 +51,8 @@ def predict_poses(
         boxes: in which to look for people, of each picture or of the only one: left, top, width and height in pixels of the
             upright picture, and perhaps a score; None for pictures that are one person each.
         mirror: whether the mean of the answers to a box and to its mirror image is taken, which takes twice the time.
+        smoothing: deviation by which heatmaps are smoothed before a joint is read from them, in places; 0 for none. By default as
+            the model keeps it.
         batch_size: boxes per batch, whichever pictures they are in.
         precision, engine: as in `vitrail.predict`.
 
@@ -61,7 +64,7 @@ def predict_poses(
     require_positive(batch_size=batch_size)
     pictures = pictures_of(images)
     framed = list(zip(pictures, _boxes(boxes, len(pictures)), strict=True))
-    predictor = open_pose_predictor(model, precision, engine=engine, images=boxes_in(framed))
+    predictor = open_pose_predictor(model, precision, engine=engine, images=boxes_in(framed)).smoothed_by(smoothing)
     return list(each_answer(poses_each(predictor, framed, batch_size=batch_size, mirror=mirror)))
 
 

@@ -9,7 +9,7 @@ from residual_networks import random_weights
 from safetensors.torch import load_file, save_file
 
 import vitrail
-from vitrail.data.poses.preparation import BoxPreparation
+from vitrail.data.poses.preparation import SMOOTHING, BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig
@@ -72,6 +72,7 @@ def test_a_folder_of_transformers_is_read_and_written_and_read_by_transformers(s
         ours = from_pretrained(tmp_path / "theirs", **({"expert": expert} if expert else {}))
         assert alike(ours, theirs, seen, **({"dataset_index": torch.tensor([expert])} if len(experts) > 1 else {}))
     assert ours.labels == JOINTS and ours.config.norm_eps == backbone.get("layer_norm_eps", 1e-12)
+    assert ours.preparation.smoothing == SMOOTHING  # as in its authors' evaluation, and not transformers' 0.8
     first = from_pretrained(tmp_path / "theirs")
     first.save_pretrained(tmp_path / "ours")
     again, report = transformers.VitPoseForPoseEstimation.from_pretrained(tmp_path / "ours", output_loading_info=True)
