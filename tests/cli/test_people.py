@@ -238,3 +238,12 @@ def test_the_joints_of_a_model_are_not_renamed_or_left_out_when_it_is_converted(
     (tmp_path / "names.txt").write_text("a\nb\n")
     answer = vitrail("convert", model, tmp_path / "other", option, tmp_path / "names.txt")
     assert answer.code == 2 and "has its skeleton's" in answer.err and not (tmp_path / "other").exists()
+
+
+def test_convert_tells_by_which_number_transformers_is_told_the_expert(vitrail, tmp_path):
+    experts = {"patch_padding": 2, "shared_position": True, "decoder": "simple", "experts": 3, "expert_dim": 4, "expert": 2}
+    tiny_pose(**experts).save_pretrained(tmp_path / "model", layout="vitrail")
+    answer = vitrail("convert", tmp_path / "model", tmp_path / "out", "--layout", "vitpose")
+    assert answer.code == 0 and "expert 2 of 3 answers" in answer.err and "give dataset_index 2" in answer.err
+    told = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert told["architectures"] == ["VitPoseForPoseEstimation"] and told["backbone_config"]["expert"] == 2

@@ -85,3 +85,6 @@ def convert(
     convert(trained, path_of(out), layout=layout)
     result(str(out))
     note(f"{sum(p.numel() for p in trained.parameters()):,} parameters")
+    chosen = trained.config.model_dump()
+    if chosen.get("experts"):
+        note("expert {expert} of {experts} answers, counted from 0; in transformers give dataset_index {expert}".format(**chosen))

@@ -87,6 +87,8 @@ MMPOSE = Layout(
 
 BACKBONE = {**WITH_DROPOUT, "qkv_bias": "qkv_bias", "expert_dim": "part_features"}
 """Fields that stand in the section of the backbone, by transformers' names."""
+EXPERT = "expert"
+"""A key of our own beside them: which expert answers, where it is not the first. transformers is told it with every image."""
 SECTION = "backbone_config"
 
 
@@ -108,6 +110,8 @@ def _read(values: Mapping[str, Any]) -> dict[str, Any]:
         what = f"the decoder reads {brief(flat.get('out_features') or flat['out_indices'])}, and not the last of {depth} blocks"
         raise ModelFileError(what, where="config.json", hint="give a model that reads the last block")
     told["decoder"] = "simple" if flat.get("use_simple_decoder", True) else "classic"
+    if EXPERT in flat:
+        told["expert"] = ViTPoseConfig.read_field("expert", flat[EXPERT])
     return told | _experts(flat.get("num_experts", 1), told.pop("expert_dim", 0))
 
 
@@ -134,6 +138,7 @@ def _describe(config: ViTPoseConfig) -> dict[str, Any]:
         "num_experts": config.experts or 1,
         "out_indices": [config.depth],
         "out_features": [f"stage{config.depth}"],
+        **({EXPERT: config.expert} if config.expert else {}),
     }
     return {**values, SECTION: {**backbone, **own}, "use_simple_decoder": config.decoder == "simple", "scale_factor": 4}
 
@@ -164,7 +169,7 @@ TRANSFORMERS = Layout(
     fields={**FIXED, "norm_eps": 1e-12},
     defaults={"image_size": [256, 192], "num_attention_heads": 12, "num_hidden_layers": 12, "layer_norm_eps": 1e-12},
     described=BACKBONE,
-    harmless=words("edges skeleton mlp_ratio num_experts intermediate_size use_simple_decoder"),
+    harmless=words("edges skeleton mlp_ratio num_experts expert intermediate_size use_simple_decoder"),
     fixed={"scale_factor": (4,), "backbone": (None,), "backbone_kwargs": (None, {}), "use_pretrained_backbone": (None, False),
            "use_timm_backbone": (None, False)},
     read=_read,
