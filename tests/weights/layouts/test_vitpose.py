@@ -12,12 +12,15 @@ import vitrail
 from vitrail.data.poses.preparation import SMOOTHING, BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig
+from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.configs.vitpose import PRESETS, ViTPoseConfig, pose_config
+from vitrail.models.vit import ViT
 from vitrail.models.vitpose import ViTPose
 from vitrail.weights.folder import TrainedModel
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import from_pretrained
+from vitrail.weights.transfer import transfer
 from vitrail.weights.translate import meta_shapes, recognise
 
 SMALL = {"image_size": (64, 48), "dim": 32, "depth": 2, "heads": 4, "mlp_dim": 64, "patch_padding": 2, "shared_position": True,
@@ -204,6 +207,29 @@ def test_a_file_of_mmpose_is_written_and_read(fields, tmp_path):
     again = from_pretrained(tmp_path / "out.safetensors", heads=4, image_size=(64, 48))
     torch.testing.assert_close(again(images()), model(images()))
     assert not again.config.shared_position
+    torch.save({"state_dict": state}, tmp_path / "out.pth")  # as MMPose's own
+    again = from_pretrained(tmp_path / "out.pth", trust_pickle=True, heads=4, image_size=(64, 48))
+    torch.testing.assert_close(again(images()), model(images()))
+
+
+SHAPE = {"image_size": (64, 48), "patch_size": 16, "dim": 32, "depth": 1, "heads": 4, "mlp_dim": 64}
+
+
+@pytest.mark.parametrize("layout", ["vitpose", "mmpose", "vitpose-original"])
+def test_what_starts_from_a_vit_can_be_written_for_others_where_it_is_built_as_theirs_are(layout, tmp_path):
+    vit = random_weights(ViT(ViTConfig(**SHAPE, num_classes=5)))
+    bare = ViTPose(pose_config(vit.config, image_size=(64, 48), joints=3))
+    theirs = ViTPose(ViTPoseConfig(**SHAPE, num_classes=3, patch_padding=2, shared_position=True))
+    for model, fits in ((bare, False), (theirs, True)):
+        transfer(vit, model, keep_head=False)
+        told = TrainedPose(model.eval(), Skeleton.of(JOINTS).complete, BoxPreparation.of_size((64, 48)))
+        out = tmp_path / f"{fits}.safetensors"
+        if fits:
+            vitrail.convert(told, out, layout=layout)
+            torch.testing.assert_close(from_pretrained(out)(images()), told(images()))
+        else:
+            with pytest.raises(ConfigError, match="no place for class_token"):
+                vitrail.convert(told, out, layout=layout)
 
 
 @pytest.mark.parametrize("name", PRESETS)
