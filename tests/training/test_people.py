@@ -97,6 +97,66 @@ def test_a_run_goes_on_from_a_model_of_the_same_joints_with_its_heatmaps(file, t
     assert all(torch.equal(tensor.round(decimals=4), after[name].round(decimals=4)) for name, tensor in before.items())
 
 
+def renamed(file, tmp_path, names):
+    def renamed(values):
+        values["categories"][0]["keypoints"] = names
+
+    return changed(file, tmp_path, renamed)
+
+
+def begun(file, start, folder, **more):
+    """The settings, the people and the model of a run that begins with a model."""
+    start.save_pretrained(folder)
+    words = {"task": "pose", "data": str(file), "start": str(folder), **more}
+    settings, opened = preparing.resolve_run(None, None, nested(words))
+    source = people.open_source(settings, start=opened)
+    settings = people.complete(settings, source, opened)
+    torch.manual_seed(1)
+    return source, people.start_model(settings, opened, source)
+
+
+CLASSIC = {"decoder": "classic", "decoder_dim": 8}
+
+
+def test_joints_that_are_spelt_otherwise_are_the_same(file, tmp_path):
+    spelt = [name.replace("left_", "L ").replace("right_", "R ") for name in JOINTS]
+    start = tiny_pose(**CLASSIC)
+    source, model = begun(renamed(file, tmp_path, spelt), start, tmp_path / "start")
+    assert source.notes == () and source.skeleton.joints == tuple(spelt)
+    torch.testing.assert_close(model.decoder.state_dict(), start.model.decoder.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("fields", "more", "kept"),
+    [(CLASSIC, {}, True), (CLASSIC, {"model.decoder_dim": 4}, False), ({}, {}, False), ({}, {"model.decoder": "classic"}, False)],
+)
+def test_of_other_joints_all_but_the_last_layer_of_the_decoder_is_kept_where_it_fits(file, tmp_path, fields, more, kept):
+    start = tiny_pose(**fields)
+    for norm in (module for module in start.model.modules() if isinstance(module, torch.nn.BatchNorm2d)):
+        torch.nn.init.normal_(norm.running_mean)
+    names = ["muzzle", *JOINTS[1:-1], "tail"]
+    source, model = begun(renamed(file, tmp_path, names), start, tmp_path / "start", **more)
+    (note,) = source.notes
+    assert "than the model to start from (new: muzzle, tail; missing: head, right_hand): its decoder is learned anew" in note
+    assert note.endswith("but for the layers before its last") is kept
+    assert not any(parameter.any() for parameter in model.decoder.heatmaps.parameters())
+    before, after = (one.decoder.enlarge.state_dict() for one in (start.model, model))
+    alike = before.keys() == after.keys() and all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert (alike and bool(after)) is kept
+    torch.testing.assert_close(model.blocks.state_dict(), start.model.blocks.state_dict())
+
+
+def test_joints_in_another_order_are_others_and_the_log_of_the_run_says_so(file, tmp_path):
+    tiny_pose(**CLASSIC).save_pretrained(tmp_path / "start")
+    data, observer, told = renamed(file, tmp_path, [*JOINTS[1:], JOINTS[0]]), Observer(), []
+    observer.note = told.append
+    words = {"task": "pose", "training.batch_size": 8, "training.epochs": 1}
+    run = api.train(data, tmp_path / "run", start=str(tmp_path / "start"), observer=observer, **words)
+    (note,) = (line for line in told if "other joints" in line)
+    assert "model to start from (in another order): its decoder" in note
+    assert note in (run.folder / "train.log").read_text()
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -1,6 +1,7 @@
 """What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
 
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
+from vitrail.models.configs.vitpose import ViTPoseConfig
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
@@ -42,10 +44,25 @@ def load(folder: Path) -> TrainedPose:
 
 
 def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: TrainedModel | None = None) -> PeopleData:
-    """The people of a run."""
+    """The people of a run; a note tells where a model to start from has other joints."""
     task, data = _task(settings), settings.data
     assignment = run.assignment if run else None
-    return open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
+    source = open_people(data.source, skeleton=task.skeleton, boxes=task.boxes, **data.splitting, assignment=assignment)
+    if isinstance(start, TrainedPose) and not start.skeleton.is_like(source.skeleton):
+        how = start.skeleton.difference(source.skeleton)
+        kept = ", but for the layers before its last" if _enlarges_alike(start, settings) else ""
+        told = f"the data has other joints than the model to start from ({how}): its decoder is learned anew{kept}"
+        source = replace(source, notes=(*source.notes, told))
+    return source
+
+
+def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
+    """Whether the layers of the decoder before its last, in which joints are not told apart yet, can be taken over."""
+    theirs, ours = start.model.config, settings.model.config
+    assert isinstance(theirs, ViTPoseConfig)
+    if not isinstance(ours, ViTPoseConfig):
+        return False
+    return theirs.decoder == ours.decoder == "classic" and theirs.decoder_dim == ours.decoder_dim
 
 
 def open_people_for(
@@ -213,8 +230,11 @@ def preparation_of(settings: RunSettings, source: PeopleData) -> BoxPreparation:
 def start_model(settings: RunSettings, start: TrainedModel | None, source: PeopleData) -> ImageModel:
     model: ImageModel = build(settings.model.config)
     if start is not None:
-        same = isinstance(start, TrainedPose) and start.skeleton.joints == source.skeleton.joints
+        same = isinstance(start, TrainedPose) and start.skeleton.is_like(source.skeleton)
         transfer(start.model, model, keep_head=same)
+        if isinstance(start, TrainedPose) and not same and _enlarges_alike(start, settings):
+            enlarging = "decoder.enlarge"
+            model.get_submodule(enlarging).load_state_dict(start.model.get_submodule(enlarging).state_dict())
     else:
         fit_whitening(model, preparation_of(settings, source), source.split("train"))
     return model

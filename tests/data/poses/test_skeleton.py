@@ -130,3 +130,13 @@ TWO = {"joints": ("a", "b")}
 def test_what_is_no_skeleton_is_refused(values, message):
     with pytest.raises(ConfigError, match=message):
         Skeleton.read(values, where="skeleton")
+
+
+@pytest.mark.parametrize(("other", "told"), [
+    (("nose", "left_eye", "tail", "hoof"), "new: tail, hoof; missing: right_eye"),
+    (("l eye", "Nose"), "missing: right_eye"),
+    (("right_eye", "NOSE", "leftEye"), "in another order"),
+    (("nose", "left_eye", "right_eye", *"abcdefghi"), "new: a, b, c, d, e, f, g, h and others"),
+])  # fmt: skip
+def test_how_joints_differ_is_told_however_they_are_spelt(other, told):
+    assert Skeleton.of(("nose", "left_eye", "right_eye")).difference(Skeleton.of(other)) == told

@@ -46,6 +46,8 @@ WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 APART = "\0"
 """Stands between left or right and what is written together with it, while words are looked for."""
 MOST_JOINTS = 1000
+SHOWN = 8
+"""Joints that are named where skeletons differ."""
 
 
 class Skeleton(Settings):
@@ -125,6 +127,15 @@ class Skeleton(Settings):
         one, another = ([_spelt_out(name) for name in skeleton.joints] for skeleton in (self, other))
         return self.joints == other.joints or (one == another and all(one))
 
+    def difference(self, other: "Skeleton") -> str:
+        """How another skeleton's joints differ from these, in words, however names are spelt."""
+        ours, theirs = ({frozenset(_spelt_out(name)) or name: name for name in one.joints} for one in (self, other))
+        new, missing = (
+            [name for key, name in one.items() if key not in another] for one, another in ((theirs, ours), (ours, theirs))
+        )
+        told = [f"{how}: {_some(names)}" for how, names in (("new", new), ("missing", missing)) if names]
+        return "; ".join(told) or "in another order"
+
     def index(self, *names: str) -> list[int] | None:
         """The numbers of some joints; None where one is missing."""
         return [self.joints.index(name) for name in names] if set(names) <= set(self.joints) else None
@@ -170,6 +181,10 @@ def _counterparts(name: str) -> Iterator[str]:
             yield name.removesuffix(left) + right
     other = dict(SIDES)
     yield WORD.sub(lambda word: other.get(word[0], word[0]), _with_sides_apart(name)).replace(APART, "")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (" and others" if len(names) > SHOWN else "")
 
 
 def _sigma(name: str) -> float:
