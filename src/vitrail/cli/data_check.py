@@ -50,8 +50,9 @@ def check(
 
     Of people in pictures it says how often each joint is marked and how large boxes are. It finds pictures that are missing,
     damaged, in several splits, or of another size than the data says; annotations that cannot be read, that are there twice, or
-    of which no joint lies in the box; and eyes whose left and right are exchanged. It notes joints and boxes outside of the
-    picture, joints far from their box, people of few joints, and people who all seem to turn their backs.
+    of which no joint lies in the box; and eyes whose left and right are exchanged. It notes boxes of people without marked
+    joints, joints and boxes outside of the picture, joints far from their box, people of few joints, and people who all seem to
+    turn their backs.
 
     Of captions it says how many an image has and how long they are. It finds images that are missing, damaged, without a
     caption or in several splits, and notes copies, and captions that an image has twice.

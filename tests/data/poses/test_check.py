@@ -115,6 +115,20 @@ def test_people_of_few_joints_are_noted(checked, tmp_path):
     assert issues == [] and kinds(notices) == [("few-joints", f"{tmp_path}/1.png#2")] and "nose, left_hip" in notices[0].what
 
 
+def test_boxes_without_marked_joints_are_noted_and_left_out(checked, tmp_path):
+    unmarked = [0] * 9
+    rows = [annotation(1), annotation(2, keypoints=unmarked), annotation(3, keypoints=unmarked, bbox=None)]
+    issues, notices = checked(*rows, annotation(4, keypoints=unmarked, iscrowd=1))
+    assert issues == [] and kinds(notices) == [("no-joints", f"{tmp_path}/1.png#2")] and "no joint is marked" in notices[0].what
+    lines = "1,2,9,9,5,6", "1,2,9,9,,", ",,,,,"
+    (tmp_path / "people.csv").write_text(
+        "image,left,top,width,height,nose_x,nose_y\n" + "".join(f"1.png,{line}\n" for line in lines)
+    )
+    found = check_people(tmp_path / "people.csv")
+    assert found.issues == [] and ("no-joints", f"{tmp_path}/1.png#3") in kinds(found.notices)
+    assert found.to_json()["left_out"] == {"people without marked joints": 2}
+
+
 def test_an_empty_box_and_bad_annotations_are_faults(checked, tmp_path):
     issues, _ = checked(annotation(1, bbox=[1, 1, 0, 0]), annotation(2, bbox="x", keypoints=moved(KEYPOINTS, 0, 1, 1)))
     assert {issue.kind for issue in issues} == {"empty-box", "bad-annotation"}

@@ -39,8 +39,9 @@ class PeopleCheck:
 
     Kinds of issues: ``missing`` and ``unreadable`` (pictures), ``size`` (another than the data says), ``no-joint-in-box``,
     ``repeated`` (two annotations of one person), ``leak`` (the same picture in several splits), ``sides`` (left and right
-    exchanged, by people's eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``joint-outside`` and
-    ``box-outside`` (of the picture), ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips).
+    exchanged, by people's eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``no-joints`` (a
+    box of somebody without marked joints, who is left out), ``joint-outside`` and ``box-outside`` (of the picture),
+    ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips).
     """
 
     contents: PeopleContents
@@ -110,7 +111,7 @@ def check_people(
     if on_start:
         on_start(len(pictures))
     issues: list[Issue] = [*contents.issues, *contents.warnings]
-    notices: list[Issue] = []
+    notices = [*contents.notices]
     for picture, people in pictures.items():
         size = None
         if picture not in missing:

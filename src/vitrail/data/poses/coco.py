@@ -17,6 +17,8 @@ from vitrail.settings import brief
 FORMAT = "see https://cocodataset.org/#format-data, keypoint detection"
 CROWD, NO_JOINTS, OTHERS = "annotations of crowds", "people without marked joints", "annotations of other categories"
 """Why annotations are left out."""
+UNMARKED = "no-joints"
+"""The kind of a notice: a box of somebody without marked joints."""
 LARGEST = 2**63
 """Numbers of pictures are smaller: they are kept in 64 bits."""
 MOST = 2.0**31
@@ -35,7 +37,12 @@ class Annotations:
     """What it says of the width and height of each picture, by its path."""
     issues: list[Issue] = field(default_factory=list)
     warnings: list[Issue] = field(default_factory=list)
+    notices: list[Issue] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+
+    def note_unmarked(self, image: Path, number: int) -> None:
+        """Note a box in a picture, of which the number of the annotation or the line is known, that has no marked joint."""
+        self.notices.append(Issue(UNMARKED, f"{image}#{number}", "there is a box, and no joint is marked: it is left out"))
 
 
 def read_coco(file: Path) -> Annotations:
@@ -64,6 +71,8 @@ def read_coco(file: Path) -> Annotations:
             found.people.append(person)
         elif reason:
             found.left_out[reason] += 1
+            if reason == NO_JOINTS and annotation.get("bbox") is not None:
+                found.note_unmarked(folder / pictures[annotation["image_id"]]["file_name"], annotation["id"])
             if is_whole(image := annotation.get("image_id")):
                 ignored.setdefault(image, []).extend(_ignored(annotation, found.skeleton))
     paths = {number: folder / picture["file_name"] for number, picture in pictures.items()}

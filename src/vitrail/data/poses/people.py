@@ -94,6 +94,8 @@ class PeopleContents:
     """What prevents use."""
     warnings: list[Issue] = field(default_factory=list)
     """What a check reports and training passes over."""
+    notices: list[Issue] = field(default_factory=list)
+    """What a check notes."""
     left_out: dict[str, int] = field(default_factory=dict)
     """How many annotations are no part of the data, by the reason."""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)

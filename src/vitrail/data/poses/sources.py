@@ -111,11 +111,12 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
         raise DataError("nobody with joints found", where=source, hint=HINT)
     left_out = sum((read.left_out for read in found.values()), Counter[str]())
     warnings = [warning for read in found.values() for warning in read.warnings]
+    notices = [notice for read in found.values() for notice in read.notices]
     sizes = {image: size for read in found.values() for image, size in read.sizes.items()}
     named = named_apart(splits, lambda person, name: replace(person, name=name))
     pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
-    return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, dict(left_out), sizes)
+    return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes)
 
 
 def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:

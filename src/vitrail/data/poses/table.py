@@ -51,6 +51,8 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
             continue
         if pose is None:
             found.left_out[NO_JOINTS] += 1
+            if any(row.get(side) for side in BOX):
+                found.note_unmarked(file.parent / name, line)
             continue
         person = Person(f"{name}#{line}", file.parent / name, pose)
         found.people.append(person)
