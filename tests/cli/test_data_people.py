@@ -49,6 +49,19 @@ def test_the_document_says_the_same(vitrail, file):
     assert answer.code == 3 and fault["path"] == str(file) and "there is no image 77" in fault["what"]
 
 
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_skeleton_of_ones_own_is_taken_as_in_training(vitrail, file, tmp_path, by_file):
+    values = json.loads(file.read_text())
+    values["categories"][0]["keypoints"] = list("abcdefg")
+    file.write_text(json.dumps(values))
+    config = tmp_path / "skeleton.yaml"
+    config.write_text("task: {name: pose, skeleton: {joints: [a, b, c, d, e, f, g], pairs: [[b, c], [d, e]]}}\nstart: nothing\n")
+    flags = ("--task.skeleton.joints", "[a, b, c, d, e, f, g]", "--task.skeleton.pairs", "[[b, c], [d, e]]")
+    assert "no joint is on one side of the body" in vitrail("data", "check", file).out
+    answer = vitrail("data", "check", file, *(("--config", config) if by_file else flags))
+    assert answer.code == 0 and "another pair beside it: b (12), d (12)" in answer.out
+
+
 def test_people_are_told_from_other_data_by_json_or_by_columns_of_joints(vitrail, tmp_path, pictures):
     write_many(tmp_path, 2, 1)
     table = tmp_path / "people.csv"
@@ -69,6 +82,12 @@ def test_people_are_told_from_other_data_by_json_or_by_columns_of_joints(vitrail
     (("check", "FILE", "--task", "pose", "--model", "ViT-Ti/16"), 2, "people are looked at as they are"),
     (("check", "nowhere", "--task", "pose"), 3, "no data at 'nowhere'"),
     (("check", "digits", "--task", "pose"), 3, "no data at 'digits'"),
+    (("check", "FILE", "--task.boxes", "joints"), 2, "the skeleton alone"),
+    (("check", "FILE", "--task.skeletn", "1"), 2, "did you mean 'skeleton'"),
+    (("check", "FILE", "--jsn"), 2, "did you mean 'json'"),
+    (("check", "digits", "--config", "skeleton.yaml"), 2, "only people have a skeleton"),
+    (("check", "digits", "--task.skeleton.joints", "[a]"), 2, "only people have a skeleton"),
+    (("check", "FILE", "--task.skeleton.joints", "[nose]"), 3, "the skeleton nose"),
     (("show", "FILE", "--augmentation.crop", "pad"), 2, "augmentation.crop"),
     (("show", "FILE", "--augmentation.mixup", "0.5"), 2, "augmentation.mixup"),
     (("show", "FILE", "--augmentation.rotatoin", "5"), 2, "did you mean 'rotation'"),

@@ -3,23 +3,27 @@
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from vitrail.checks import refuse_given
 from vitrail.cli.console import result, result_json
-from vitrail.errors import ConfigError, DataError
+from vitrail.cli.train import dotted_settings
+from vitrail.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from vitrail.data.captions.check import CaptionCheck
     from vitrail.data.check import Check
     from vitrail.data.items import Issue
     from vitrail.data.poses.check import PeopleCheck
+    from vitrail.data.poses.skeleton import Skeleton
     from vitrail.data.text.check import PairCheck
 
+OPTIONS = ["source", "target", "task", "config", "model", "out", "json"]
+"""Of the command."""
 MAX_ROWS = 40
 """Longer tables of classes are summed up."""
 MAX_NOTICES = 10
@@ -29,10 +33,11 @@ MAX_NOTICES = 10
 def check(
     data: str,
     /,
-    *,
+    *settings: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
     source: str | None = None,
     target: str | None = None,
     task: str | None = None,
+    config: Path | None = None,
     model: str | None = None,
     out: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
@@ -52,7 +57,8 @@ def check(
     damaged, in several splits, or of another size than the data says; annotations that cannot be read, that are there twice, or
     of which no joint lies in the box; and eyes whose left and right are exchanged. It notes boxes of people without marked
     joints, joints and boxes outside of the picture, joints far from their box, people of few joints, and people who all seem to
-    turn their backs.
+    turn their backs, and pairs of joints whose left and right seem to be exchanged. A skeleton of your own is given as vitrail
+    train takes it: --config skeleton.yaml, or --task.skeleton.pairs and so on.
 
     Of captions it says how many an image has and how long they are. It finds images that are missing, damaged, without a
     caption or in several splits, and notes copies, and captions that an image has twice.
@@ -69,6 +75,8 @@ def check(
     task
         The task that the data is for: pose for people, caption for captions. Default: captions in a file that has the word in
         its name; people in any other JSON file, or in a table that has columns for joints.
+    config
+        A YAML file of vitrail train, whose skeleton people are looked at with.
     model
         A run folder, a model folder, a file of weights or a hub id, by whose features labels are judged. One that was not
         trained on these labels finds most.
@@ -77,17 +85,21 @@ def check(
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
         folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, faults, notices. Of captions: source, images, splits, captions,
-        words, left_out, faults, notices.
+        source, people, images, splits, marked, boxes, left_out, untold, faults, notices. Of captions: source, images, splits,
+        captions, words, left_out, faults, notices.
     """
     kind = kind_of(data, task, languages=source is not None or target is not None)
     if kind != "images":
         refuse_given(f"{kind} are looked at as they are", {"--model": model is not None, "--out": out is not None})
+    own = _of_the_task(settings)
+    if kind != "people":
+        given = {"--config": config is not None, **{f"--{name}": True for name in own}}
+        refuse_given("only people have a skeleton that may be given", given)
     if kind == "sentences":
         _check_sentences(data, languages_of(source, target), json=json)
         return
     if kind == "people":
-        _check_people(data, json=json)
+        _check_people(data, config, own, json=json)
         return
     if kind == "captions":
         _check_captions(data, json=json)
@@ -106,6 +118,14 @@ def check(
             result(f"page     {folder / 'report.html'}")
     if found.issues:
         sys.exit(DataError.exit_code)
+
+
+def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the task by their dotted names; raises `ConfigError` for all that is none, and so a mistake."""
+    found = dotted_settings(settings)
+    if other := next((name for name in found if not name.startswith("task.")), None):
+        raise unknown("option", other, OPTIONS, where=f"--{other}")
+    return found
 
 
 def kind_of(data: str, task: str | None, *, languages: bool) -> str:
@@ -168,10 +188,24 @@ def _print_sentences(found: "PairCheck") -> None:
     _print_issues(found.issues, found.notices)
 
 
-def _check_people(data: str, *, json: bool) -> None:
+def _check_people(data: str, config: Path | None, settings: dict[str, Any], *, json: bool) -> None:
     from vitrail.data.poses.check import check_people
 
-    _tell(_counted(check_people, data), _print_people, json=json)
+    skeleton = _skeleton(data, config, settings) if config is not None or settings else None
+    _tell(_counted(partial(check_people, skeleton=skeleton), data), _print_people, json=json)
+
+
+def _skeleton(data: str, config: Path | None, settings: dict[str, Any]) -> "Skeleton | None":
+    """The skeleton in the settings of a run; refuses others that are given beside it."""
+    from vitrail.tasks.settings import PoseSettings
+    from vitrail.training.configuration import nested
+    from vitrail.training.request import Request
+
+    task = Request.read(None, config, nested({**settings, "data": data, "task": "pose"})).certain.task
+    others = {f"--{name}": True for name in settings if not name.startswith("task.skeleton")}
+    refuse_given("of the settings of people the skeleton alone is looked at", others)
+    assert isinstance(task, PoseSettings)
+    return task.skeleton
 
 
 def _print_people(found: "PeopleCheck") -> None:
@@ -180,6 +214,8 @@ def _print_people(found: "PeopleCheck") -> None:
         result(f"{split:<7}  {count['people']:,} people in {count['images']:,} images")
     for reason, number in found.contents.left_out.items():
         result(f"note     left out: {number:,} {reason}")
+    for line in found.untold:
+        result(f"note     {line}")
     if found.boxes:
         result("boxes    width×height " + ", ".join(f"{name} {_size(sides)}" for name, sides in found.boxes.items()))
         result("")

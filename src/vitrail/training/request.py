@@ -83,7 +83,7 @@ class Request:
         Raises:
             VitrailError: as the run itself would.
         """
-        settings = self.settings() if self.start is None else self._with_any_model()
+        settings = self.certain
         if out is not None:
             require_free(path_of(out))
         for reference in (self.start, settings.distillation.teacher):
@@ -100,8 +100,11 @@ class Request:
             texts.require_languages(task)
             require_vocabulary(task.vocabulary)
 
-    def _with_any_model(self) -> RunSettings:
-        """The settings with some model in place of the one to start from, which only opening it tells."""
+    @property
+    def certain(self) -> RunSettings:
+        """The settings, with some model in place of one to start from, which only opening it tells; raises `ConfigError`."""
+        if self.start is None:
+            return self.settings()
         layers = (self.recipe, self.file, self.flags)
         recipe, file, flags = ({name: value for name, value in layer.items() if name != "model"} for layer in layers)
         return resolve(recipe, file, flags, self._fitted(model_config(USUAL)))

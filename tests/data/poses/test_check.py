@@ -10,6 +10,7 @@ from PIL import Image
 from data.people import CATEGORY, KEYPOINTS, annotation, picture, write_coco, write_many
 from stick_figures import write_people
 from vitrail.data.poses.check import check_people
+from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import DataError
 
 
@@ -206,18 +207,24 @@ def crowd(folder, count: int, joint: str, backs: float, *, width: float = 10) ->
     ("shoulder", 100, 0.65, 0, 1),
     ("hip", 100, 1.0, 0, 1),
     ("hip", 99, 1.0, 0, 0),
-    ("wrist", 100, 1.0, 0, 0),
+    ("wrist", 100, 0.64, 0, 0),
+    ("wrist", 100, 1.0, 0, 1),
+    ("wrist", 99, 1.0, 0, 0),
 ])  # fmt: skip
-def test_sides_that_are_exchanged_are_told_by_eyes_shoulders_and_hips(tmp_path, joint, count, backs, issues, notices):
+def test_sides_that_are_exchanged_are_told_by_eyes_by_shoulders_and_hips_or_by_all_pairs(
+    tmp_path, joint, count, backs, issues, notices
+):
     found = check_people(crowd(tmp_path, count, joint, backs))
     assert [issue.kind for issue in found.issues] == ["sides"] * issues
     assert [notice.kind for notice in found.notices] == ["sides"] * notices
     assert all(f"{backs:.0%}" in issue.what for issue in (*found.issues, *found.notices))
+    assert found.untold[-1].endswith(f": left_{joint} (0)")  # a single pair has no other to be compared with
 
 
 def test_drawn_people_who_face_the_camera_are_in_order_and_mirrored_ones_are_not(tmp_path):
     file = write_people(tmp_path, 60)
-    assert check_people(file).notices == [] and check_people(file).issues == []
+    found = check_people(file)
+    assert found.notices == found.issues == found.untold == []
     values = json.loads(file.read_text())
     names = values["categories"][0]["keypoints"]
     values["categories"][0]["keypoints"] = [
@@ -226,6 +233,78 @@ def test_drawn_people_who_face_the_camera_are_in_order_and_mirrored_ones_are_not
     file.write_text(json.dumps(values))
     (notice,) = check_people(file).notices
     assert notice.kind == "sides" and "120 cases" in notice.what
+
+
+def exchanged(file, pairs):
+    """The same people, with the names of some pairs exchanged."""
+    values = json.loads(file.read_text())
+    other = {name: pair[1 - place] for pair in pairs for place, name in enumerate(pair)}
+    names = values["categories"][0]["keypoints"]
+    values["categories"][0]["keypoints"] = [other.get(name, name) for name in names]
+    file.write_text(json.dumps(values))
+    return file
+
+
+HANDS, HIPS = ("left_hand", "right_hand"), ("left_hip", "right_hip")
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2, 3])
+def test_a_pair_that_is_exchanged_alone_is_noted_whichever_way_people_are_turned(tmp_path, turn):
+    file = exchanged(write_people(tmp_path, 15, people=2, size=(120, 60)), [HANDS])
+    values = json.loads(file.read_text())
+    for row in values["annotations"]:
+        joints = np.array(row["keypoints"]).reshape(-1, 3)
+        for _ in range(turn):
+            joints[:, :2] = np.column_stack([-joints[:, 1], joints[:, 0]])
+        row["keypoints"] = joints.ravel().tolist()
+    file.write_text(json.dumps(values))
+    (notice,) = (notice for notice in check_people(file).notices if notice.kind == "sides")
+    assert "left_hand and right_hand are the other way round" in notice.what and "100% of 30 people" in notice.what
+
+
+@pytest.mark.parametrize(("alike", "noted"), [(10, True), (11, False)])
+def test_a_pair_is_noted_that_points_the_way_of_the_others_in_a_quarter_of_the_people_or_less(tmp_path, alike, noted):
+    file = write_people(tmp_path, 40)
+    values = json.loads(file.read_text())
+    for row in values["annotations"][alike:]:
+        hands = row["keypoints"][15:]
+        row["keypoints"][15:] = hands[3:] + hands[:3]
+    file.write_text(json.dumps(values))
+    notices = [notice.what for notice in check_people(file).notices]
+    assert [what[:24] for what in notices] == ["left_hand and right_hand"] * noted
+
+
+def test_what_too_few_people_tell_is_said_and_not_judged(tmp_path):
+    found = check_people(exchanged(write_people(tmp_path, 29), [HANDS]))
+    assert [notice for notice in found.notices if notice.kind == "sides"] == []
+    everywhere, single = found.untold
+    assert everywhere.endswith("there are 0 and 29")
+    assert single.endswith("left_shoulder (29), left_hip (29), left_hand (29)")
+    assert found.to_json()["untold"] == found.untold
+
+
+def test_joints_of_no_side_have_no_sides_to_exchange(tmp_path):
+    file = write_people(tmp_path, 3)
+    values = json.loads(file.read_text())
+    values["categories"][0]["keypoints"] = list("abcdefg")
+    file.write_text(json.dumps(values))
+    (line,) = check_people(file).untold
+    assert "no joint is on one side of the body, by its name" in line and "task.skeleton.pairs" in line
+    pairs = (("b", "c"), ("d", "e"), ("g", "f"))
+    own = Skeleton(joints=tuple("abcdefg"), pairs=pairs)
+    assert check_people(file, own).untold[1].endswith("b (3), d (3), g (3)")
+    with pytest.raises(DataError, match="the data has the joints a, b"):
+        check_people(file, Skeleton(joints=("a",)))
+
+
+def test_a_pair_of_ones_own_skeleton_is_noted_where_it_is_exchanged(tmp_path):
+    file = write_people(tmp_path, 60)
+    values = json.loads(file.read_text())
+    values["categories"][0]["keypoints"] = list("abcdefg")
+    file.write_text(json.dumps(values))
+    own = Skeleton(joints=tuple("abcdefg"), pairs=(("b", "c"), ("d", "e"), ("g", "f")))
+    (notice,) = check_people(file, own).notices
+    assert "g and f are the other way round than all other pairs in 100% of 60 people" in notice.what
 
 
 def test_what_is_no_data_at_all_is_refused_and_nothing_but_faults_is_told(tmp_path):

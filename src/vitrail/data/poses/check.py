@@ -13,8 +13,9 @@ from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
 from vitrail.data.plan import Extent
 from vitrail.data.poses.people import PeopleContents, Person
-from vitrail.data.poses.sides import sides_exchanged
-from vitrail.data.poses.sources import read_people
+from vitrail.data.poses.sides import judge_sides
+from vitrail.data.poses.skeleton import Skeleton
+from vitrail.data.poses.sources import read_people, with_skeleton
 from vitrail.errors import DataError
 
 FEW = 3
@@ -41,13 +42,15 @@ class PeopleCheck:
     ``repeated`` (two annotations of one person), ``leak`` (the same picture in several splits), ``sides`` (left and right
     exchanged, by people's eyes), ``empty-box``, ``bad-image``, ``bad-annotation``, ``bad-row``; of notices: ``no-joints`` (a
     box of somebody without marked joints, who is left out), ``joint-outside`` and ``box-outside`` (of the picture),
-    ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips).
+    ``far-joint`` (from its box), ``few-joints``, ``sides`` (by shoulders and hips, or of a pair).
     """
 
     contents: PeopleContents
     issues: list[Issue]
     """What is wrong, also where training passes over it; ``faults`` in the document."""
     notices: list[Issue]
+    untold: list[str]
+    """What there is too little of to tell."""
 
     @property
     def people(self) -> list[Person]:
@@ -85,25 +88,30 @@ class PeopleCheck:
             "marked": self.marked,
             "boxes": self.boxes,
             "left_out": self.contents.left_out,
+            "untold": self.untold,
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
         }
 
 
 def check_people(
-    data: str | Path, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
+    data: str | Path,
+    skeleton: Skeleton | None = None,
+    *,
+    on_start: Callable[[int], None] | None = None,
+    on_image: Callable[[int], None] | None = None,
 ) -> PeopleCheck:
     """Read people, look at the head of every picture once, and at what is marked in it.
 
     Args:
-        data: as for `open_people`.
+        data, skeleton: as for `open_people`.
         on_start: called with the number of pictures.
         on_image: called with 1 after every picture.
 
     Raises:
-        DataError: nothing there, or data that cannot be read at all.
+        DataError: nothing there, data that cannot be read at all, or a skeleton of other joints.
     """
-    contents = read_people(data)
+    contents = with_skeleton(read_people(data), skeleton)
     pictures: dict[str, list[Person]] = {}
     for person in _people(contents):
         pictures.setdefault(str(person.image), []).append(person)
@@ -128,8 +136,8 @@ def check_people(
         if on_image:
             on_image(1)
     issues += _leaks(contents, missing)
-    issue, notice = sides_exchanged(_people(contents), contents.skeleton, contents.source)
-    return PeopleCheck(contents, issues + issue, notices + notice)
+    sides = judge_sides(_people(contents), contents.skeleton, contents.source)
+    return PeopleCheck(contents, issues + sides.issues, notices + sides.notices, sides.untold)
 
 
 def _people(contents: PeopleContents) -> list[Person]:

@@ -51,8 +51,7 @@ def open_people(
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
         hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all there is to correct"
         raise DataError(what, where=first.path, hint=hint)
-    if skeleton is not None:
-        contents = replace(contents, skeleton=_fitting(skeleton, contents))
+    contents = with_skeleton(contents, skeleton)
     if boxes != "annotations":
         box_of = _around_joints if boxes == "joints" else _around_picture()
         splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
@@ -135,11 +134,14 @@ def _moved(person: Person, more: int) -> Person:
     return replace(person, target=person.target._replace(image=own + more), own_number=own)
 
 
-def _fitting(skeleton: Skeleton, contents: PeopleContents) -> Skeleton:
+def with_skeleton(contents: PeopleContents, skeleton: Skeleton | None) -> PeopleContents:
+    """The same with another skeleton, where there is one; raises `DataError` where it has other joints than the data."""
+    if skeleton is None:
+        return contents
     if skeleton.joints != contents.skeleton.joints:
         what = f"the data has the joints {', '.join(contents.skeleton.joints)}, the skeleton {', '.join(skeleton.joints)}"
         raise DataError(what, where="task.skeleton", hint="name the data's joints, in their order")
-    return skeleton.complete
+    return replace(contents, skeleton=skeleton.complete)
 
 
 def _in_box(person: Person, box: Box) -> Person:
