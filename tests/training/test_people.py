@@ -12,7 +12,7 @@ from tiny_pose import SIZE, tiny_pose
 from vitrail import api
 from vitrail.data.poses.people import Box
 from vitrail.data.poses.preparation import BoxPreparation
-from vitrail.data.poses.skeleton import COCO
+from vitrail.data.poses.skeleton import COCO, Skeleton
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, VitrailError
 from vitrail.models.registry import create_model
@@ -166,6 +166,7 @@ def test_joints_in_another_order_are_others_and_the_log_of_the_run_says_so(file,
         ({"training.batch_size": "auto"}, "--batch-size auto"),
         ({"model.name": "ViT-Ti/16"}, "gives no heatmaps"),
         ({"task.sigma": 0}, "sigma"),
+        ({"task.boxes": "detector"}, "boxes are annotations, joints, image, or those of a FILE.json"),
         ({"task.skeleton": {"joints": ["a", "a"]}}, "two joints"),
     ],
 )
@@ -252,6 +253,32 @@ def test_empty_boxes_and_nobody_to_validate_on_are_told_of(file, tmp_path):
 def test_a_box_may_be_the_whole_picture(file):
     _, source = completed(file, **{"task.boxes": "image"})
     assert {person.target.box for person in source.split("all")} == {(0, 0, 60, 48)}
+
+
+def test_boxes_may_be_a_detectors_wherever_one_stands(file, tmp_path, monkeypatch):
+    marked = json.loads(file.read_text())["annotations"]
+    rows = [{"image_id": row["image_id"], "bbox": [row["bbox"][0] - 1, *row["bbox"][1:]]} for row in marked[1:]]
+    (tmp_path / "found.json").write_text(json.dumps(rows))
+    monkeypatch.chdir(tmp_path)
+    settings, source = completed(file, **{"task.boxes": "found.json"})
+    assert settings.task.boxes == str(tmp_path / "found.json") and "1 of 24 people by half" in source.notes[0]
+    boxes = {person.target.number: list(person.target.box) for person in source.split("all")}
+    first, *others = marked
+    assert boxes == {first["id"]: first["bbox"]} | {row["id"]: own["bbox"] for row, own in zip(others, rows, strict=True)}
+
+
+def test_a_run_in_a_detectors_boxes_is_evaluated_in_them_on_its_own_people_and_on_others_in_theirs(file, tmp_path):
+    marked = json.loads(file.read_text())["annotations"]
+    rows = [{"image_id": row["image_id"], "bbox": [row["bbox"][0] - 1, *row["bbox"][1:]]} for row in marked]
+    (tmp_path / "found.json").write_text(json.dumps(rows))
+    run = api.train(file, tmp_path / "run", **ASK, **{"task.boxes": str(tmp_path / "found.json")})
+    own, _, _ = people.open_people_for(Skeleton.of(JOINTS), run.folder, None, "all", print)
+    assert {tuple(person.target.box) for person in own.split("all")} == {tuple(row["bbox"]) for row in rows}
+    (tmp_path / "others").mkdir()
+    others, _, _ = people.open_people_for(
+        Skeleton.of(JOINTS), run.folder, write_people(tmp_path / "others", 2, seed=1), None, print
+    )
+    assert len(others.split("all")) == 2
 
 
 def test_people_in_a_damaged_picture_are_left_out_where_a_box_is_the_whole_picture_too(file, tmp_path):

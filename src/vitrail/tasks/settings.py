@@ -77,7 +77,9 @@ class PoseSettings(TaskSettings):
     skeleton: Skeleton | None = None
     """Limbs, pairs and sigmas in place of those that the data tells or that follow from the joints' names."""
     boxes: Boxes = "annotations"
-    """Whether people are cut out by the data's own boxes, by the smallest around their joints, or not at all."""
+    """Whether people are cut out by the data's own boxes, by the smallest around their joints (joints), or not at all (image);
+    or a file of a detector's boxes in COCO's format: each person, in validation, too, takes the one that overlaps the own box
+    the most, and keeps the own one where none does by half."""
     upright: Literal["auto", "always", "never"] = "auto"
     """Whether people are turned upright by their shoulders and hips before they are learned from, for people who stand, lie and
     fall in every direction. Where they are to be found, a box is looked at in eight turns, which takes eight times the time. It

@@ -1,5 +1,6 @@
 """What a run does with people in pictures: opening and checking them, and what they decide of its settings and its model."""
 
+import os
 from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,10 @@ from vitrail.data.copies import leak_warning
 from vitrail.data.poses.dataset import tilt, torso_of
 from vitrail.data.poses.people import PeopleData
 from vitrail.data.poses.preparation import BoxPreparation, in_view
-from vitrail.data.poses.skeleton import Skeleton
+from vitrail.data.poses.skeleton import OF_DATA, Skeleton
 from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError, DataError
+from vitrail.files import path_of
 from vitrail.models.base import ImageModel
 from vitrail.models.configs.vitpose import ViTPoseConfig
 from vitrail.models.registry import build
@@ -81,7 +83,7 @@ def open_people_for(
     if run and own:
         source = used(open_source(run.settings, run=run), run.bad_images, run.settings)
     else:
-        source = open_people(str(data), boxes=task.boxes)
+        source = open_people(str(data), boxes=task.boxes if task.boxes in OF_DATA else "annotations")
     if not source.skeleton.is_like(skeleton):
         what = f"the data has the joints {', '.join(source.skeleton.joints)}, the model {', '.join(skeleton.joints)}"
         raise DataError(what, where=source.source, hint="give data with the model's joints, in their order")
@@ -94,8 +96,10 @@ def complete(settings: RunSettings, source: PeopleData, start: TrainedModel | No
     require_of_people(settings)
     coco_eval()  # which the report needs: better told now than after hours
     source.split("train")
+    task = _task(settings)
+    boxes = task.boxes if task.boxes in OF_DATA else os.path.abspath(path_of(task.boxes))
     return settings.changed(
-        task=_task(settings).changed(skeleton=source.skeleton),
+        task=task.changed(skeleton=source.skeleton, boxes=boxes),
         model=settings.model.changed(num_classes=len(source.skeleton.joints)),
         data=settings.data.changed(source=source.source),
         preparation=preparation_of(settings, source),

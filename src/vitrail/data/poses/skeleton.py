@@ -3,15 +3,25 @@
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from vitrail.settings import Settings, numbers
 
 Limb = tuple[str, str]
-Boxes = Literal["annotations", "joints", "image"]
-"""Where the box of a person comes from: the data's own; the smallest around the joints that are marked; or the whole picture."""
+OF_DATA = ("annotations", "joints", "image")
+
+
+def _boxes(value: str) -> str:
+    if value not in OF_DATA and not value.lower().endswith(".json"):
+        raise ValueError(f"boxes are {', '.join(OF_DATA)}, or those of a FILE.json")
+    return value
+
+
+Boxes = Annotated[str, AfterValidator(_boxes)]
+"""Where the box of a person comes from: ``annotations``, the data's own; ``joints``, the smallest around those that are marked;
+``image``, the whole picture; or a file of boxes, of which each person takes the one that overlaps the own the most."""
 BoxScale = Annotated[float, Field(ge=1, le=10)]
 """How much larger than the box is what a model sees."""
 Smoothing = Annotated[float, Field(ge=0, le=100)]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
+from vitrail.data.poses.boxes import with_boxes
 from vitrail.data.poses.coco import Annotations, around, read_coco
 from vitrail.data.poses.people import Box, PeopleContents, PeopleData, Person, Picture, with_splits
-from vitrail.data.poses.skeleton import Boxes, Skeleton
+from vitrail.data.poses.skeleton import OF_DATA, Boxes, Skeleton
 from vitrail.data.poses.table import has_joints, read_table
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment, named_apart
@@ -52,11 +53,15 @@ def open_people(
         hint = f"vitrail data check {shlex.quote(contents.source)} --task pose lists all there is to correct"
         raise DataError(what, where=first.path, hint=hint)
     contents = with_skeleton(contents, skeleton)
-    if boxes != "annotations":
+    notes: list[str] = []
+    if boxes not in OF_DATA:
+        contents, notes = with_boxes(contents, path_of(boxes))
+    elif boxes != "annotations":
         box_of = _around_joints if boxes == "joints" else _around_picture()
         splits = {split: [_in_box(person, box_of(person)) for person in people] for split, people in contents.splits.items()}
         contents = replace(contents, splits=splits)
-    return with_splits(contents, split_seed, assignment, shares)
+    found = with_splits(contents, split_seed, assignment, shares)
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def read_people(source: str | Path) -> PeopleContents:
