@@ -12,6 +12,7 @@ from vitrail.data.poses.people import Box, Person, Pose
 from vitrail.data.poses.preparation import BoxPreparation
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.errors import ConfigError
+from vitrail.tasks.heatmaps import encode, pixels_per_place
 
 NAMES = (
     "nose", "left_shoulder", "right_shoulder", "left_elbow", "right_elbow", "left_wrist", "right_wrist", "left_hip", "right_hip",
@@ -76,6 +77,26 @@ def test_every_joint_stays_on_its_pixel(augmentation, factor, mirrored):
         assert np.abs(found - drawn).max() <= 2
         seen += len(found)
     assert seen > 12 * 5
+
+
+def test_noise_over_a_part_leaves_joints_and_what_is_learned_of_them_where_they_are():
+    """A joint under the noise is to be found, too: where its dot was drawn."""
+    changes, size, heatmap, covered = {"rotation": 40, "scale": 0.3, "horizontal_flip": 1}, (128, 96), (32, 24), []
+    plain, erased = dataset(**changes), dataset(**changes, erasing=1)
+    step = pixels_per_place(size, heatmap).numpy()
+    for epoch in range(12):
+        before, after = plain[epoch, 0], erased[epoch, 0]
+        assert all(torch.equal(before[name], after[name]) for name in ("joints", "weights"))
+        noise = (before["images"] != after["images"])[0].any(dim=0).numpy()
+        (maps,), places = encode(after["joints"], size, heatmap)[0].numpy(), after["joints"][0].numpy()
+        inside = ((places >= 0) & (places <= [95, 127])).all(axis=1)
+        peaks = np.array([np.unravel_index(one.argmax(), heatmap)[::-1] for one in maps[inside]]) * step
+        assert (np.abs(peaks - places[inside]) <= step / 2 + 1e-3).all()
+        x, y = places[inside].round().astype(int).T
+        covered += noise[y, x].tolist()
+        found, drawn = after["images"][0].numpy()[:, y, x].T.astype(int), COLOURS[MIRRORED][inside]
+        assert np.abs(found - drawn)[~noise[y, x]].max(initial=0) <= 2
+    assert 0.1 < np.mean(covered) < 0.9
 
 
 @pytest.mark.parametrize(("flips", "order"), [
