@@ -45,3 +45,21 @@ def test_the_next_batch_is_read_while_a_gpu_computes_and_not_while_the_cores_do(
         other.wait()  # until both are being read
     assert seen == {"a", "b"} | beside
     assert list(batches) == [["c", "d"]]
+
+
+def test_a_reading_that_nobody_wants_any_more_waits_for_no_thread(monkeypatch):
+    """It may end in a thread that others wait for: Python collects garbage wherever it is."""
+    monkeypatch.setattr(ahead, "pick_device", lambda: torch.device("cuda"))
+    goes_on = threading.Event()
+
+    def waiting(picture):
+        return picture == "a" or goes_on.wait(timeout=10)
+
+    batches = read_ahead(waiting, [["a"], ["b"], ["c"]])
+    assert next(batches) == [True]
+    closing = threading.Thread(target=batches.close, daemon=True)
+    closing.start()
+    closing.join(timeout=5)
+    ended = not closing.is_alive()
+    goes_on.set()
+    assert ended

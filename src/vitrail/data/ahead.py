@@ -57,14 +57,17 @@ def read_ahead(read: Callable[[S], T], batches: Iterable[Sequence[S]]) -> Iterat
         except DataError as error:
             return error
 
-    with ThreadPoolExecutor(os.cpu_count(), "read") as pool, kept_memory():
-        ahead: deque[list[Future[T | DataError]]] = deque()
-        try:
+    pool = ThreadPoolExecutor(os.cpu_count(), "read")
+    ahead: deque[list[Future[T | DataError]]] = deque()
+    try:
+        with kept_memory():
             for batch in batches:
                 ahead.append([pool.submit(tried, picture) for picture in batch])
                 if len(ahead) > most:
                     yield [image.result() for image in ahead.popleft()]
             for last in ahead:
                 yield [image.result() for image in last]
-        finally:
-            pool.shutdown(cancel_futures=True)
+    finally:
+        # Where the rest is not wanted, Python ends this whenever it collects garbage, also in a thread that is just beginning and
+        # holds a lock of the module threading: to wait for threads, which need that lock, would be to wait for ever.
+        pool.shutdown(wait=False, cancel_futures=True)
