@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from vitrail.errors import ConfigError
+from vitrail.models.empty import empty_model
 from vitrail.models.registry import build, model_config
 from vitrail.training import preparing
 from vitrail.training.configuration import nested, read_yaml, resolve, to_yaml
@@ -102,6 +103,42 @@ def test_the_vit_that_is_taught_differs_in_its_teacher_alone():
     plain, taught = (resolve(read_recipe(f"cifar10-{name}"), {}, DATA) for name in ("vit", "taught"))
     assert taught.distillation != plain.distillation
     assert taught.changed(about="", expected={}, distillation={}) == plain.changed(about="", expected={}, distillation={})
+
+
+@pytest.mark.parametrize("model", ["ViT-Ti/8", "ResNet-18", "Captioner-Ti/16"])
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_trains_another_model_whose_parts_are_others(name, model):
+    flags = nested({"data": "somewhere", "model": model})
+    for layers in ((read_recipe(name), {}, flags), ({}, {**read_recipe(name), **DATA}, flags)):
+        settings = resolve(*layers)
+        freeze(empty_model(settings.model.config), settings.optimizer)
+
+
+def test_a_model_to_start_from_takes_the_place_of_a_recipes_with_its_parts():
+    start = model_config("ViT-Ti/16", num_classes=10)
+    settings = resolve(read_recipe("cifar10"), {}, DATA, start)
+    freeze(empty_model(settings.model.config), settings.optimizer)
+    assert not settings.optimizer.layers and settings.optimizer.name == "muon"
+
+
+@pytest.mark.parametrize("model", ["Captioner-LSTM-Ti/16", None])
+def test_every_captioner_keeps_the_rate_of_its_encoder(model):
+    start = None if model else model_config("Captioner-Ti/16")
+    flags = {**DATA, **({"model": {"name": model}} if model else {})}
+    settings = resolve(read_recipe("caption"), {}, flags, start)
+    assert settings.optimizer.layers["encoder"].lr == 0.1
+
+
+def test_what_a_user_says_of_parts_stays_beside_another_model():
+    flags = nested({"model": "ViT-Ti/8", "optimizer.layers": {"head": {"lr": 2}}})
+    assert list(resolve(read_recipe("cifar10"), {}, {**flags, **DATA}).optimizer.layers) == ["head"]
+    file = {"optimizer": {"layers": {"head": {"lr": 3}}}}
+    assert list(resolve(read_recipe("cifar10"), file, nested({"model": "ViT-Ti/8", "data": "x"})).optimizer.layers) == ["head"]
+
+
+def test_an_empty_mapping_of_parts_puts_away_what_a_recipe_says():
+    assert resolve(read_recipe("cifar10"), {}, nested({"data": "x", "optimizer.layers": {}})).optimizer.layers == {}
+    assert resolve(read_recipe("cifar10"), {}, nested({"data": "x", "optimizer.layers": {"head": {"lr": 2}}})).optimizer.layers
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -39,6 +39,8 @@ def resolve(
     A layer that names a task means that task, without the fields of another below it.
     What a layer says of the loop stands in place of what `INSTEAD` has of those below it: a number of epochs means that number,
     whatever ``min_steps`` there is.
+    What a layer says in ``optimizer.layers`` of parts of a model that it names itself goes where another model takes that one's
+    place, but for parts that all models of that kind have; an empty mapping there puts away what is below it.
     ``start`` is the configuration of the model to start from, and ``fitted`` the one that the task makes of it, if it does:
     that takes the place of the recipe's model, and what a recipe that names none says of it stands over that.
     With a teacher the model has a distillation token, if it can and no layer says otherwise.
@@ -46,7 +48,7 @@ def resolve(
     merged: Values = {}
     fitted = start if fitted is None else fitted
     seen = {name: getattr(fitted, name) for name in OF_IMAGES if hasattr(fitted, name)}
-    for layer in (recipe if fitted is None else _over_start(recipe, fitted), file, flags):
+    for layer in _of_one_model([recipe if fitted is None else _over_start(recipe, fitted), file, flags]):
         merged = _add(merged, layer, start, seen)
     if "source" not in merged.get("data", {}):
         raise ConfigError("no data given", where="--data", hint="give a folder of images sorted into folders by class, or digits")
@@ -65,7 +67,34 @@ def _over_start(recipe: Values, start: ModelConfig) -> Values:
     fields = {"name": "custom", "architecture": architecture_of(start).name, **fields}
     own = recipe.get("model", {})
     over = {} if "name" in own else {name: value for name, value in own.items() if name in type(start).model_fields}
-    return {**recipe, "expected": {}, "model": {**fields, **over}}
+    return {**_without_parts(recipe, type(start)), "expected": {}, "model": {**fields, **over}}
+
+
+def _of_one_model(layers: list[Values]) -> list[Values]:
+    """Layers without what they say of the parts of a model that they name, where one above names another."""
+    found: list[Values] = []
+    above = None
+    for layer in reversed(layers):
+        found.append(layer if above is None else _without_parts(layer, named(above)[0].config))
+        above = above or name_in(model_of(layer))
+    return found[::-1]
+
+
+def _without_parts(layer: Values, kind: type[ModelConfig]) -> Values:
+    """A layer without what it says of the parts of a model that it names, but for those that all models of another kind have."""
+    parts = _parts_of(layer)
+    if not parts or "name" not in model_of(layer):
+        return layer
+    optimizer = {name: value for name, value in layer["optimizer"].items() if name != "layers"}
+    kept = {part: own for part, own in parts.items() if part in kind.parts}
+    return {**layer, "optimizer": {**optimizer, **({"layers": kept} if kept else {})}}
+
+
+def _parts_of(layer: Values) -> Values | None:
+    """What a layer says of parts of the model; None where it says nothing that could be read."""
+    optimizer = layer.get("optimizer")
+    parts = optimizer.get("layers") if isinstance(optimizer, dict) else None
+    return parts if isinstance(parts, dict) else None
 
 
 def _add(merged: Values, layer: Values, start: ModelConfig | None, seen: Values) -> Values:
@@ -87,6 +116,8 @@ def _add(merged: Values, layer: Values, start: ModelConfig | None, seen: Values)
     for name, others in INSTEAD.items():
         if isinstance(training, Mapping) and training.get(name):
             merged = deep_merge(merged, {"training": others})
+    if _parts_of(layer) == {} and _parts_of(merged):
+        merged = {**merged, "optimizer": {**merged["optimizer"], "layers": {}}}
     return deep_merge(merged, layer)
 
 
@@ -110,6 +141,12 @@ def require_keep_fits_patience(settings: RunSettings) -> None:
     if settings.training.patience and settings.training.keep == "last":
         hint = "add --training.keep best, or give no patience"
         raise ConfigError("a run that waits for a better epoch in vain would keep a worse one", where="training.keep", hint=hint)
+
+
+def model_of(values: Values) -> Values:
+    """What settings that are not checked yet say of the model."""
+    model = values.get("model")
+    return model if isinstance(model, dict) else {}
 
 
 def name_in(model: Mapping[str, Any]) -> str | None:

@@ -19,7 +19,17 @@ from vitrail.runtime.output import require_free
 from vitrail.tasks.registry import task_row
 from vitrail.tasks.settings import CaptionSettings, TaskSettings, TranslationSettings
 from vitrail.training import texts
-from vitrail.training.configuration import Values, check_names, deep_merge, name_in, nested, of_images, read_yaml, resolve
+from vitrail.training.configuration import (
+    Values,
+    check_names,
+    deep_merge,
+    model_of,
+    name_in,
+    nested,
+    of_images,
+    read_yaml,
+    resolve,
+)
 from vitrail.training.recipes import default_recipe, read_recipe
 from vitrail.training.run_files import CONFIG
 from vitrail.training.settings import RunSettings
@@ -72,7 +82,7 @@ class Request:
         """
         fit = task_row(self.task).config_from
         own = self.recipe if _task_of(self.recipe) == self.task else {}
-        layers = [_in_whole_patches(_model_of(own), start), _model_of(self.file), _model_of(self.flags)]
+        layers = [_in_whole_patches(model_of(own), start), model_of(self.file), model_of(self.flags)]
         told = {name: value for layer in layers for name, value in layer.items()}
         named = any(name_in(layer) for layer in layers[1:])
         return start if fit is None else fit(start, of_images(told) if named else told)
@@ -139,12 +149,6 @@ def _require_model(reference: str) -> None:
         locate(reference)
     else:
         require_possible(reference)
-
-
-def _model_of(values: Values) -> Values:
-    """What settings that are not checked yet say of the model."""
-    model = values.get("model")
-    return model if isinstance(model, dict) else {}
 
 
 def _in_whole_patches(model: Values, start: ModelConfig) -> Values:

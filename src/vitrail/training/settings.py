@@ -127,7 +127,7 @@ class OptimizerSettings(Settings):
     """Factor on the learning rate from each block to the one before it; 1 for none."""
     layers: dict[str, LayerSettings] = Field(default_factory=dict)
     """Learning rate and weight decay of parts of the model, by the beginning of their parameters' names: head, blocks.0, or with
-    ``*`` for anything: ``*.relative``. The longest name that fits counts."""
+    ``*`` for anything: ``*.relative``. The longest name that fits counts. {} puts away what a recipe says."""
 
 
 class LoraSettings(Settings):

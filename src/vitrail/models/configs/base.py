@@ -75,6 +75,8 @@ class ModelConfig(Settings):
 
     training_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change nothing of what a trained model answers."""
+    parts: ClassVar[frozenset[str]] = frozenset()
+    """Parts that every model of this kind has, whatever its size, for which a recipe may have a learning rate."""
 
     @classmethod
     def taken_from(cls, start: "ModelConfig") -> dict[str, Any]:

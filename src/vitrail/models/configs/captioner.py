@@ -27,6 +27,7 @@ class OfImages(ModelConfig):
     2023 (https://arxiv.org/abs/2304.08485) read CLIP's there."""
 
     reads: ClassVar[Literal["texts", "images"]] = "images"
+    parts: ClassVar[frozenset[str]] = frozenset({"encoder"})
 
     @classmethod
     def taken_from(cls, start: ModelConfig) -> dict[str, Any]:
