@@ -35,6 +35,10 @@ class DataError(VitrailError):
     exit_code = 3
 
 
+class UnreadableImageError(DataError):
+    """One image that cannot be read."""
+
+
 class ModelFileError(VitrailError):
     """A model that is missing, damaged or refused."""
 

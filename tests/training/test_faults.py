@@ -219,6 +219,7 @@ def test_an_image_damaged_past_its_head_stops_a_run_that_goes_on_once_it_is_mend
         with pytest.raises(DataError) as caught:
             vitrail.train(folder, tmp_path / "run", observer=Breaking(), **tiny)
     assert "3.png" in str(caught.value.where)
+    assert caught.value.hint == f"bring it back as it was, then vitrail resume {tmp_path / 'run'}"
     status = json.loads((tmp_path / "run/status.json").read_text())
     assert status["state"] == "failed" and "resume" in status["resume"]
     file.write_bytes(whole)

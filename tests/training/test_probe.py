@@ -1,6 +1,7 @@
 """A run that starts from a trained model: a head fitted to frozen features first, and training from there."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
@@ -13,7 +14,7 @@ from vitrail import api
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.data.sources import open_data
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.models.inference import for_inference
 from vitrail.models.registry import create_model
 from vitrail.runtime.observer import Observer
@@ -225,6 +226,30 @@ def test_a_run_stopped_in_its_probe_goes_on_to_the_same_model(known, pictures, t
     again = api.resume(tmp_path / "broken")
     one, other = (open_model(str(run.folder / "last")).model.state_dict() for run in (whole, again))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_an_image_that_a_probe_cannot_read_leaves_what_was_computed_and_the_run_goes_on(known, pictures, tmp_path, monkeypatch):
+    folder = shutil.copytree(pictures, tmp_path / "pictures")
+    file = open_data(str(folder)).split("train")[-1].image
+    whole = file.read_bytes()
+
+    class Breaking(Observer):
+        def begin(self, what, images):
+            if what == "features of train":
+                file.write_bytes(whole[:-30])
+
+    settings = {**PROBE, "training.epochs": 1, "training.batch_size": 2}
+    with pytest.raises(DataError) as caught:
+        api.train(folder, tmp_path / "run", start=known, observer=Breaking(), **settings)
+    assert caught.value.hint == f"bring it back as it was, then vitrail resume {tmp_path / 'run'}"
+    assert RunFolder(tmp_path / "run").standing["state"] == "failed"
+    computed = json.loads((tmp_path / "run/features/train-0.json").read_text())["batches"]
+    file.write_bytes(whole)
+    read = []
+    monkeypatch.setattr(Probe, "_advance", lambda self, images: read.append(images))
+    assert api.resume(tmp_path / "run").scores["images"] > 0
+    splits = open_data(str(folder)).splits
+    assert computed > 0 and sum(read) == len(splits["train"]) + len(splits["val"]) - 2 * computed
 
 
 class Began(Observer):

@@ -14,7 +14,7 @@ from PIL import ExifTags, Image, ImageCms, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
 from vitrail.data.modes import to_mode
-from vitrail.errors import DataError
+from vitrail.errors import DataError, UnreadableImageError
 from vitrail.files import regular_file
 
 SERVED = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
@@ -205,9 +205,9 @@ def _explained(source: Source, formats: tuple[str, ...] | None = None) -> Iterat
         with _SILENCE:
             yield
     except DataError as error:
-        raise DataError(error.what, where=_name(source), hint=error.hint) from None
+        raise UnreadableImageError(error.what, where=_name(source), hint=error.hint) from None
     except Exception as error:  # Pillow raises many kinds for damaged files
-        raise DataError(
+        raise UnreadableImageError(
             f"cannot read the image: {_reason(error)}",
             where=_name(source),
             hint=f"give a {', '.join(formats or (*FORMATS, 'HEIC'))} file, or remove it",

@@ -20,11 +20,10 @@ from vitrail.files import room_for, write_json
 from vitrail.models.base import Model
 from vitrail.runtime.processes import Processes
 from vitrail.training.resuming import fingerprint
+from vitrail.training.run_files import FEATURES
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.plain_files import read_json
 
-FEATURES = "features"
-"""The folder, in the run's, of what is computed; it goes away at the end."""
 EVERY = 50
 """Batches after which what is computed is on the disk."""
 

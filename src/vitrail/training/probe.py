@@ -28,7 +28,8 @@ from vitrail.tasks.metrics import main_metric, of_epoch, rank
 from vitrail.tasks.probe import PENALTIES, RIDGES, Head, linear_heads, neighbours, ridge_heads
 from vitrail.tasks.task import Task
 from vitrail.training.clock import Clock
-from vitrail.training.features import FEATURES, FeatureFile, mark_of, read_features
+from vitrail.training.features import FeatureFile, mark_of, read_features
+from vitrail.training.run_files import FEATURES
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
 

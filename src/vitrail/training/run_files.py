@@ -12,6 +12,8 @@ from vitrail.tasks.metrics import METRICS as SCORES
 from vitrail.weights.plain_files import parse_json, read_json
 
 CONFIG, STATUS, SPLITS, BAD_IMAGES, METRICS = "config.yaml", "status.json", "splits.json", "bad_images.json", "metrics.jsonl"
+FEATURES = "features"
+"""The folder of what a probe has computed of the images; it goes away once there is a model of them."""
 STANDING = {"state": str, "split": str, "scores": dict, "epoch": int, "step": int}
 """What `STATUS` may hold of these."""
 HINT = "bring the file back as it was"

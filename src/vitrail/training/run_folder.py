@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.data import sources
-from vitrail.errors import ConfigError, DiskFullError, VitrailError
+from vitrail.errors import ConfigError, DataError, DiskFullError, UnreadableImageError, VitrailError
 from vitrail.files import locked, recover_folder, whole_folder, write_bytes, write_json, write_text
 from vitrail.models.cost import totals
 from vitrail.models.registry import family_of
@@ -25,7 +25,19 @@ from vitrail.runtime.signals import REQUEUED, SAVED, InterruptedRunError, Signal
 from vitrail.runtime.terminal import escaped
 from vitrail.training.checkpoint import checkpoints, keep_newest, read_state, recover_checkpoints
 from vitrail.training.configuration import read_yaml, to_yaml
-from vitrail.training.run_files import BAD_IMAGES, CONFIG, METRICS, SPLITS, STATUS, require_run, rows_of, standing, texts
+from vitrail.training.run_files import (
+    BAD_IMAGES,
+    CONFIG,
+    FEATURES,
+    METRICS,
+    SPLITS,
+    STATUS,
+    is_run,
+    require_run,
+    rows_of,
+    standing,
+    texts,
+)
 from vitrail.training.settings import RunSettings
 
 
@@ -112,6 +124,9 @@ class RunFolder:
                 if stopped:
                     what = "stopped at once; the last checkpoint stands"
                     raise InterruptedRunError(signals.received, self.path, self.resume_command, what=what) from error
+                if isinstance(error, UnreadableImageError) and is_run(self.path):
+                    hint = f"bring it back as it was, then {self.resume_command}"  # without it the images would be others
+                    raise UnreadableImageError(error.what, where=error.where, hint=hint) from error
                 raise
 
     def _fail(self, error: BaseException, *, stopped: bool) -> None:
@@ -119,6 +134,7 @@ class RunFolder:
         if not self.writes:
             return
         has_kept = checkpoints(self.path) or (self.path / "best").is_dir() or isinstance(error, DiskFullError)
+        has_kept = has_kept or (isinstance(error, DataError) and any(self.path.glob(f"{FEATURES}/*")))
         if self.made is not None and not has_kept and not stopped:
             self.remove()
             return
