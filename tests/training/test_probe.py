@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -306,6 +307,23 @@ def test_a_layer_that_adapters_do_not_find_is_told_before_a_probe_takes_time(pic
     monkeypatch.setattr(Probe, "run", lambda *_: pytest.fail("a probe began"))
     with pytest.raises(ConfigError, match="linear layer of the model's layers 'nonsense'"):
         api.train(pictures, tmp_path / "run", start=known, tune="lora", **{**PROBE, "lora.targets": ["nonsense"]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer.layers": {"hed": {"lr": 0.1}}}, "unknown part of the model 'hed'"),
+        ({"schedule.first_image_size": 64}, "64 × 64 is larger"),
+        ({"track": "mlflow"}, "mlflow is not installed"),
+    ],
+    ids=["part", "image size", "tracker"],
+)
+def test_what_training_would_refuse_is_told_before_a_probe_takes_time(settings, message, pictures, known, tmp_path, monkeypatch):
+    monkeypatch.setattr(Probe, "run", lambda *_: pytest.fail("a probe began"))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ConfigError, match=message):
+        api.train(pictures, tmp_path / "run", start=known, **{**PROBE, **settings})
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_probe_is_kept_before_a_teacher_is_asked(run, pictures, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from vitrail import api
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.processes import Processes
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.learner import require_possible
 
 KINDS = ("ddp", "fsdp")
 
@@ -191,3 +192,5 @@ def test_fp16_does_not_go_with_shared_parameters(make_trainer):
     settings = one.settings.changed(training=one.settings.training.changed(parallel="fsdp", precision="fp16"))
     with pytest.raises(ConfigError, match="fp16"):
         Trainer(settings, one.learner.model, one.preparation, one.data, one.folder, group=Processes(0, 2))
+    with pytest.raises(ConfigError, match="fp16"):
+        require_possible(settings, one.learner.model, None, Processes(0, 2))  # before a probe begins

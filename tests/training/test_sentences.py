@@ -9,7 +9,7 @@ import torch
 from captioned import COLOURS, PLACES, write_captions
 from small_captioner import ENCODER, small_captioner
 from vitrail import api
-from vitrail.errors import DataError, DivergedError
+from vitrail.errors import ConfigError, DataError, DivergedError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.training import preparing
@@ -103,6 +103,12 @@ def test_a_run_that_is_interrupted_before_or_after_its_first_checkpoint_ends_in_
             api.train(str(data), out=folder, observer=Stopping(), checkpoint_every_steps=3, **options)
         api.resume(folder)
         assert weights(folder) == weights(whole.folder) != weights(plain.folder)
+
+
+def test_what_training_would_refuse_is_told_before_the_text_is_learned(data, text, tmp_path, unreported, monkeypatch):
+    monkeypatch.setattr(learning, "learn_sentences", lambda *_, **__: pytest.fail("the text is learned"))
+    with pytest.raises(ConfigError, match="unknown part of the model 'decodr'"):
+        api.train(data, tmp_path / "run", **{**SETTINGS, "text": str(text), "optimizer.layers": {"decodr": {"lr": 0.1}}})
 
 
 def test_text_that_is_none_is_refused_before_anything_begins(data, tmp_path):

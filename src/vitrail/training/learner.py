@@ -19,10 +19,10 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Task
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
-from vitrail.training.optimizer import create_optimizers, freeze
+from vitrail.training.optimizer import create_optimizers, freeze, require_parts
 from vitrail.training.recompute import recompute_layers
 from vitrail.training.schedule import first_and_last_image_size, image_size_at, learning_rate_factor, patch_dropout_at
-from vitrail.training.settings import RunSettings
+from vitrail.training.settings import RunSettings, ScheduleSettings
 from vitrail.training.tuning import choose_parts
 
 
@@ -53,6 +53,7 @@ class Learner:
     def __init__(self, settings: RunSettings, task: Task, *, total: int, warmup: int, group: Processes = ALONE):
         self.settings, self.group, self.total, self.warmup = settings, group, total, warmup
         t = settings.training
+        require_possible(settings, task.model, task.beside(), group)
         use_measured()
         self.device = pick_device(t.device)
         self.task = task.to(self.device)
@@ -83,29 +84,15 @@ class Learner:
         """The task as it is called, by several processes together."""
         t = self.settings.training
         if self.settings.schedule.shrinks_images:
-            self._allow_small_images(self.task)
+            task: Any = self.task
+            task.allow_any_size()
         if self.group.count == 1:
             return self.task
         if t.parallel == "ddp":
             return parallel.with_averaged_gradients(self.task, self.device)
-        if t.precision == "fp16":
-            hint = "take bf16, or --parallel ddp"
-            raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
         for one in (self.task, self.evaluated) if self.average else (self.task,):
             parallel.shard(one, self.group, self.device)
         return self.task
-
-    def _allow_small_images(self, task: Any) -> None:
-        full = task.model.config.image_size
-        first, last = first_and_last_image_size(self.settings.schedule, full)
-        for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
-            if any(a > b for a, b in zip(given, bound, strict=True)):
-                raise ConfigError(
-                    f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
-                    where=f"schedule.{name}_image_size",
-                    hint="give a smaller one, or a larger --image-size",
-                )
-        task.allow_any_size()
 
     def rate(self, done: int) -> float:
         """The learning rate of the step after ``done`` others, as a share of each parameter's own."""
@@ -242,6 +229,30 @@ class Learner:
             if self.average is not None:
                 found["average-beside"] = self.evaluated.beside()
         return found
+
+
+def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
+    """Refuse what no `Learner` can do, also before anything else takes time; raises `ConfigError`."""
+    t = settings.training
+    if t.tune != "lora":  # its adapters, which come later, are parts that may be named, too
+        require_parts(model, settings.optimizer, beside)
+    if settings.schedule.shrinks_images:
+        _require_smaller_images(settings.schedule, model.config.image_size)
+    if group.count > 1 and t.parallel == "fsdp" and t.precision == "fp16":
+        hint = "take bf16, or --parallel ddp"
+        raise ConfigError("fp16 does not go with --parallel fsdp", where="training.precision", hint=hint)
+
+
+def _require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -> None:
+    """Refuse images that would shrink, or become larger than the model's."""
+    first, last = first_and_last_image_size(schedule, full)
+    for name, given, bound, whose in (("last", last, full, "the model's"), ("first", first, last, "the last ones'")):
+        if any(a > b for a, b in zip(given, bound, strict=True)):
+            raise ConfigError(
+                f"{given[0]:g} × {given[1]:g} is larger than {whose} {bound[0]:g} × {bound[1]:g}",
+                where=f"schedule.{name}_image_size",
+                hint="give a smaller one, or a larger --image-size",
+            )
 
 
 def _moving_average(decay: float) -> Any:

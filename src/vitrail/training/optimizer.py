@@ -60,19 +60,28 @@ def freeze(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | No
     Raises:
         ConfigError: a part that the model does not have, or nothing left to train.
     """
-    parameters = [*model.named_parameters(), *(beside or nn.ModuleDict()).named_parameters()]
-    names = [name for name, _ in parameters]
-    for part in settings.layers:
-        if not any(_is_in(name, part) for name in names):
-            parts = sorted({name.split(".")[0] for name in names})
-            raise unknown("part of the model", part, parts, where="optimizer.layers")
-    for name, parameter in parameters:
+    require_parts(model, settings, beside)
+    for name, parameter in _named(model, beside):
         if layer_settings(name, settings).lr == 0:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(
             "every part of the model is frozen", where="optimizer.layers", hint="give some part a learning rate above 0"
         )
+
+
+def require_parts(model: nn.Module, settings: OptimizerSettings, beside: nn.Module | None = None) -> None:
+    """Refuse parts in ``layers`` that neither the model has nor what is learned ``beside`` it; raises `ConfigError`."""
+    names = [name for name, _ in _named(model, beside)]
+    for part in settings.layers:
+        if not any(_is_in(name, part) for name in names):
+            parts = sorted({name.split(".")[0] for name in names})
+            raise unknown("part of the model", part, parts, where="optimizer.layers")
+
+
+def _named(model: nn.Module, beside: nn.Module | None) -> list[tuple[str, nn.Parameter]]:
+    """All parameters, by name."""
+    return [*model.named_parameters(), *(beside or nn.ModuleDict()).named_parameters()]
 
 
 def layer_settings(name: str, settings: OptimizerSettings) -> LayerSettings:

@@ -28,6 +28,7 @@ from vitrail.training.checkpoint import checkpoints
 from vitrail.training.configuration import Values
 from vitrail.training.fitting import require_memory
 from vitrail.training.inputs import inputs_of
+from vitrail.training.learner import require_possible
 from vitrail.training.preparing import (
     open_teacher,
     require_teacher,
@@ -43,6 +44,7 @@ from vitrail.training.run_folder import RunFolder
 from vitrail.training.sentences import begin_with_sentences
 from vitrail.training.settings import RunSettings
 from vitrail.training.tasks import create_task
+from vitrail.training.tracking import require_tracker
 from vitrail.training.trainer import Trainer
 from vitrail.training.tuning import require_nothing_fresh
 from vitrail.weights.folder import TrainedModel, fill, keep_thresholds
@@ -97,6 +99,7 @@ def begin_run(
         with group.together():
             folder = group.broadcast(path_of(out) if out is not None else default_folder(resolved.results, resolved.data.source))
             require_free(folder)
+            require_tracker(resolved.training.track if group.first else "none")
             teacher = open_teacher(resolved, teacher)
             source = inputs.open_source(resolved, start=start)
             resolved = inputs.complete(resolved, source, start)
@@ -147,6 +150,7 @@ def resume_run(
     with open_processes() as group, remembered_signals(lambda: observer.note(STOPPING)) as signals:
         with group.together():
             require_data_of(run.path, settings)
+            require_tracker(resolved.training.track if group.first else "none")
             require_memory(resolved, group.count)
         run.writes = group.first
         with run.at_work(signals, group):
@@ -204,6 +208,7 @@ def _trainer(
     if start is not None and settings.training.probe:
         task = create_task(settings, model, preparation, source, teacher)
         if is_probed(settings, task):
+            require_possible(settings, model, task.beside(), group)
             assert isinstance(task, Classification)
             assert isinstance(source, ImageData)
             probe = Probe(settings, model, preparation, source, task, run, transform=transform, group=group, signals=signals)

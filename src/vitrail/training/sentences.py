@@ -20,7 +20,7 @@ from vitrail.runtime.signals import Signals
 from vitrail.tasks.sentences import Sentences
 from vitrail.tasks.settings import CaptionSettings
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.learner import Learner
+from vitrail.training.learner import Learner, require_possible
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.schedule import warmup_steps
 from vitrail.training.settings import RunSettings
@@ -54,6 +54,7 @@ def begin_with_sentences(
     task = settings.task
     if not isinstance(task, CaptionSettings) or task.text is None or checkpoints(run.path):
         return
+    require_possible(settings, model, None, group)
     sentences, epochs = read_sentences(task.text), task.text_epochs
     if settings.training.fast_dev_run:
         sentences, epochs = some_items(sentences, FEW, settings.training.seed), 1

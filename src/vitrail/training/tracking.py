@@ -2,7 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,21 +46,55 @@ def open_tracker(kind: Kind, folder: Path, *, epochs_done: int, settings: Mappin
         "wandb": lambda: _WandB(folder, settings or {}),
         "mlflow": lambda: _MLflow(folder, settings or {}),
     }
-    try:
+    with _explained(kind):
         return kinds[kind]()
+
+
+def require_tracker(kind: Kind) -> None:
+    """Refuse a library that is not there, before there is anything for it to hear; raises `ConfigError`."""
+    libraries: dict[str, Callable[[], Any]] = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow}
+    if kind != "none":
+        with _explained(kind):
+            libraries[kind]()
+
+
+@contextmanager
+def _explained(kind: Kind) -> Iterator[None]:
+    """What goes wrong with a library inside, each of which has errors of its own, is a `ConfigError`."""
+    try:
+        yield
     except ImportError:
         extra = "track" if kind == "tensorboard" else kind
         raise ConfigError(f"{kind} is not installed", where="training.track", hint=f"pip install 'vitrail[{extra}]'") from None
-    except Exception as error:  # a server that is not there, a login that is missing: each library has errors of its own
+    except Exception as error:  # a server that is not there, a login that is missing
         hint = "look at its settings, or leave --track out"
         raise ConfigError(f"{kind} does not start: {error}", where="training.track", hint=hint) from error
 
 
+def _tensorboard() -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter
+
+
+def _wandb() -> Any:
+    if os.environ.get("WANDB_MODE", "offline") == "offline":
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
+    import wandb
+
+    return wandb
+
+
+def _mlflow() -> Any:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
+    from mlflow import MlflowClient
+
+    return MlflowClient
+
+
 class _TensorBoard(Tracker):
     def __init__(self, folder: Path, epochs_done: int):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=epochs_done + 1)
+        self.writer = _tensorboard()(str(folder / "tensorboard"), purge_step=epochs_done + 1)
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         for name, value in _named(row).items():
@@ -72,11 +107,7 @@ class _TensorBoard(Tracker):
 
 class _WandB(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
-        mode: Any = os.environ.get("WANDB_MODE", "offline")
-        if mode == "offline":
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read on import: it would report its own errors
-        import wandb
-
+        wandb, mode = _wandb(), os.environ.get("WANDB_MODE", "offline")
         number = _remembered(folder / "wandb" / "run-id", lambda: secrets.token_hex(4))
         self.run = wandb.init(
             project=PROJECT, name=folder.name, id=number, dir=str(folder), mode=mode, resume="allow", config=dict(settings)
@@ -91,12 +122,9 @@ class _WandB(Tracker):
 
 class _MLflow(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on import: it would tell its makers of every run
-        from mlflow import MlflowClient
-
         place = folder.resolve() / "mlflow"
         place.mkdir(exist_ok=True)
-        self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}")
+        self.client = _mlflow()(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}")
 
         def begin() -> str:
             known = self.client.get_experiment_by_name(PROJECT)
