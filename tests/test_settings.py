@@ -32,6 +32,7 @@ def complete(**sections) -> dict:
         (complete(model={"name": "x", "pol": "mean"}), "model.pol", "pool"),
         (complete(augmentation={"horizontal-flip": 1}), "augmentation.horizontal-flip", "horizontal_flip"),
         ({"trainin": {}}, "trainin", "training"),
+        (complete(optimizer={"layers": {"blocks.0": {"lrr": 1}}}), "optimizer.layers.blocks.0.lrr", "lr"),
     ],
 )
 def test_an_unknown_key_at_any_depth_is_an_error_that_names_the_nearest(values, where, nearest):

@@ -101,8 +101,10 @@ def brief(value: Any) -> str:
 
 
 def _section(cls: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    """The settings class found by following field names down from ``cls``."""
+    """The settings class found by following field names down from ``cls``, past keys that a user gave."""
     for name in path:
+        if name not in cls.model_fields:
+            continue
         annotation: Any = cls.model_fields[name].annotation
         choices = [annotation, *get_args(annotation)]
         cls = next((c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)), cls)

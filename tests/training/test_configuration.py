@@ -68,6 +68,14 @@ def test_a_setting_that_is_given_twice_is_refused(given):
         nested(given)
 
 
+@pytest.mark.parametrize("given", [{"optimizer.layers.blocks.0.lr": 0.5}, {"optimizer.layers.blocks.0": {"lr": 0.5}}])
+def test_a_part_of_the_model_has_dots_in_its_name(given):
+    assert nested({**given, "optimizer.layers.head.lr": 2, "optimizer.lr": 0.1}) == {
+        "optimizer": {"layers": {"blocks.0": {"lr": 0.5}, "head": {"lr": 2}}, "lr": 0.1}
+    }
+    assert nested({"optimizer.layers.head": 2}) == {"optimizer": {"layers": {"head": 2}}}
+
+
 def test_paths_and_numbers_of_numpy_are_settings_like_others():
     given = {"start": Path("runs/one"), "distillation": {"teacher": Path("runs/two")}, "epochs": np.int64(3)}
     assert nested(given) == {"start": "runs/one", "distillation": {"teacher": "runs/two"}, "training": {"epochs": 3}}

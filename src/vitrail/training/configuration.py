@@ -261,10 +261,22 @@ def nested(named: Mapping[str, Any]) -> Values:
             if clash is not None:
                 raise ConfigError(f"{given} contradicts {seen[clash]}", where=given, hint="give one of them")
         seen |= dict.fromkeys(_dotted(name, value), given)
-        for key in reversed(name.split(".")):
+        for key in reversed(_keys(name, value)):
             value = {key: value}
         result = deep_merge(result, value)
     return result
+
+
+PARTS = "optimizer.layers."
+
+
+def _keys(name: str, value: Any) -> list[str]:
+    """The keys that a dotted name stands for; the name of a part of the model has dots of its own, such as ``blocks.0``."""
+    part, _, setting = name.removeprefix(PARTS).rpartition(".")
+    if not name.startswith(PARTS) or not part:
+        return name.split(".")
+    section = PARTS.rstrip(".").split(".")
+    return [*section, name.removeprefix(PARTS)] if isinstance(value, Mapping) else [*section, part, setting]
 
 
 def plain(value: Any) -> Any:
