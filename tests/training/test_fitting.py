@@ -10,9 +10,11 @@ from measured import measure_step
 from vitrail import api
 from vitrail.errors import ConfigError
 from vitrail.models.counted import TOTALS
+from vitrail.runtime.observer import Observer
 from vitrail.training import fitting
 from vitrail.training.configuration import nested, resolve
 from vitrail.training.fitting import least_memory, require_memory
+from vitrail.training.run_folder import RunFolder
 
 
 def settings(**values):
@@ -59,6 +61,21 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays_as_it_was(mon
     with pytest.raises(ConfigError, match=r"training needs .* GiB are free"):
         api.resume(copy, epochs=9)
     assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.usefixtures("unreported")
+def test_a_run_of_fewer_images_than_a_batch_is_resumed_where_it_fits(monkeypatch, tmp_path, pictures, tiny):
+    class Stopping(Observer):
+        def epoch(self, row):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        api.train(pictures, tmp_path / "run", observer=Stopping(), **{**tiny, "training.batch_size": 100_000})
+    begun = RunFolder(tmp_path / "run").settings
+    free = sum(least_memory(begun, images=24))
+    assert sum(least_memory(begun)) > free
+    monkeypatch.setattr(fitting, "available_memory", lambda: free)
+    assert api.resume(tmp_path / "run").scores["images"] > 0
 
 
 def test_images_that_stay_smaller_to_the_end_count_as_they_are():

@@ -151,21 +151,21 @@ def resume_run(
         with group.together():
             require_data_of(run.path, settings)
             require_tracker(resolved.training.track if group.first else "none")
-            require_memory(resolved, group.count)
+            inputs = inputs_of(resolved)
+            source = inputs.open_source(resolved, run=run)
+            used = inputs.used(source, run.bad_images, resolved)
+            require_memory(resolved, group.count, images=len(used.splits["train"]))
         run.writes = group.first
         with run.at_work(signals, group):
             with group.together():
                 run.recover()
-                inputs = inputs_of(resolved)
-                source = inputs.open_source(resolved, run=run)
                 resolved = resolved.changed(data=resolved.data.changed(source=source.source))
                 source.tell(observer.note)
-                source = inputs.used(source, run.bad_images, resolved)
                 teacher, start = open_teacher(resolved, teacher), None
                 if resolved.start is not None and not checkpoints(run.path):
                     start = inputs.open_start(resolved.start)
             trainer = _trainer(
-                resolved, start, source, run, observer=observer, teacher=teacher, transform=transform, group=group,
+                resolved, start, used, run, observer=observer, teacher=teacher, transform=transform, group=group,
                 signals=signals,
             )  # fmt: skip
             trainer.restore(observer)
