@@ -119,6 +119,14 @@ def test_all_of_a_folder_is_on_the_disk_before_it_takes_its_name_and_the_name_be
     assert events[3:6] == [f"to {draft.name}-old", "to model", tmp_path.name] and set(events[6:]) == {"gone"}
 
 
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_another(tmp_path, monkeypatch):
+    events, replace = [], Path.replace
+    monkeypatch.setattr(os, "fsync", lambda number: events.append(os.path.basename(os.readlink(f"/proc/self/fd/{number}"))))
+    monkeypatch.setattr(Path, "replace", lambda self, to: (events.append(f"to {to.name}"), replace(self, to)))
+    write_text(tmp_path / "status.json", "{}")
+    assert events == [".status.json.draft", "to status.json"]
+
+
 @pytest.mark.parametrize("mask", [0o077, 0o022, 0o002])
 def test_files_and_folders_may_be_read_by_whom_the_umask_allows(mask, tmp_path):
     before = os.umask(mask)

@@ -89,10 +89,14 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A draft to write; it takes the place of ``file`` at the end, and goes away if anything fails before."""
+    """A draft to write; it takes the place of ``file`` at the end, and goes away if anything fails before.
+
+    It is on the disk before it takes the name, which a power cut would else leave on an empty file.
+    """
     draft = file.with_name(f".{file.name}.draft")
     try:
         yield draft
+        flush(draft)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

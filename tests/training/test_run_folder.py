@@ -256,6 +256,16 @@ def test_a_failure_after_a_checkpoint_is_told_in_the_status_and_can_be_resumed(p
     assert json.loads((folder / "status.json").read_text())["state"] == "finished"
 
 
+@pytest.mark.parametrize("content", [b"", bytes(100)], ids=["empty", "zeros"])
+def test_a_run_whose_status_went_with_the_power_is_resumed_from_its_checkpoint(pictures, tiny, tmp_path, content):
+    folder = tmp_path / "run"
+    with pytest.raises(RuntimeError):
+        api.train(pictures, folder, observer=Failing(1, RuntimeError("unforeseen")), **tiny)
+    (folder / "status.json").write_bytes(content)
+    assert api.resume(folder).scores["images"] > 0
+    assert json.loads((folder / "status.json").read_text())["state"] == "finished"
+
+
 def test_a_run_that_diverges_at_once_leaves_nothing(pictures, tiny, tmp_path):
     with pytest.raises(DivergedError):
         api.train(pictures, tmp_path / "run", **tiny, **{"optimizer.lr": 1e30, "optimizer.clip_norm": 0})

@@ -31,8 +31,16 @@ def require_run(path: Path) -> None:
 
 
 def standing(run: Path) -> dict[str, Any]:
-    """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours."""
-    values = read_json(run / STATUS, any_name=True)
+    """What became of a run: what stands in its status.json; raises `ModelFileError` where that is none of ours.
+
+    Where nothing can be read there, as after a power cut, and there is a checkpoint, the run has not come to its end.
+    """
+    try:
+        values = read_json(run / STATUS, any_name=True)
+    except ModelFileError:
+        if not any((run / "checkpoints").glob("step-*")):
+            raise
+        return {"state": "running"}
     wrong = [name for name, kind in STANDING.items() if not isinstance(values.get(name, kind()), kind)]
     if values.get("best") is not None and not is_row(values["best"]):
         wrong.append("best")

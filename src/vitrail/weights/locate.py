@@ -209,9 +209,10 @@ def _best(folder: Path) -> Path:
 
 def require_best(run: Path) -> None:
     """Refuse a run whose best model is not there, as it has kept none yet, or has lost it; raises `ModelFileError`."""
-    best, status = run / "best", read_json(run / "status.json")
+    best = run / "best"
     if best.is_dir():
         return
+    status = read_json(run / "status.json")
     if status.get("state") != "finished" and not status.get("best"):
         raise ModelFileError("the run has kept no model yet", where=best, hint=f"vitrail resume {run}")
     others = f"bring the folder back; or take the model of the last epoch, {run / 'last'}"
