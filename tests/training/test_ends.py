@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,6 +155,19 @@ def test_a_resumed_run_has_the_rest_of_its_time(make_trainer, monkeypatch):
     again.run()
     alone = make_trainer.finished("alone", **limit)
     assert abs(again.done - alone.done) <= 4
+
+
+def test_a_run_that_was_stopped_before_its_first_step_with_its_time_up_makes_one_when_it_is_resumed(make_trainer, monkeypatch):
+    monkeypatch.setattr(clocks, "time", Ticking())
+    trainer = make_trainer("run", **{"training.epochs": 3, "training.time_limit": 0.1})
+    trainer.signals.received = signal.SIGTERM
+    with pytest.raises(InterruptedRunError):
+        trainer.run()
+    again = make_trainer.reopen(trainer)
+    again.restore()
+    assert (again.share, again.done) == (1, 0)
+    again.run()
+    assert (again.epoch, again.done) == (1, 1) and (again.folder.path / "last" / "model.safetensors").exists()
 
 
 def test_a_run_whose_time_was_up_makes_no_other_step_when_it_is_resumed(make_trainer, monkeypatch):

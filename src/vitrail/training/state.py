@@ -68,10 +68,13 @@ class RunState:
 
     @property
     def is_over(self) -> bool:
-        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up."""
+        """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up.
+
+        Whatever the time, there is a model to keep: a probe's, or that of one step.
+        """
         patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
         gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
-        return bool(self.epoch >= self.epochs or gave_up or self.share >= 1)
+        return bool(self.epoch >= self.epochs or gave_up or (self.share >= 1 and self.rows))
 
     def position(self, step: int) -> int:
         """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock."""

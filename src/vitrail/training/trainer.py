@@ -205,7 +205,7 @@ class Trainer(RunState):
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """What is left of an epoch; between two batches is the time to save and to stop."""
         batches = self.train_loader.epoch(epoch, skip=self.made)
-        while self.made < self.steps and self.share < 1:
+        while self.made < self.steps and (self.share < 1 or self.done == 0):
             batch, failure = None, None
             try:
                 batch = next(batches)
