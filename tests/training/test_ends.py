@@ -170,6 +170,30 @@ def test_a_run_that_was_stopped_before_its_first_step_with_its_time_up_makes_one
     assert (again.epoch, again.done) == (1, 1) and (again.folder.path / "last" / "model.safetensors").exists()
 
 
+def test_time_that_has_gone_before_the_first_step_takes_nothing_of_the_warm_up(make_trainer, monkeypatch):
+    monkeypatch.setattr(clocks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    now, before, steps = [0.0], 50, []
+    limit = {"training.epochs": 4, "training.time_limit": 100, "schedule.warmup_epochs": 1}
+    trainer = make_trainer("run", **limit)
+    trainer.clock = Clock(100, before)
+    trainer._share = lambda: trainer.clock.share(0)
+
+    class Ended(Observer):
+        def step(self, epoch, sums):
+            steps.append(trainer.position(trainer.done - 1))
+            now[0] += 75 / trainer.total  # slower than there is time for: two thirds of the steps are made
+            if trainer.done == 8:
+                trainer.signals.received = signal.SIGTERM
+
+    with pytest.raises(InterruptedRunError):
+        trainer.run(Ended())
+    assert steps == pytest.approx([step * 1.5 for step in range(8)], abs=1)
+    again = make_trainer.reopen(trainer)
+    again.restore()
+    assert again.share_before == trainer.share_before == 0.5
+    assert again.position(8) == trainer.position(8)
+
+
 def test_a_run_whose_time_was_up_makes_no_other_step_when_it_is_resumed(make_trainer, monkeypatch):
     monkeypatch.setattr(clocks, "time", Ticking())
     trainer = make_trainer.finished("run", **{"training.epochs": 1000, "training.time_limit": 5})

@@ -53,6 +53,8 @@ class RunState:
         self.last_epochs = LastEpochs(settings.training.average)
         self.not_finite = 0
         self.clock, self.share = Clock(settings.training.time_limit), 0.0
+        self.share_before = 0.0
+        """What share of the time had gone when the first step began."""
         self.saved: tuple[int, int] | None = None
         self.saved_at, self.saving = time.monotonic(), 0.0
 
@@ -77,8 +79,13 @@ class RunState:
         return bool(self.epoch >= self.epochs or gave_up or (self.share >= 1 and self.rows))
 
     def position(self, step: int) -> int:
-        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock."""
-        by_clock = int(self.share * self.learner.total)
+        """Where the schedule stands at a step, of as many as the learner's ``total``; a time limit moves it on by the clock.
+
+        What has gone before the first step, for a probe or a teacher that is asked once, takes no part of the schedule, which
+        would else begin behind its warm-up.
+        """
+        left = 1 - self.share_before
+        by_clock = int((self.share - self.share_before) / left * self.learner.total) if left else self.learner.total
         return min(max(step - self.first_step, by_clock), max(0, self.learner.total - 1))
 
     @property
@@ -103,6 +110,7 @@ class RunState:
             "not_finite": self.not_finite,
             "spent": self.clock.spent,
             "share": self.share,
+            "share_before": self.share_before,
             "scaler": self.learner.scaler.state_dict(),
             "kernels": asdict(kernels()),
             "data": self.fingerprint,
@@ -224,8 +232,8 @@ class RunState:
             ) from None
         if self.best is not None:
             require_best(self.folder.path)
-        spent, share = (0.0, 0.0) if extends else (state.get("spent", 0.0), state.get("share", 0.0))
-        self.clock, self.share = Clock(self.settings.training.time_limit, spent), share
+        spent, self.share, self.share_before = (0.0 if extends else state.get(name, 0.0) for name in TIMES)
+        self.clock = Clock(self.settings.training.time_limit, spent)
         self.saved = None if extends else (self.done, len(self.rows))
         self.folder.write_rows(self.rows)
         return changed
@@ -249,12 +257,14 @@ class RunState:
 
 TYPES = {"done": int, "not_finite": int, "rows": list, "sums": dict, "data": dict, "settings": dict, "scaler": dict}
 """Of what a checkpoint has beside tensors."""
+TIMES = ("spent", "share", "share_before")
+"""What it has of the clock; earlier versions had less."""
 
 
 def _require_types(state: dict[str, Any]) -> None:
     """Refuse a state of other types, which would be found out much later; raises `ValueError` or `KeyError`."""
     wrong = [name for name, kind in TYPES.items() if type(state[name]) is not kind]
-    wrong += [name for name in ("spent", "share") if not 0 <= state.get(name, 0.0) < math.inf]
+    wrong += [name for name in TIMES if not 0 <= state.get(name, 0.0) < math.inf]
     if wrong or state["done"] < 0:
         raise ValueError(f"{', '.join(wrong) or 'done'} cannot be")
     for row in (*state["rows"], *([] if state["best"] is None else [state["best"]])):

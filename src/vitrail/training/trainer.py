@@ -221,6 +221,8 @@ class Trainer(RunState):
             self.signals.received, failure is not None, self.is_due(), int(1e6 * self._share())
         )
         self.share = max(self.share, share / 1e6)
+        if self.done == self.first_step:
+            self.share_before = self.share
         if (failed and self.done) or number or due:
             self.save()
         if failed:
