@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from together import cases
 
 from vitrail import api
 from vitrail.errors import ConfigError, DataError
+from vitrail.files import locked
 from vitrail.runtime.processes import Processes
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.learner import require_possible
@@ -143,6 +145,15 @@ def test_two_terminated_processes_leave_with_143_and_everything_saved(launch, pi
 def test_a_wrong_setting_is_told_once(launch, pictures, tmp_path):
     codes, _, errs = ended(launch("train", "--data", pictures, "--out", tmp_path / "run", "--lr", -1))
     assert codes == [2, 2] and "lr" in errs[0] and errs[1] == ""
+
+
+def test_a_run_that_somebody_works_on_is_told_once_and_left_by_both(launch, run, tmp_path):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    with locked(folder):
+        codes, _, errs = ended(launch("resume", folder))
+    assert codes == [2, 2] and "another process is at work" in errs[0] and errs[1] == ""
 
 
 def test_a_shape_of_parameters_is_the_same_file_whoever_wrote_it(launch, pictures, tmp_path, tiny):

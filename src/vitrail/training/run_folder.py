@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,9 @@ class RunFolder:
     @contextmanager
     def at_work(self, signals: Signals, group: Processes) -> Iterator[None]:
         """Work on the run, nobody else but the group, and write down what becomes of it where it does not end well."""
-        with self.locked():
+        with ExitStack() as lock:
+            with group.together():  # the one process that writes also finds out for the others whether it may
+                lock.enter_context(self.locked())
             try:
                 yield
             except InterruptedRunError:
