@@ -189,6 +189,15 @@ def test_values_of_dotted_flags_are_read_as_yaml():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("words", [["--time-limit", "1:30"], ["--training.time-limit", "1:30"], ["--config", "FILE"]])
+def test_minutes_and_seconds_are_no_number_in_base_60(vitrail, pictures, tmp_path, words):
+    file = tmp_path / "config.yaml"
+    file.write_text("training:\n  time_limit: 1:30\n")
+    words = [str(file) if word == "FILE" else word for word in words]
+    answer = vitrail("train", "--data", pictures, "--out", tmp_path / "run", *words)
+    assert answer.code == 2 and "training.time_limit cannot be '1:30'" in answer.err
+
+
 def test_flags_stand_over_the_file_and_the_file_over_the_recipe(settings_of, tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("training:\n  epochs: 3\n  seed: 4\n")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vitrail import api, sweep
+from vitrail.cli.sweep import _axis
 from vitrail.errors import ConfigError, DataError
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
@@ -184,6 +185,24 @@ def test_a_grid_that_cannot_work_is_refused_before_the_first_run(pictures, tiny,
 def test_values_may_be_an_array_an_iterator_and_paths():
     over = {"lr": np.array([1e-3, 1e-2]), "seed": iter([0, 1]), "start": [Path("a"), Path("b")]}
     assert _axes(over) == {"optimizer.lr": [1e-3, 1e-2], "training.seed": [0, 1], "start": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        ("data=2024-01-01,2024-02-01", ["2024-01-01", "2024-02-01"]),
+        ("data=007,008", ["007", "008"]),
+        ("task.source=en,no", ["en", "no"]),
+        ("teacher=null,007", [None, "007"]),
+        ("precision=fp32,bf16", ["fp32", "bf16"]),
+        ("time-limit=1:30,2h", ["1:30", "2h"]),
+        ("lr=1e-3,0.1", [0.001, 0.1]),
+        ("batch-size=8,auto", [8, "auto"]),
+        ("optimizer.betas=[0.9,0.99],[0.9,0.95]", [[0.9, 0.99], [0.9, 0.95]]),
+    ],
+)
+def test_values_of_a_setting_that_is_text_stay_as_they_are_written(words, values):
+    assert _axis(words) == (words.partition("=")[0].replace("-", "_"), values)
 
 
 def test_a_picture_against_what_is_not_there_is_refused(pictures, tiny, tmp_path):

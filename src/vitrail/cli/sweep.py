@@ -71,14 +71,20 @@ def _axis(words: str) -> tuple[str, list[Any]]:
     """``model.depth=2,4`` as a name and values."""
     import yaml
 
+    from vitrail.training.configuration import takes_words
+    from vitrail.training.plain_yaml import value_of, words_of
+    from vitrail.training.sweep import dotted_name
+
     name, equals, values = words.partition("=")
     if not equals:
         raise ConfigError(f"{words!r} has no values", where="--over", hint="write --over model.position=none,relative")
+    name = name.replace("-", "_")
     try:
-        found = yaml.safe_load(f"[{values}]")
-    except yaml.YAMLError:
+        if takes_words(dotted_name(name)):
+            return name, words_of(values)
+        return name, [_number(value) for value in value_of(f"[{values}]")]
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigError(f"the values {values!r} cannot be read", where=f"--over {name}", hint="write them as 1,2,3") from None
-    return name.replace("-", "_"), [_number(value) for value in found]
 
 
 def _number(value: Any) -> Any:

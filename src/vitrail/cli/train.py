@@ -184,9 +184,11 @@ def all_settings(words: tuple[str, ...], flags: dict[str, Any]) -> dict[str, Any
 def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
     """``--model.depth 6 --training.compile`` as ``{"model.depth": 6, "training.compile": True}``.
 
-    Values are read as YAML: numbers, true, false, null, [0.9, 0.99].
+    Values are read as YAML: numbers, true, false, null, [0.9, 0.99]. Times and dates are words.
     """
     import yaml
+
+    from vitrail.training.plain_yaml import value_of
 
     values: dict[str, Any] = {}
     rest = list(words)
@@ -201,7 +203,7 @@ def dotted_settings(words: tuple[str, ...]) -> dict[str, Any]:
         if name in values:
             raise ConfigError(f"--{name} is given twice", where="command line", hint="give it once")
         try:
-            values[name] = yaml.safe_load(text)
+            values[name] = value_of(text)
         except (yaml.YAMLError, ValueError, RecursionError):
             values[name] = text  # no YAML, so a word
     return values

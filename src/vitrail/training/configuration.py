@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import yaml
 
@@ -14,6 +15,7 @@ from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.settings import Settings, brief
 from vitrail.tasks.registry import TASKS
 from vitrail.tasks.settings import TaskSettings
+from vitrail.training.plain_yaml import PlainLoader
 from vitrail.training.settings import ModelSettings, RunSettings, model_settings
 
 Values = dict[str, Any]
@@ -192,12 +194,28 @@ def check_names(values: Mapping[str, Any], *, path: str = "", settings: type[Set
 
 def _fields(settings: type[Settings]) -> list[str]:
     """The names of a section's settings; for model and task, of every architecture and of every task."""
-    kinds: Sequence[type[Settings]] = [settings]
+    return list(dict.fromkeys(field for kind in _kinds(settings) for field in kind.model_fields))
+
+
+def _kinds(settings: type[Settings]) -> Sequence[type[Settings]]:
+    """The settings that a section may have: for model and task, of every architecture and of every task."""
     if settings is ModelSettings:
-        kinds = [model_settings(name) for name in ARCHITECTURES]
-    elif settings is TaskSettings:
-        kinds = [row.settings for row in TASKS.values()]
-    return list(dict.fromkeys(field for kind in kinds for field in kind.model_fields))
+        return [model_settings(name) for name in ARCHITECTURES]
+    return [row.settings for row in TASKS.values()] if settings is TaskSettings else [settings]
+
+
+def takes_words(dotted: str) -> bool:
+    """Whether a setting may be any text, which ``007`` and ``no`` then are, too."""
+    section, _, name = dotted.rpartition(".")
+    inside: Any = RunSettings.model_fields[section].annotation if section in RunSettings.model_fields else None
+    kinds = _kinds(inside) if isinstance(inside, type) and issubclass(inside, Settings) else [] if section else [RunSettings]
+    found = [kind.model_fields[name].annotation for kind in kinds if name in kind.model_fields]
+    return bool(found) and all(map(_is_text, found))
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a field of this kind is any text, or none."""
+    return all(part in (str, NoneType) for part in get_args(kind) or (kind,))
 
 
 def _leaves() -> dict[str, str]:
@@ -301,7 +319,7 @@ MOST_BYTES, MOST_VALUES = 2**18, 100_000
 
 def _loaded(text: str, file: Path) -> Any:
     """What a YAML text holds; raises `ConfigError` where a key stands twice, or aliases make more of it than anybody writes."""
-    loader = yaml.SafeLoader(text)
+    loader = PlainLoader(text)
     try:
         node = loader.get_single_node()
         rest, count = [node], 0
