@@ -153,6 +153,12 @@ def test_a_share_of_the_layers_is_refused_where_none_is_trained(tune):
     assert refused.value.where == "training.frozen_share"
 
 
+def test_the_layers_of_a_new_model_cannot_be_left_as_they_are_drawn():
+    with pytest.raises(ConfigError, match="know nothing yet") as refused:
+        resolve({}, {}, nested({"data": "digits", "model": "ViT-Ti/16", "training.frozen_share": 0.5}))
+    assert refused.value.where == "training.frozen_share" and "--from" in refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("told", "said"),
     [({"tune": "lora"}, "--tune lora"), ({"tune": "head"}, "--tune head"), ({"frozen_share": 0.5}, "frozen_share")],

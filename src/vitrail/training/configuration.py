@@ -129,6 +129,9 @@ def _require_possible(settings: RunSettings) -> None:
     if t.tune != "all" and settings.start is None:
         hint = "give a trained model with --from, or leave training.tune at all"
         raise ConfigError("a model that knows nothing yet is trained as a whole", where="--tune", hint=hint)
+    if t.frozen_share and settings.start is None:
+        hint = "give a trained model with --from, or leave training.frozen_share at 0"
+        raise ConfigError("layers that know nothing yet cannot stay as they are", where="training.frozen_share", hint=hint)
     if t.tune != "all" and t.frozen_share:
         what = f"--tune {t.tune} leaves all layers of the model as they are"
         raise ConfigError(what, where="training.frozen_share", hint="leave one of the two out")
