@@ -64,6 +64,32 @@ def test_the_weighted_loss_of_a_batch_is_the_mean_of_those_of_its_parts():
     torch.testing.assert_close(weighted.loss(LOGITS, labels), torch.stack(single).mean())
 
 
+def test_without_smoothing_the_weights_are_torchs_also_of_mixed_images():
+    labels, weights = torch.tensor([0, 2, 1, 2]), torch.tensor([0.5, 3.0, 1.0])
+    mixed = 0.7 * F.one_hot(labels, 3) + 0.3 * F.one_hot(labels.flip(0), 3)
+    for targets in (labels, mixed):
+        expected = F.cross_entropy(LOGITS, targets, weight=weights, reduction="sum") / 4
+        torch.testing.assert_close(task(weights=weights).loss(LOGITS, targets), expected)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_smoothed_share_of_a_rare_class_does_not_outweigh_the_true_class(shares):
+    """The best answer to all images of a class, of 990 of one and 10 of the other, is the smoothed label."""
+    balanced, labels = task(label_smoothing=0.1, weights=class_weights([990, 10], 1000)), torch.arange(2)
+    logits = torch.tensor([[0.95, 0.05], [0.05, 0.95]]).log().requires_grad_()
+    loss = balanced.loss(logits, F.one_hot(labels).float() if shares else labels)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(gradient, torch.zeros(2, 2), atol=1e-5, rtol=0)
+
+
+def test_the_weighted_smoothed_loss_of_mixed_targets_is_the_mixture_of_the_losses():
+    one, other, share = torch.tensor([0, 1, 2, 0]), torch.tensor([1, 1, 0, 2]), 0.3
+    mixed = share * F.one_hot(one, 3).float() + (1 - share) * F.one_hot(other, 3).float()
+    both = task(label_smoothing=0.1, weights=torch.tensor([0.5, 3.0, 1.0]))
+    expected = share * both.loss(LOGITS, one) + (1 - share) * both.loss(LOGITS, other)
+    torch.testing.assert_close(both.loss(LOGITS, mixed), expected)
+
+
 def test_a_class_without_images_has_a_finite_weight():
     assert class_weights([4, 0], 4).isfinite().all() and class_weights([4, 0], 4, multi_label=True).isfinite().all()
 

@@ -62,6 +62,22 @@ def test_with_several_labels_a_weight_is_on_what_positives_cost():
     torch.testing.assert_close(task(weights=weights).loss(LOGITS, targets), expected)
 
 
+def test_without_smoothing_the_weights_of_several_labels_are_torchs_also_of_mixed_images():
+    weights, mixed = torch.tensor([3.0, 0.5, 2.0]), 0.7 * LABELS + 0.3 * LABELS.flip(0)
+    for targets in (LABELS, mixed):
+        expected = F.binary_cross_entropy_with_logits(LOGITS, targets, pos_weight=weights)
+        torch.testing.assert_close(task(weights=weights).loss(LOGITS, targets), expected)
+
+
+def test_the_smoothed_share_of_a_rare_class_is_not_weighed_in_images_that_do_not_show_it():
+    """The best answer to images that show it and to others, of 10 in 1,000 that do, is the smoothed label."""
+    weights = class_weights([10], 1000, multi_label=True)
+    logits = torch.logit(torch.tensor([[0.05], [0.95]])).requires_grad_()
+    loss = task(label_smoothing=0.1, weights=weights).loss(logits, torch.tensor([[0.0], [1.0]]))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(gradient, torch.zeros(2, 1), atol=1e-5, rtol=0)
+
+
 def test_several_labels_have_a_probability_each():
     np.testing.assert_allclose(metrics_of(ANSWERS, LABELS).probabilities.numpy(), 1 / (1 + np.exp(-ANSWERS.numpy())), rtol=1e-6)
 

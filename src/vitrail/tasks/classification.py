@@ -76,8 +76,15 @@ class Classification(ImageTask):
         if self.weights is None:
             return F.cross_entropy(logits, labels, label_smoothing=smoothing)
         weights = self.weights.to(logits.device, logits.dtype)
-        total = F.cross_entropy(logits, labels, weight=weights, label_smoothing=smoothing, reduction="sum")
-        return total / len(logits)  # torch's own mean would divide by the weights of this batch
+        if labels.ndim == 1:
+            weight = weights[labels]
+        else:
+            weighed = labels * weights
+            weight = weighed.sum(dim=1)
+            labels = weighed / weight[:, None]
+        # Torch's own weights would be on the smoothed labels, where a rare class outweighs the true one of every image; and its
+        # mean would divide by the weights of this batch.
+        return (weight * F.cross_entropy(logits, labels, label_smoothing=smoothing, reduction="none")).mean()
 
     def hits(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Images whose surest class is theirs; of a mixed image, the class of the larger share."""

@@ -34,9 +34,12 @@ class MultiLabel(Classification):
     def loss(self, logits: Tensor, labels: Tensor, *, smoothing: float | None = None) -> Tensor:
         """Logits against zeros and ones, or shares of mixed images, (B, classes) each: a scalar."""
         smoothing = self.label_smoothing if smoothing is None else smoothing
-        smooth = labels * (1 - smoothing) + smoothing / 2
-        weights = None if self.weights is None else self.weights.to(logits.device, logits.dtype)
-        return F.binary_cross_entropy_with_logits(logits, smooth, pos_weight=weights)
+        weight = None
+        if self.weights is not None:  # before smoothing, which gives every image a share of a rare class
+            positive = labels * self.weights.to(logits.device, logits.dtype)
+            weight = positive + (1 - labels)
+            labels = positive / weight
+        return F.binary_cross_entropy_with_logits(logits, labels * (1 - smoothing) + smoothing / 2, weight=weight)
 
     def metrics(self, *, keep: bool = False) -> "MultiLabelMetrics":
         return MultiLabelMetrics(self.thresholds)
