@@ -163,6 +163,7 @@ def test_evaluate_tells_every_score_and_each_joint(vitrail, model, keypoints):
     assert {"oks", "ap", "ap50", "ar", "loss", "people", "joints", "split"} <= scores.keys()
     assert scores["people"] == 6 and scores["split"] == "all" and list(scores["joints"]) == list(JOINTS)
     assert all(0 <= share <= 1 for share in scores["joints"].values())
+    assert (scores["pck_by"], scores["pck_left_out"]) == ("torso", 0)
     text = vitrail("evaluate", model, "--data", keypoints).out
     assert "people  6" in text and all(f"\n{joint} " in text for joint in JOINTS)
 

@@ -110,6 +110,17 @@ def test_a_model_that_answers_with_the_bells_finds_every_joint(task, people, mir
     assert scores["pck"] == 1 and scores["oks"] > 0.999 and scores["ap"] == 1 and scores["people"] == 4
 
 
+@pytest.mark.parametrize(("hidden", "by", "left_out"), [(1, "torso", 1), (2, "torso", 2), (3, "box", 0)])
+def test_details_tell_what_joints_are_measured_by_and_how_many_people_are_left_out(task, people, hidden, by, left_out):
+    batch = batch_of(task, people)
+    batch["marked"][:hidden, JOINTS.index("right_hip")] = 0
+    metrics = task.metrics()
+    with torch.no_grad():
+        metrics.update(task.answer(batch), batch)
+    details = metrics.details()
+    assert (details["pck_by"], details["pck_left_out"]) == (by, left_out)
+
+
 def test_the_mean_of_image_and_mirror_image_is_read(task, people):
     batch = batch_of(task, people)
     images = task.images(batch)

@@ -242,6 +242,18 @@ def test_where_no_torso_and_no_head_is_marked_joints_are_measured_by_the_box_alo
     assert usual_length(people, skeleton) == "torso" and correct_shares(found, people, skeleton)["pck"] != pytest.approx(5 / 6)
 
 
+def test_where_few_torsos_are_marked_joints_are_measured_by_the_box_so_that_most_people_count():
+    """One person of three has a torso and is found; the others are not."""
+    skeleton = Skeleton.of(("nose", "left_shoulder", "right_hip"))
+    whole, upper = [(10, 10, 2), (0, 20, 2), (20, 60, 2)], [(10, 10, 2), (0, 20, 2), (0, 0, 0)]
+    people = [person(whole), person(upper), person(upper)]
+    found = Found(np.stack([one.joints[:, :2] for one in people]), np.ones((3, 3)))
+    found.joints[1:] += 500
+    assert usual_length(people, skeleton) == "box"
+    assert correct_shares(found, people, skeleton)["pck"] == pytest.approx(3 / 7)
+    assert usual_length(people[:2], skeleton) == "torso" and usual_length([], skeleton) == "box"
+
+
 def test_a_person_is_as_sure_as_the_sure_joints_times_the_box():
     scores = np.array([[0.9, 0.5, 0.2, 0.1], [0.2, 0.1, 0.0, -0.3]])
     assert person_score(scores) == pytest.approx([0.7, 0])

@@ -126,5 +126,7 @@ def evaluate(
         result(f"without a captioner, {FLOORS[floor]}: {told}")
     if "warning" in scores:
         note(f"warning: {scores['warning']}")
+    if left_out := scores.get("pck_left_out"):
+        note(f"left out of PCK: {left_out:,} people, of whom the length of the {scores['pck_by']} is not known")
     for joint, share in scores.get("joints", {}).items():
         result(f"{joint:<20} {'unknown' if share is None else f'{100 * share:.2f} %'}")

@@ -263,12 +263,17 @@ class PoseMetrics(Metrics):
         return {**scores, "loss": float(np.mean([row.loss for row in self.rows])), "people": len(self.rows)}
 
     def details(self) -> dict[str, Any]:
-        """The `scores`, and PCK of each joint by its name, None of one that is nowhere marked."""
+        """The `scores`, what PCK is measured by, and how many people have no such length and are left out of it.
+
+        And ``joints``: PCK of each by its name, None of one that is nowhere marked.
+        """
         if not self.rows:
             return dict(self.scores())
-        shares = pck(self.found, self.people, self.skeleton, by=usual_length(self.people, self.skeleton)).per_joint.tolist()
-        joints = {name: None if math.isnan(share) else share for name, share in zip(self.skeleton.joints, shares, strict=True)}
-        return {**self.scores(), "joints": joints}
+        by = usual_length(self.people, self.skeleton)
+        near = pck(self.found, self.people, self.skeleton, by=by)
+        shares = zip(self.skeleton.joints, near.per_joint.tolist(), strict=True)
+        joints = {name: None if math.isnan(share) else share for name, share in shares}
+        return {**self.scores(), "pck_by": by, "pck_left_out": near.left_out, "joints": joints}
 
 
 class Row(NamedTuple):

@@ -144,13 +144,19 @@ def lengths(people: Sequence[Person], skeleton: Skeleton, by: Length) -> np.ndar
 
 
 def usual_length(people: Sequence[Person], skeleton: Skeleton) -> Length:
-    """What PCK is measured by where nothing else is said: the torso, or the box where nobody's torso is known."""
-    return "torso" if _is_known(people, skeleton, "torso") else "box"
+    """What PCK is measured by where nothing else is said: the torso, or the box where fewer than half of the people have one.
+
+    Who has no torso is left out of it: most people would not count.
+    """
+    known = _known(people, skeleton, "torso")
+    return "torso" if known and 2 * known >= len(people) else "box"
 
 
-def _is_known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> bool:
-    """Whether the length of anybody is."""
-    return by == "box" or (_ends(skeleton, by) is not None and not np.isnan(lengths(people, skeleton, by)).all())
+def _known(people: Sequence[Person], skeleton: Skeleton, by: Length) -> int:
+    """Of how many people the length is known."""
+    if by != "box" and _ends(skeleton, by) is None:
+        return 0
+    return int(np.isfinite(lengths(people, skeleton, by)).sum())
 
 
 def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -> dict[str, float]:
@@ -163,7 +169,7 @@ def correct_shares(found: Found, people: Sequence[Person], skeleton: Skeleton) -
     return {
         name: pck(found, people, skeleton, threshold, by).total
         for name, (threshold, by) in lengths.items()
-        if _is_known(people, skeleton, by)
+        if by == "box" or _known(people, skeleton, by)
     }
 
 
