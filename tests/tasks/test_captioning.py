@@ -47,6 +47,19 @@ def test_captions_are_scored_by_all_that_people_wrote_and_learned_from_no_longer
     assert [references for _, _, references in metrics.captions] == [list(item.target) for item in items]
 
 
+@pytest.mark.parametrize("changed", [None, Augmentation()])
+def test_captions_of_all_the_tokens_that_a_model_has_positions_for_are_learned_and_scored(items, changed):
+    """Also where that is an odd number of them, and captions are filled up to an even one."""
+    trained = small_captioner(position="learned", max_tokens=9)
+    task = Captioning(trained.model, trained.preparation, trained.tokenizer, CaptionSettings())
+    (batch,) = EpochLoader(task.dataset(items, changed), 8, shuffle=False).epoch()
+    assert batch["labels"].shape[-1] == 9 and task(batch)["loss"].isfinite()
+    with answering(task, torch.device("cpu")) as answer:
+        answers = answer(batch)
+    assert answers["written"].shape == (3, 9)
+    task.caption(items[0].image)
+
+
 @pytest.mark.parametrize(("same", "images", "warned"), [(3, 10, True), (2, 10, False), (1, 3, False), (2, 3, True)])
 def test_the_same_caption_of_more_than_a_fifth_of_the_images_is_warned_of(same, images, warned):
     metrics = CaptionMetrics(task_of())

@@ -9,16 +9,19 @@ import torch.nn.functional as F
 
 from vitrail import api
 from vitrail.data.loader import EpochLoader
+from vitrail.data.text.dataset import PairDataset
 from vitrail.data.text.pairs import Pair
 from vitrail.data.text.tokenizer import PAD
+from vitrail.deploy.translate import InPython
 from vitrail.errors import ConfigError, DataError, ModelFileError
+from vitrail.models.registry import build
 from vitrail.tasks.evaluation import answering, evaluate
 from vitrail.tasks.translation import translation_scores
 from vitrail.training.configuration import nested
 from vitrail.training.preparing import resolve_run
 from vitrail.training.request import Request
 from vitrail.weights.reference import open_model
-from vitrail.weights.translator import load_translator, open_translator
+from vitrail.weights.translator import TrainedTranslator, load_translator, open_translator
 from words import TINY_TRANSLATOR, task_of, write_pairs
 
 
@@ -135,6 +138,20 @@ def test_a_run_starts_from_a_translator_with_its_tokens_and_only_of_the_same_lan
     more = api.train(data, tmp_path / "run", **ask)
     assert more.scores["loss"] < 1.5
     assert more.trained.preparation.to_json() == translated_run.trained.preparation.to_json()
+
+
+def test_sentences_of_all_the_tokens_that_a_model_has_positions_for_are_learned_translated_and_aligned(translator):
+    """Also where that is an odd number of them, and sentences are filled up to an even one."""
+    (source,), (target,) = (translator.preparation.encode([text]) for text in ("one red cat", "eins rot Katze"))
+    most = max(len(source), len(target)) // 2 * 2 + 1
+    source, target = ([*row[:1] * (most - len(row)), *row] for row in (source, target))
+    model = build(translator.config.changed(position="learned", max_tokens=most)).eval()
+    trained = TrainedTranslator(model, translator.preparation, translator.languages)
+    dataset = PairDataset(["pair"], [source], [target], pad=PAD, start=trained.config.start, most=most)
+    (batch,) = EpochLoader(dataset, 100, shuffle=False).epoch()
+    assert task_of(trained)(batch)["loss"].isfinite()
+    assert trained.alignment(source, target[:-1]) is not None
+    assert len(InPython(trained).write([source], 2)) == 1
 
 
 def test_long_sentences_are_left_out_and_told(tmp_path):

@@ -113,11 +113,11 @@ def test_our_own_models_open_in_transformers_with_their_tokens_and_come_back(tra
     texts = ["one red cat", "dog and cat", "<s> x <pad>", "red"]
     tokens = translator.preparation.encode(texts)
     given = tokenizer(texts, padding=True, return_tensors="pt")
-    assert torch.equal(given.input_ids, filled(tokens, 0)[:, : given.input_ids.shape[1]])
-    target = filled([[1, *row] for row in tokens], 0)
+    assert torch.equal(given.input_ids, filled(tokens, 0, 64)[:, : given.input_ids.shape[1]])
+    target = filled([[1, *row] for row in tokens], 0, 64)
     with torch.no_grad():
-        expected = translator(filled(tokens, 0), target)
-        torch.testing.assert_close(again(filled(tokens, 0), target), expected, rtol=1e-4, atol=1e-5)
+        expected = translator(filled(tokens, 0, 64), target)
+        torch.testing.assert_close(again(filled(tokens, 0, 64), target), expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(theirs(**given, decoder_input_ids=target).logits, expected, rtol=1e-4, atol=1e-5)
     written = tokenizer.batch_decode(theirs.generate(**given, num_beams=1, max_length=60), skip_special_tokens=True)
     for model in (translator, again):

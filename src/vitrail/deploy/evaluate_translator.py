@@ -72,7 +72,8 @@ class InEngine:
 
     def dataset(self, pairs: Sequence[Pair]) -> PairDataset:
         """See `pair_dataset`; raises `DataError` for a pair that is longer than the model was made for."""
-        found, most = pair_dataset(self.tokenizer, pairs), self.exported.max_tokens
+        most = self.exported.max_tokens
+        found = pair_dataset(self.tokenizer, pairs, most=most)
         for place in np.flatnonzero(found.lengths.max(axis=1, initial=0) > most)[:1]:
             what = f"a sentence has {found.lengths[place].max():,} tokens, and the exported model takes {most:,}"
             raise DataError(what, where=found.name(int(place)), hint="leave it out, or evaluate the run")

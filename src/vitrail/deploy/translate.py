@@ -119,7 +119,7 @@ class InPython:
         return BATCH // beams
 
     def write(self, sources: Sequence[list[int]], beams: int, *, scores: bool = True) -> list[Written]:
-        source = filled(sources, self.preparation.pad).to(self.device)
+        source = filled(sources, self.preparation.pad, self.max_tokens).to(self.device)
         limits = torch.tensor([longest(len(tokens), self.max_tokens) for tokens in sources])
         if beams == 1:
             return greedy(self.one if len(source) == 1 else self.many, source, max_length=limits)

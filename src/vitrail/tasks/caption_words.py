@@ -58,7 +58,7 @@ def captions_of(
     """
     c: Any = model.config
     rows = [[*one.tokens, *[c.end] * one.finished] for one in written]
-    labels = filled(rows, c.pad).to(next(model.parameters()).device)
+    labels = filled(rows, c.pad, c.max_tokens).to(next(model.parameters()).device)
     target = behind_start(labels, c.start, c.pad)
     x, weights = model.decode_with_attention(target, encoded) if attention else (model.decode(target, encoded), None)
     known = model.logits(x).float().log_softmax(dim=-1)

@@ -96,11 +96,11 @@ class Captioning(TokenTask):
     def answer(self, batch: Batch) -> Answers:
         """Of the captions of each image the sum of the losses of their tokens, and how many are the likeliest, (B,) each.
 
-        And ``written``, int64 (B, longest + 1): the caption that the model writes, filled up with ``pad``.
+        And ``written``, int64 (B, longest): the caption that the model writes, filled up with ``pad``.
         """
         encoded = self.encode(batch)
-        written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.pad)
-        rest = (0, self.longest + 1 - written.shape[1])
+        written = filled([one.tokens for one in self.write(batch["images"], encoded)], self.pad, self.longest)
+        rest = (0, self.longest - written.shape[1])
         return {**self.token_answers(batch, encoded), "written": F.pad(written, rest, value=self.pad)}
 
     @property

@@ -49,7 +49,7 @@ class Translation(TokenTask):
     def dataset(
         self, items: Sequence[Pair], augmentation: Augmentation | None = None, *, seed: int = 0, transform: Any = None
     ) -> PairDataset:
-        return pair_dataset(self.tokenizer, items, seed)
+        return pair_dataset(self.tokenizer, items, seed, most=self.model.config.max_tokens)
 
     def items_in(self, batch_size: int) -> int:
         return max(1, batch_size // USUAL)
@@ -75,12 +75,12 @@ class Translation(TokenTask):
         return TrainedTranslator(model, self.tokenizer, (self.settings.source, self.settings.target))
 
 
-def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0) -> PairDataset:
-    """Pairs of sentences as tokens."""
+def pair_dataset(tokenizer: Tokens, items: Sequence[Pair], seed: int = 0, *, most: int) -> PairDataset:
+    """Pairs of sentences as tokens, for a model that has positions for ``most``."""
     sources = tokenizer.encode([pair.source for pair in items])
     targets = tokenizer.encode_targets([pair.target for pair in items])
     names = [pair.name for pair in items]
-    return PairDataset(names, sources, targets, seed, pad=tokenizer.pad, start=tokenizer.start)
+    return PairDataset(names, sources, targets, seed, pad=tokenizer.pad, start=tokenizer.start, most=most)
 
 
 class Writes(Protocol):

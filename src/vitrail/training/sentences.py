@@ -98,7 +98,7 @@ def learn_sentences(
     )
     rows = [row[:most] for row in tokens.encode_targets(sentences)]
     none = [[tokens.end]] * len(rows)  # nothing is read
-    dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start)
+    dataset = PairDataset(list(sentences), none, rows, settings.training.seed, pad=tokens.pad, start=tokens.start, most=most)
     loader = EpochLoader(dataset, BATCH, shuffle=True)
     total = epochs * len(loader)
     task = Sentences(model, tokens.pad, label_smoothing=settings.training.label_smoothing)

@@ -60,7 +60,7 @@ class TrainedTranslator(TrainedTexts):
         """
         device, c = next(self.model.parameters()).device, self.config
         before, after = [c.start, *target][: c.max_tokens], [*target, c.end][: c.max_tokens]  # it may have been cut at the limit
-        weights = self.model.alignment(*(filled([row], c.pad).to(device) for row in (source, before)))
+        weights = self.model.alignment(*(filled([row], c.pad, c.max_tokens).to(device) for row in (source, before)))
         if weights is None:
             return None
         pieces = self.preparation.pieces

@@ -6,14 +6,14 @@ import torch
 
 from vitrail.data.batches import Wanted
 from vitrail.data.loader import EpochLoader
-from vitrail.data.text.dataset import COLUMNS, ROWS, PairDataset
+from vitrail.data.text.dataset import COLUMNS, ROWS, PairDataset, filled
 from vitrail.data.text.tokenizer import END, PAD, START
 
 
 def dataset(count: int = 60, seed: int = 1) -> PairDataset:
     random = np.random.default_rng(0)
     texts = [[[*random.integers(3, 50, random.integers(1, 12)).tolist(), END] for _ in range(count)] for _ in range(2)]
-    return PairDataset([f"pairs.tsv:{number}" for number in range(count)], *texts, seed, pad=PAD, start=START)
+    return PairDataset([f"pairs.tsv:{number}" for number in range(count)], *texts, seed, pad=PAD, start=START, most=64)
 
 
 @pytest.mark.parametrize("size", [1, 13, 40, 10_000])
@@ -49,12 +49,17 @@ def test_orders_differ_from_epoch_to_epoch_and_not_from_run_to_run():
 
 
 def test_a_batch_says_what_follows_each_token_and_fills_rows_up():
-    data = PairDataset(["a", "b"], [[7, END], [5, 6, 8, END]], [[9, 4, END], [3, END]], pad=PAD, start=START)
+    data = PairDataset(["a", "b"], [[7, END], [5, 6, 8, END]], [[9, 4, END], [3, END]], pad=PAD, start=START, most=64)
     batch = data.__getitems__(Wanted([(0, 0), (0, 1)], slice(None)))
     assert batch["source"].tolist() == [[7, END, PAD, PAD], [5, 6, 8, END]]
     assert batch["target"].tolist() == [[START, 9, 4, PAD], [START, 3, PAD, PAD]]
     assert batch["labels"].tolist() == [[9, 4, END, PAD], [3, END, PAD, PAD]]
     assert data.units([(0, 0), (0, 1)]) == 5
+
+
+@pytest.mark.parametrize(("most", "length"), [(4, 4), (3, 3), (2, 3)])
+def test_no_row_is_filled_up_beyond_what_a_model_has_positions_for(most, length):
+    assert filled([[5], [5, 6, END]], PAD, most).shape == (2, length)
 
 
 def test_workers_and_parts_give_the_same_sentences():

@@ -28,7 +28,7 @@ class CaptionDataset(ImageDataset):
         tokens: make numbers of the captions.
         augmentation: changes the pictures at random; None changes nothing.
         seed: of all that is random.
-        most: tokens of a caption; of a longer one the rest is left out.
+        most: tokens of a caption, no more than the model has positions for; of a longer one the rest is left out.
         transform: see `ImageDataset`.
     """
 
@@ -44,7 +44,7 @@ class CaptionDataset(ImageDataset):
         transform: Transform | None = None,
     ):
         super().__init__(items, preparation, augmentation, seed, targets=Nothing(), transform=transform)  # type: ignore[arg-type]
-        self.pad, self.start = tokens.pad, tokens.start
+        self.pad, self.start, self.most = tokens.pad, tokens.start, most
         encoded = iter(tokens.encode_targets([caption for item in items for caption in item.target]))
         self.captions = [[next(encoded)[:most] for _ in item.target] for item in items]
 
@@ -55,11 +55,11 @@ class CaptionDataset(ImageDataset):
     def batch(self, keys: Sequence[Key], own: slice = slice(None)) -> Batch:
         batch = super().batch(keys, own)
         captions = [self.captions[number] for number in batch["number"].tolist()]
-        most = max(map(len, captions))
-        rows = [row for several in captions for row in (*several, *[[]] * (most - len(several)))]
-        labels = filled(rows, self.pad)  # (B·K, T)
+        each = max(map(len, captions))
+        rows = [row for several in captions for row in (*several, *[[]] * (each - len(several)))]
+        labels = filled(rows, self.pad, self.most)  # (B·K, T)
         target = behind_start(labels, self.start, self.pad)
-        return {**batch, **{name: table.unflatten(0, (-1, most)) for name, table in (("target", target), ("labels", labels))}}
+        return {**batch, **{name: table.unflatten(0, (-1, each)) for name, table in (("target", target), ("labels", labels))}}
 
     def _sample(self, number: int, random: SampleGenerator) -> Arrays:
         return {**super()._sample(number, random), "number": np.array(number, np.int64)}

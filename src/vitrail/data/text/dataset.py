@@ -29,6 +29,7 @@ class PairDataset(Dataset[Batch]):
         sources, targets: the tokens of each sentence with the end.
         seed: of the order.
         pad, start: the tokens that fill rows up, and that targets begin from.
+        most: tokens that the model has positions for: see `filled`.
     """
 
     def __init__(
@@ -40,8 +41,9 @@ class PairDataset(Dataset[Batch]):
         *,
         pad: int,
         start: int,
+        most: int,
     ):
-        self.names, self.seed, self.pad, self.start = names, seed, pad, start
+        self.names, self.seed, self.pad, self.start, self.most = names, seed, pad, start, most
         self.sources, self.targets = ([np.array(tokens, np.int64) for tokens in texts] for texts in (sources, targets))
         self.lengths = np.array([[len(target), len(source)] for source, target in zip(sources, targets, strict=True)])
         self.reading: Any = None
@@ -99,7 +101,8 @@ class PairDataset(Dataset[Batch]):
     def __getitems__(self, wanted: Wanted) -> Batch:
         """The pairs ``own`` of a batch, side by side."""
         numbers = [number for _, number in wanted.keys[wanted.own]]
-        source, labels = (filled([side[number] for number in numbers], self.pad) for side in (self.sources, self.targets))
+        sides = ([side[number] for number in numbers] for side in (self.sources, self.targets))
+        source, labels = (filled(rows, self.pad, self.most) for rows in sides)
         target = behind_start(labels, self.start, self.pad)
         return {"source": source, "target": target, "labels": labels, "number": torch.tensor(numbers)}
 
@@ -116,9 +119,13 @@ def behind_start(labels: torch.Tensor, start: int, pad: int) -> torch.Tensor:
     return target
 
 
-def filled(rows: Sequence[Any], pad: int) -> torch.Tensor:
-    """Rows of tokens, filled up with ``pad`` to a common length: int64 (B, N)."""
-    table = np.full((len(rows), _even(max(map(len, rows)))), pad, np.int64)
+def filled(rows: Sequence[Any], pad: int, most: int) -> torch.Tensor:
+    """Rows of tokens, filled up with ``pad`` to a common length: int64 (B, N).
+
+    No row is filled up beyond ``most``: a model of learned positions has none for more.
+    """
+    longest = max(map(len, rows))
+    table = np.full((len(rows), max(longest, min(_even(longest), most))), pad, np.int64)
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return torch.from_numpy(table)

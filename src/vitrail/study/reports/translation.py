@@ -95,6 +95,6 @@ def _alignments(task: Translation, items: Sequence[Pair]) -> list[Aligned]:
     found = []
     for place in spread(len(short), DRAWN):
         source = short[place].source
-        (written,) = task.write(filled(encode([source]), task.tokenizer.pad).to(device))
+        (written,) = task.write(filled(encode([source]), task.tokenizer.pad, task.model.config.max_tokens).to(device))
         found.append(trained.alignment_of(source, written))
     return list(filter(None, found))
