@@ -14,6 +14,8 @@ import vitrail
 from vitrail import ConfigError, DataError, ModelFileError
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import open_data
+from vitrail.data.splits import share_of
+from vitrail.data.unlabelled import open_unlabelled
 from vitrail.runtime.observer import Observer
 from vitrail.runtime.signals import InterruptedRunError
 from vitrail.study import figures
@@ -115,6 +117,15 @@ def test_evaluate_repeats_the_splits_of_the_run_even_if_images_were_added(pictur
     assert split == "test"
     assert result.images == sum(name == "test" for name in assigned.values())
     assert result.scores() == pytest.approx(made.scores)
+
+
+@pytest.mark.parametrize(("task", "opened"), [("classification", open_data), ("mae", open_unlabelled)])
+def test_a_run_is_evaluated_on_the_training_images_that_it_learned_from(task, opened, pictures, tiny, tmp_path):
+    run = vitrail.train(pictures, tmp_path / "run", **{**tiny, "task": task, "data.train_share": 0.5})
+    train = opened(pictures).split("train")
+    learned = len(share_of(train, 0.5, seed=0))
+    sizes = [vitrail.evaluate(run.folder, split=split)[0].images for split in ("train", "all")]
+    assert sizes == [learned, 24 - len(train) + learned] and learned < len(train)
 
 
 def test_a_model_folder_needs_data_to_be_evaluated_on(run):

@@ -9,6 +9,7 @@ from vitrail.data import sources
 from vitrail.data.captions.captions import CaptionData
 from vitrail.data.order import some_share
 from vitrail.data.poses.people import PeopleData
+from vitrail.data.splits import share_of
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
@@ -38,6 +39,8 @@ def open_for(
         raise ConfigError("no data given", where="--data", hint="name the images to evaluate on")
     bad, place = run.bad_images, run.settings.data.source if data is None else data
     source = open_images(place, assignment=run.assignment).without(bad)
+    if labelled == task_row(run.settings.task.name).labelled:  # else it would be another share than the run learned from
+        source = learned_images(source, run.settings)
     if bad:
         note(f"images that the run could not read and leaves out: {len(bad):,}; {BAD_IMAGES} lists them")
     source.tell(note)
@@ -65,6 +68,14 @@ def own_run(model: object, data: str | Path | None) -> tuple[RunFolder | None, b
     """The run that a MODEL is, if it is one, and whether it is tried on its own data: that is named, or none is."""
     run = _run_of(model)
     return run, run is not None and (data is None or _same(str(path_of(data)), run.settings.data.source))
+
+
+def learned_images(source: sources.ImageData, settings: RunSettings) -> sources.ImageData:
+    """The data with the share of its training images, of every class alike, that the settings ask for."""
+    if settings.data.train_share == 1:
+        return source
+    kept = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
+    return replace(source, splits={**source.splits, "train": kept})
 
 
 def used_items(source: D, bad: Container[str], settings: RunSettings) -> D:

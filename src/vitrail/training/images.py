@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from vitrail.data.items import Data
 from vitrail.data.mirrors import flip_warning
 from vitrail.data.preparation import Preparation
 from vitrail.data.sources import ImageData, open_data
-from vitrail.data.splits import share_of
 from vitrail.data.unlabelled import open_unlabelled
 from vitrail.errors import ConfigError, DataError
 from vitrail.models.base import ImageModel
@@ -26,6 +24,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.processes import Processes
 from vitrail.tasks.registry import task_row
 from vitrail.training.advice import advice_to_start
+from vitrail.training.data_of_model import learned_images
 from vitrail.training.run_files import BAD_IMAGES
 from vitrail.training.run_folder import RunFolder
 from vitrail.training.settings import RunSettings
@@ -223,10 +222,7 @@ def used(source: ImageData, bad: Container[str], settings: RunSettings) -> Image
     source = source.without(bad)
     if bad and task_row(settings.task.name).labelled:
         _require_classes_to_learn(source)
-    if settings.data.train_share == 1:
-        return source
-    share = share_of(source.splits["train"], settings.data.train_share, settings.data.split_seed)
-    return replace(source, splits={**source.splits, "train": share})
+    return learned_images(source, settings)
 
 
 def advice(settings: RunSettings, source: ImageData) -> str | None:
