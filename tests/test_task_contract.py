@@ -104,9 +104,8 @@ def made(ask) -> tuple[Task, EpochLoader]:
     preparation = inputs.preparation_of(settings, source)
     teacher = preparing.open_teacher(settings, None)
     task = create_task(settings, build(settings.model.config), preparation, source, teacher)
-    dataset = task.dataset(source.split("train"))
-    task.test_settings = settings
-    return task, EpochLoader(dataset, settings.training.batch, shuffle=False)
+    task.test_settings, task.test_items = settings, source.split("train")
+    return task, EpochLoader(task.dataset(task.test_items), settings.training.batch, shuffle=False)
 
 
 def test_every_kind_of_every_task_has_settings_here_and_a_report():
@@ -137,9 +136,12 @@ def test_the_answer_to_an_image_does_not_depend_on_the_others(ask):
 
 def test_metrics_are_names_and_numbers_that_json_can_hold_whatever_the_batches(ask):
     task, loader = made(ask)
+    few, all_kept = task.metrics(), task.metrics(keep=True)
+    for metrics in (few, all_kept):
+        metrics.take_items(task.test_items)
     with answering(task, torch.device("cpu")) as answer:
-        scores = evaluate(answer, loader, task.metrics()).scores()
-        others = evaluate(answer, EpochLoader(loader.dataset, 5, shuffle=False), task.metrics(keep=True)).scores()
+        scores = evaluate(answer, loader, few).scores()
+        others = evaluate(answer, EpochLoader(loader.dataset, 5, shuffle=False), all_kept).scores()
     kept = {name: others[name] for name in scores}  # what is kept may tell of more
     assert json.loads(json.dumps(scores)) == scores == pytest.approx(kept, rel=1e-5)
     assert [scores[name] for name in COUNTS if name in scores] == [len(loader.dataset)]

@@ -36,13 +36,16 @@ def test_the_loss_is_the_mean_over_the_tokens_of_all_captions(items):
     assert task.units(batch) == sum(map(len, losses))
 
 
-def test_captions_are_scored_by_all_that_people_wrote_and_learned_from_no_longer_than_asked(items):
-    task = task_of(max_length=4)
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 6}])
+def test_captions_are_scored_by_all_that_people_wrote_and_learned_from_no_longer_than_asked(items, fields):
+    trained = small_captioner(**fields)
+    task = Captioning(trained.model, trained.preparation, trained.tokenizer, CaptionSettings(max_length=4))
     (batch,) = EpochLoader(task.dataset(items), 8, shuffle=False).epoch()
     (learned,) = EpochLoader(task.dataset(items, Augmentation()), 8, shuffle=False).epoch()
     assert learned["labels"].shape[-1] == 4
     with answering(task, torch.device("cpu")) as answer:
         metrics = task.metrics()
+        metrics.take_items(items)
         metrics.update(answer(batch), batch)
     assert [references for _, _, references in metrics.captions] == [list(item.target) for item in items]
 

@@ -51,9 +51,11 @@ def evaluate_captions(
     if on_start:
         on_start(len(items))
     part = (group.rank, group.count)
+    metrics = task.metrics(keep=True)
+    metrics.take_items(items)
     loader = EpochLoader(task.dataset(items), batch_size, shuffle=False, workers=workers, part=part)
     with answering(task, device) as answer:
-        metrics = evaluate_task(answer, loader, task.metrics(keep=True), on_batch=on_batch, group=group)
+        evaluate_task(answer, loader, metrics, on_batch=on_batch, group=group)
     if known:
         metrics.floors = floors(task, known, items)
     if table is not None and group.first:

@@ -147,24 +147,31 @@ def write(model: TextModel, images: Tensor, *, beams: int, samples: int = 0, no_
 
 
 class CaptionMetrics(Metrics):
-    """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote."""
+    """BLEU, ROUGE-L and CIDEr-D of what is written, and the loss and accuracy per token of what people wrote.
+
+    The tokens of a long caption may be cut; what is written is compared with all of it, so it needs the images: `take_items`.
+    """
 
     floors: dict[str, dict[str, Any]] | None = None
     """Scores of what can be had without a captioner, where they are known; see `vitrail.tasks.caption_floors`."""
 
     def __init__(self, task: Captioning):
         self.tokenizer = task.tokenizer
+        self.items: Sequence[Captioned] = ()
         self.sums = torch.zeros(3, dtype=torch.float64)  # loss, right tokens, tokens
         self.captions: list[tuple[int, str, list[str]]] = []
         """Of every image its number, the caption that was written, and what people wrote."""
+
+    def take_items(self, items: Sequence[Captioned]) -> None:
+        """The images, with all that people wrote."""
+        self.items = items
 
     def update(self, answers: Answers, batch: Batch) -> None:
         tokenizer, labels = self.tokenizer, batch["labels"]
         sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
         self.sums += torch.stack([number.double().cpu() for number in sums])
-        for number, tokens, rows in zip(batch["number"].tolist(), answers["written"].tolist(), labels.tolist(), strict=True):
-            references = [tokenizer.decode(row) for row in rows if row[0] != tokenizer.pad]
-            self.captions.append((number, tokenizer.decode(tokens), references))
+        for number, tokens in zip(batch["number"].tolist(), answers["written"].tolist(), strict=True):
+            self.captions.append((number, tokenizer.decode(tokens), list(self.items[number].target)))
 
     def reduce(self, group: Processes) -> None:
         self.sums = group.all_reduce(self.sums)

@@ -36,7 +36,7 @@ class Metrics:
     """Metrics of a model's answers, added up batch by batch."""
 
     def take_items(self, items: Sequence[Any]) -> None:
-        """Learn of all items, by their numbers in batches, what their tensors do not tell; most metrics need nothing of it."""
+        """Learn of all items, by their numbers in batches, what their tensors do not tell; comes before any `update`."""
 
     def update(self, answers: Answers, batch: Batch) -> None:
         """Take up a batch, or no image at all: then both have no rows."""

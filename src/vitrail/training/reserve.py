@@ -37,6 +37,7 @@ class Reserve:
 
         def of_each(items: list[Any], metrics: Metrics, *, follow: bool) -> float:
             some = some_items(items, min(MOST, -(-len(items) // PART)), seed=0)
+            metrics.take_items(some)
             loader = EpochLoader(task.dataset(some), batch_size, shuffle=False, part=(group.rank, group.count))
             begun = time.perf_counter()
             with answering(task, device, follow=follow) as answer:

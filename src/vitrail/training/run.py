@@ -319,7 +319,8 @@ def evaluate_run(
     with group.together():
         _, task = best_task(run, run.settings, source)
     device = pick_device()
-    dataset = task.dataset(items)
+    dataset, metrics = task.dataset(items), task.metrics()
+    metrics.take_items(items)
     loader = EpochLoader(dataset, batch_size, shuffle=False, workers=workers, part=(group.rank, group.count))
     with kept_memory(), answering(task.to(device), device) as answer:
-        return evaluate(answer, loader, task.metrics(), on_batch=on_batch, group=group)
+        return evaluate(answer, loader, metrics, on_batch=on_batch, group=group)

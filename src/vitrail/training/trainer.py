@@ -304,9 +304,11 @@ class Trainer(RunState):
     def _validation(self) -> Metrics:
         """The metrics on the validation images; where one cannot be read, the epoch before it is saved."""
         task = self.learner.evaluated
+        metrics = task.metrics()
+        metrics.take_items(self.validation)
         try:
             with answering(task, self.device, follow=True) as answer:
-                return evaluate(answer, self.val_loader, task.metrics(), on_batch=self._looked_at, group=self.group)
+                return evaluate(answer, self.val_loader, metrics, on_batch=self._looked_at, group=self.group)
         except DataError:
             self.save()
             raise
