@@ -225,6 +225,16 @@ def test_a_folder_of_loose_images_is_learned_from_and_a_tenth_is_kept_for_valida
     assert np.isfinite(run.scores["loss"])
 
 
+def test_a_patch_of_one_number_is_drawn_as_it_is_and_not_divided_by_its_deviation():
+    pixel = {"image_size": (4, 4), "channels": 1, "model": {"patch_size": 1}}
+    with pytest.raises(ConfigError, match="one number") as error:
+        task_of(**pixel)
+    assert "--task.normalize-patches false" in error.value.hint
+    for fine in ({**pixel, "normalize_patches": False}, {**pixel, "channels": 3}):
+        task = task_of(**fine)
+        assert task.loss(torch.randn(2, fine["channels"], 4, 4), torch.rand(2, 16)).isfinite().all()
+
+
 def test_what_has_no_meaning_without_labels_is_refused(pictures, tmp_path):
     sizes = {"schedule.first_image_size": 4}, {"schedule.last_image_size": 4}
     for wrong in ({"balance": "loss"}, {"balance": "sampling"}, *sizes, {"augmentation.mixup": 1}):

@@ -43,6 +43,7 @@ class Reconstruction(ImageTask):
     def __init__(self, model: ImageModel, preparation: Preparation, settings: ReconstructionSettings):
         super().__init__(model, preparation)
         self.settings, self.config = settings, _require_encoder(model)
+        _require_deviation(self.config, settings)
         self.decoder = Decoder(self.config, settings)
 
     @classmethod
@@ -194,6 +195,13 @@ def _require_encoder(model: ImageModel) -> Any:
     if missing:
         raise ConfigError(f"masked autoencoding needs {missing[0]}", where="model", hint=f"take another, such as {USUAL}")
     return config
+
+
+def _require_deviation(config: Any, settings: ReconstructionSettings) -> None:
+    """Refuse to divide a single number by its deviation; raises `ConfigError`."""
+    if settings.normalize_patches and math.prod(config.patch_size) * config.channels == 1:
+        hint = "add --task.normalize-patches false, or take larger patches"
+        raise ConfigError("a patch of one number has no deviation to be divided by", where="task.normalize_patches", hint=hint)
 
 
 def _initialize(module: nn.Module) -> None:
