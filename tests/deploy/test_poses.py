@@ -537,3 +537,17 @@ def test_pictures_of_nobody_that_are_not_there_are_told_of_and_left_out(keypoint
     options = {"mirror": False, "boxes": keypoints, "on_note": notes.append}
     assert vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()["boxes"] == 10
     assert any("1 pictures in which nobody is marked are not there" in note for note in notes)
+
+
+def test_where_no_picture_keeps_a_box_nobody_is_found_and_the_table_has_its_head_alone(keypoints, knowing, tmp_path):
+    """All boxes are in a picture of nobody, which is not there."""
+    shutil.copytree(keypoints.parent, tmp_path / "data")
+    values, boxes = json.loads(keypoints.read_text()), tmp_path / "boxes.json"
+    values["annotations"] = [one for one in values["annotations"] if one["image_id"] != 6]
+    (tmp_path / "data" / "keypoints.json").write_text(json.dumps(values))
+    (tmp_path / "data" / "6.png").unlink()
+    boxes.write_text(json.dumps([{"image_id": 6, "bbox": [0, 0, 20, 20], "category_id": 1, "score": 0.9}]))
+    options = {"mirror": False, "boxes": boxes, "table": tmp_path / "found.csv"}
+    scores = vitrail.evaluate(knowing, tmp_path / "data" / "keypoints.json", **options)[0].scores()
+    assert scores["boxes"] == scores["ap"] == 0 and scores["people"] == 10
+    assert len((tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines()) == 1

@@ -178,6 +178,8 @@ class BoxMetrics(Metrics):
         """As `vitrail.tasks.pose_table.found_rows`."""
         found = [(str(one.picture.path), each) for one in self.pictures for each in one.people]
         names, people = [name for name, _ in found], [one for _, one in found]
-        joints = Found(np.stack([one.joints for one in people]), np.stack([one.scores for one in people]))
+        count = len(self.skeleton.joints)
+        places = np.array([one.joints for one in people]).reshape(-1, count, 2)  # there may be nobody
+        joints = Found(places, np.array([one.scores for one in people]).reshape(-1, count))
         scores = np.array([one.score for one in people])
         return found_rows(names, [one.box for one in people], joints, scores, self.skeleton)
