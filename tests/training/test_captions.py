@@ -131,3 +131,14 @@ def test_a_captioner_to_start_from_sees_images_as_it_did(tmp_path):
     settings, _ = preparing.resolve_run(None, None, nested(words))
     found = preparation_of(settings)
     assert (found.mean, found.std) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+
+
+def test_samples_without_beams_to_choose_from_are_refused():
+    told = {"data": "captions.csv", "model": "Captioner-Ti/16", "task": {"name": "caption", "samples": 8, "beams": 1}}
+    with pytest.raises(ConfigError, match=r"task\.beams is 1") as error:
+        Request.read(None, None, nested(told)).settings()
+    assert error.value.where == "task.samples"
+    for fine in ({"samples": 8, "beams": 2}, {"samples": 0, "beams": 1}):
+        assert (
+            Request.read(None, None, nested({**told, "task": {"name": "caption", **fine}})).settings().task.beams == fine["beams"]
+        )

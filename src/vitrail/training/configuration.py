@@ -8,13 +8,14 @@ from typing import Any, get_args
 
 import yaml
 
+from vitrail.checks import refuse_given
 from vitrail.errors import ConfigError, nearest, unknown
 from vitrail.files import read_text
 from vitrail.models.configs.base import OF_IMAGES, ModelConfig
 from vitrail.models.registry import ARCHITECTURES, architecture_of, named
 from vitrail.settings import Settings, brief
 from vitrail.tasks.registry import TASKS
-from vitrail.tasks.settings import TaskSettings
+from vitrail.tasks.settings import CaptionSettings, TaskSettings
 from vitrail.training.plain_yaml import PlainLoader
 from vitrail.training.settings import ModelSettings, RunSettings, model_settings
 
@@ -139,6 +140,9 @@ def _require_possible(settings: RunSettings) -> None:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     require_keep_fits_patience(settings)
+    if isinstance(settings.task, CaptionSettings):
+        alone = settings.task.beams == 1 and settings.task.samples > 0
+        refuse_given("samples choose among several beams, and task.beams is 1", {"task.samples": alone})
 
 
 def require_keep_fits_patience(settings: RunSettings) -> None:
