@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitrail.errors import ConfigError
-from vitrail.training.configuration import nested, read_yaml
+from vitrail.training.configuration import nested, read_yaml, to_yaml
 from vitrail.training.request import Request
 
 
@@ -80,3 +80,24 @@ def test_paths_and_numbers_of_numpy_are_settings_like_others():
     given = {"start": Path("runs/one"), "distillation": {"teacher": Path("runs/two")}, "epochs": np.int64(3)}
     assert nested(given) == {"start": "runs/one", "distillation": {"teacher": "runs/two"}, "training": {"epochs": 3}}
     assert Request.read(None, None, nested(given)).start == "runs/one"
+
+
+@pytest.mark.parametrize("told", [{"weight": 0.9}, {"kind": "soft"}, {"temperature": 2, "once": False}, {"once": True}])
+def test_what_is_told_of_a_teacher_is_refused_where_there_is_none(told):
+    flags = nested({"data": "digits", "model": "ViT-Ti/16", "distillation": told})
+    with pytest.raises(ConfigError, match="no --teacher") as error:
+        Request.read(None, None, flags).settings()
+    assert error.value.where == f"distillation.{next(iter(told))}"
+    for teacher in ({"teacher": "runs/first"}, {"given": "a function"}):
+        told_of = {**flags, "distillation": {**told, **teacher}}
+        assert Request.read(None, None, told_of).settings().distillation.has_teacher
+
+
+def test_a_recipe_may_wait_for_its_teacher_and_defaults_may_be_told_without_one(tmp_path):
+    file = tmp_path / "config.yaml"
+    for recipe in ("deit", "cifar10-taught"):
+        settings = Request.read(recipe, None, {"data": {"source": "digits"}}).settings()
+        assert not settings.distillation.has_teacher
+        file.write_text(to_yaml(settings))
+        assert Request.read(None, file, {}).settings().distillation == settings.distillation
+    assert Request.read("deit", None, {"data": {"source": "digits"}, "distillation": {"kind": "hard"}}).settings()

@@ -60,6 +60,7 @@ def resolve(
     settings = _with_token(RunSettings.read(merged))
     settings = settings.changed(schedule=settings.schedule.changed(extended_at=(0, 0)))  # a file may be an extended run's
     _require_possible(settings)
+    _require_teacher(settings, flags.get("distillation", {}))
     return settings
 
 
@@ -143,6 +144,14 @@ def _require_possible(settings: RunSettings) -> None:
     if isinstance(settings.task, CaptionSettings):
         alone = settings.task.beams == 1 and settings.task.samples > 0
         refuse_given("samples choose among several beams, and task.beams is 1", {"task.samples": alone})
+
+
+def _require_teacher(settings: RunSettings, told: Mapping[str, Any]) -> None:
+    """Refuse what flags tell of learning from a teacher where there is none; a recipe, or a file of it, may wait for one."""
+    if not settings.distillation.has_teacher:
+        changed = settings.distillation.model_dump(exclude_defaults=True)
+        given = {f"distillation.{name}": name in changed for name in told}
+        refuse_given("there is no --teacher to learn from", given)
 
 
 def require_keep_fits_patience(settings: RunSettings) -> None:
