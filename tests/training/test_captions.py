@@ -142,3 +142,14 @@ def test_samples_without_beams_to_choose_from_are_refused():
         assert (
             Request.read(None, None, nested({**told, "task": {"name": "caption", **fine}})).settings().task.beams == fine["beams"]
         )
+
+
+def test_a_captioner_to_start_from_brings_its_tokens_and_the_run_says_how_many(tmp_path):
+    trained = small_captioner()
+    trained.save_pretrained(tmp_path / "captioner")
+    (tmp_path / "data").mkdir()
+    data = str(write_captions(tmp_path / "data"))
+    words = {"data": data, "start": str(tmp_path / "captioner"), "task": {"name": "caption", "vocabulary": 270}}
+    settings, start = preparing.resolve_run(None, None, nested(words))
+    settings = captions.complete(settings, captions.open_source(settings, start=start), start)
+    assert settings.task.vocabulary == settings.model.vocabulary == len(trained.tokenizer) != 270

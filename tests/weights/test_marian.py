@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from peers import declare_operators
@@ -83,6 +84,8 @@ def test_such_a_folder_is_translated_evaluated_and_trained_on_with_its_tokens(fo
     assert {wanted for _, _, wanted in metrics.texts} >= {"rot Katze", "Hund"}, "scored with what stands in the data"
     settings = {name: value for name, value in TINY_TRANSLATOR.items() if not name.startswith("model.")}
     more = api.train(data, tmp_path / "run", start=str(folder), **{**settings, "training.epochs": 1})
+    kept = yaml.safe_load((more.folder / "config.yaml").read_text())
+    assert kept["task"]["vocabulary"] == len(open_tokens(folder)) != settings["task.vocabulary"]
     assert (more.folder / "source.spm").read_bytes() == contents()["source.spm"]
     for place in (more.folder, more.folder / "best"):  # of which the first is for resuming
         assert open_tokens(place).encode(texts) == open_tokens(folder).encode(texts)

@@ -42,7 +42,7 @@ class TranslationSettings(TaskSettings):
     target: str = ""
     """The language that is written."""
     vocabulary: Positive = 6000
-    """Number of tokens that both languages are cut into, at most."""
+    """Number of tokens that both languages are cut into, at most; a translator to start from brings its own."""
     max_length: Positive = 256
     """Tokens of a sentence; longer ones are not learned from."""
     beams: Positive = 5
@@ -58,7 +58,7 @@ class CaptionSettings(TaskSettings):
     text_epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     """Passes over those sentences."""
     vocabulary: Positive = 3000
-    """Number of tokens that captions are cut into, at most."""
+    """Number of tokens that captions are cut into, at most; a captioner to start from brings its own."""
     max_length: Positive = LONGEST_CAPTION
     """Tokens of a caption; of a longer one the rest is not learned from."""
     beams: Positive = CAPTION_BEAMS

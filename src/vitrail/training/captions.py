@@ -112,6 +112,8 @@ def complete(settings: RunSettings, source: CaptionData, start: Start | None) ->
     if tokens.pad == tokens.end:
         what = "the captioner to start from ends a text with the token that fills rows up, so that no end could be learned"
         raise ConfigError(what, where="--from", hint="start from a ViT, or from a captioner whose pad is a token of its own")
+    if isinstance(start, TrainedCaptioner):
+        task = task.changed(vocabulary=len(tokens))  # which it brings, whatever was asked for
     return settings.changed(
         task=task if task.text is None else task.changed(text=str(path_of(task.text).resolve())),
         model=settings.model.changed(vocabulary=len(tokens), pad=tokens.pad, start=tokens.start, end=tokens.end),

@@ -79,9 +79,12 @@ def complete(settings: RunSettings, source: PairData, start: TrainedTranslator |
     if start is not None and start.languages != source.languages:
         what = f"the model translates {' to '.join(start.languages)}, and the run is {' to '.join(source.languages)}"
         raise ConfigError(what, where="--from", hint="give its languages, or train anew")
+    task, tokens = _task(settings).changed(source=source.languages[0], target=source.languages[1]), len(_tokenizer(source))
+    if start is not None:
+        task = task.changed(vocabulary=tokens)  # which it brings, whatever was asked for
     return settings.changed(
-        task=_task(settings).changed(source=source.languages[0], target=source.languages[1]),
-        model=settings.model.changed(vocabulary=len(_tokenizer(source))),
+        task=task,
+        model=settings.model.changed(vocabulary=tokens),
         data=settings.data.changed(source=source.source),
         start=absolute(settings.start),
     )
