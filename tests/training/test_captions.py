@@ -137,7 +137,7 @@ def test_samples_without_beams_to_choose_from_are_refused():
     told = {"data": "captions.csv", "model": "Captioner-Ti/16", "task": {"name": "caption", "samples": 8, "beams": 1}}
     with pytest.raises(ConfigError, match=r"task\.beams is 1") as error:
         Request.read(None, None, nested(told)).settings()
-    assert error.value.where == "task.samples"
+    assert error.value.where == "task.samples" and "--task.samples 0" in error.value.hint
     for fine in ({"samples": 8, "beams": 2}, {"samples": 0, "beams": 1}):
         assert (
             Request.read(None, None, nested({**told, "task": {"name": "caption", **fine}})).settings().task.beams == fine["beams"]

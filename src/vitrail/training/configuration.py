@@ -141,9 +141,10 @@ def _require_possible(settings: RunSettings) -> None:
         hint = "give one of them, and the other as 0"
         raise ConfigError("a run has one kind of average", where="training.average, training.ema", hint=hint)
     require_keep_fits_patience(settings)
-    if isinstance(settings.task, CaptionSettings):
-        alone = settings.task.beams == 1 and settings.task.samples > 0
-        refuse_given("samples choose among several beams, and task.beams is 1", {"task.samples": alone})
+    task = settings.task
+    if isinstance(task, CaptionSettings) and task.beams == 1 and task.samples:
+        hint = "add --task.samples 0, or take several beams"  # the samples may be the recipe's
+        raise ConfigError("samples choose among several beams, and task.beams is 1", where="task.samples", hint=hint)
 
 
 def _require_teacher(settings: RunSettings, told: Mapping[str, Any]) -> None:
