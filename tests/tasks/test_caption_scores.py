@@ -36,6 +36,31 @@ def test_a_sign_belongs_to_the_word_of_its_letter(caption, expected):
     assert words(caption) == expected.split(" ")
 
 
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("一个男人在走路。", "一 个 男 人 在 走 路"),
+        ("赤いボール・ゲーム、人々", "赤 い ボ ー ル ゲ ー ム 人 々"),
+        ("ผู้ชายกำลังเดิน", "ผู้ ช า ย ก ำ ลั ง เ ดิ น"),
+        ("ຊາຍ ຄົນໜຶ່ງ", "ຊ າ ຍ ຄົ ນ ໜຶ່ ງ"),
+        ("បុរសម្នាក់", "បុ រ ស ម្ នា ក់"),
+        ("ယောကျ်ား", "ယော ကျ်ား"),
+        ("两只iPhone-15手机", "两 只 iphone-15 手 机"),
+        ("한 남자가 걷는다", "한 남자가 걷는다"),
+    ],
+    ids=["Han", "Kana", "Thai", "Lao", "Khmer", "Myanmar", "mixed", "Hangul"],
+)
+def test_in_a_script_without_spaces_each_character_is_a_word(caption, expected):
+    assert words(caption) == expected.split(" ")
+
+
+def test_alike_captions_in_a_script_without_spaces_are_scored_alike():
+    references = [["一个男人在街上走路"], ["两只狗在草地上奔跑"], ["桌子上有一个苹果"]]
+    written = ["一个男人在路上走", "两只狗在草地奔跑", "桌上有苹果"]
+    found = caption_scores([words(one) for one in written], [[words(one) for one in own] for own in references])
+    assert found["cider_d"] > 100 and found["bleu1"] > 70 and found["rouge_l"] > 60
+
+
 def test_bleu_and_rouge_by_hand():
     written, references = [["a", "cat", "sits", "here"]], [[["a", "cat", "sleeps", "here"], ["the", "cat", "sits"]]]
     found = bleu(written, references)

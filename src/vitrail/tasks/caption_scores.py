@@ -24,10 +24,19 @@ MARKS = range(0x300, 0x20000)
 """The part of Unicode in which signs that follow a letter are."""
 JOINERS = "\u200c\u200d"
 """Invisible characters within words of Persian and of Indian languages."""
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff"  # Thai and Lao, Myanmar, Khmer
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
+    "\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Kana
+)
+"""Of scripts that leave no space between words, in which a character stands for one; Hangul leaves some."""
 
 
 def words(caption: str) -> list[str]:
-    """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two."""
+    """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two.
+
+    In a script without spaces a whole sentence would be one word, and hardly ever that of somebody else: each character is one.
+    """
     text = caption.lower().replace("’", "'").replace("n't", " n't")
     return _pattern(marks=not text.isascii()).findall(text)
 
@@ -36,8 +45,10 @@ def words(caption: str) -> list[str]:
 def _pattern(*, marks: bool) -> re.Pattern[str]:
     """Of words; with ``marks`` signs that follow a letter, such as vowels in Hindi, belong to it, which ``\\w`` leaves out."""
     signs = "".join(chr(code) for code in MARKS if unicodedata.category(chr(code)).startswith("M"))
-    word = rf"\w+(?:[{JOINERS}{signs}]+\w*)*" if marks else r"\w+"
-    return re.compile(rf"n't|{word}(?:[-.]{word})*|(?<=\w)'{word}")
+    letter = rf"[^\W{UNSPACED}]"
+    word = rf"{letter}+(?:[{JOINERS}{signs}]+{letter}*)*" if marks else r"\w+"
+    alone = rf"(?=\w)[{UNSPACED}][{JOINERS}{signs}]*|" if marks else ""
+    return re.compile(rf"{alone}n't|{word}(?:[-.]{word})*|(?<=\w)'{word}")
 
 
 def caption_scores(written: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
