@@ -123,13 +123,13 @@ def predict(
 
     with open_processes() as group:
         with group.together():
-            files = image_files(images)
-            most = len(files) if boxes is None else MANY
-            measure_before(model, most)
             if words is not None:
                 opened: Any = zero_shot(model, words, template=template or "{}", precision=precision)
             else:
                 opened = model if graph_of(model) is not None else open_model(model)
+            files = image_files(images)
+            most = len(files) if boxes is None else MANY
+            measure_before(model, most)
             own = None if words else precision
             predictor = open_any_predictor(opened, own, engine=engine, images=most, group=group)
             asked.require_fit(predictor, of_labels, model)

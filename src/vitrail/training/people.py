@@ -16,7 +16,6 @@ from vitrail.data.poses.sources import open_people
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import path_of
 from vitrail.models.base import ImageModel
-from vitrail.models.configs.vitpose import ViTPoseConfig
 from vitrail.models.registry import build
 from vitrail.runtime.observer import Note, Observer
 from vitrail.runtime.processes import Processes
@@ -60,11 +59,9 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
 
 def _enlarges_alike(start: TrainedPose, settings: RunSettings) -> bool:
     """Whether the layers of the decoder before its last, in which joints are not told apart yet, can be taken over."""
-    theirs, ours = start.model.config, settings.model.config
-    assert isinstance(theirs, ViTPoseConfig)
-    if not isinstance(ours, ViTPoseConfig):
-        return False
-    return theirs.decoder == ours.decoder == "classic" and theirs.decoder_dim == ours.decoder_dim
+    configs = settings.model.config, start.model.config
+    ours, theirs = ((getattr(config, "decoder", None), getattr(config, "decoder_dim", 0)) for config in configs)
+    return ours == theirs and ours[0] == "classic"
 
 
 def open_people_for(

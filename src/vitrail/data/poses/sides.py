@@ -11,7 +11,7 @@ import numpy as np
 
 from vitrail.data.items import Issue
 from vitrail.data.poses.people import Person
-from vitrail.data.poses.skeleton import Limb, Skeleton, some
+from vitrail.data.poses.skeleton import Limb, Skeleton, first_of
 
 EYES, LIMBS = ("eye",), ("shoulder", "hip")
 FEWEST_EYES, MOST_EYES = 20, 0.8
@@ -126,4 +126,4 @@ def _of_single_pairs(pairs: Pairs, source: str) -> tuple[list[Issue], list[str]]
             )
             found.append(Issue("sides", source, f"{what}, as if these two were exchanged"))
     told = f"too little to tell whether single pairs are exchanged, which takes {FEWEST_ALIKE} people with another pair beside it"
-    return found, [f"{told}: {some(rare)}"] if rare else []
+    return found, [f"{told}: {first_of(rare)}"] if rare else []

@@ -143,7 +143,7 @@ class Skeleton(Settings):
         new, missing = (
             [name for key, name in one.items() if key not in another] for one, another in ((theirs, ours), (ours, theirs))
         )
-        told = [f"{how}: {some(names)}" for how, names in (("new", new), ("missing", missing)) if names]
+        told = [f"{how}: {first_of(names)}" for how, names in (("new", new), ("missing", missing)) if names]
         return "; ".join(told) or "in another order"
 
     def index(self, *names: str) -> list[int] | None:
@@ -193,7 +193,7 @@ def _counterparts(name: str) -> Iterator[str]:
     yield WORD.sub(lambda word: other.get(word[0], word[0]), _with_sides_apart(name)).replace(APART, "")
 
 
-def some(names: list[str]) -> str:
+def first_of(names: list[str]) -> str:
     """The first of some names, and whether there are more."""
     return ", ".join(names[:SHOWN]) + (" and others" if len(names) > SHOWN else "")
 
