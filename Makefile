@@ -14,7 +14,7 @@ help:
 	@echo "make mutants put faults into the sources, one at a time, and see that the tests notice each (a quarter of an hour)"
 	@echo "make docs    build the documents as a site, into build/site; make docs-serve: show them while they change"
 	@echo "make soak    kill, damage and starve runs by the hundred, then a server, then open 50,000 spoilt files (three hours)"
-	@echo "make bench   measure Vitrail beside its peers, into a page of docs/benchmarks (twenty minutes; make bench QUICK=1: five)"
+	@echo "make bench   measure Vitrail beside its peers, into a page of docs/benchmarks (twenty-five minutes; make bench QUICK=1: seven)"
 	@echo "make lock    find the hashes of all that constraints.txt pins, into requirements/ (two minutes)"
 	@echo "make sbom    list all that is installed, as CycloneDX, into build/sbom.json; make sbom OF=serve: what a server needs"
 	@echo "make clean   remove the virtual environment and caches"

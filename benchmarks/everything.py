@@ -56,7 +56,7 @@ def write(machine: str, text: str, docs: Path = DOCS) -> None:
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer contenders and rounds: five minutes instead of twenty")
+    parser.add_argument("--quick", action="store_true", help="fewer contenders and rounds: seven minutes instead of twenty-five")
     quick = parser.parse_args().quick
     sections = {
         "A training step: forward, backward, AdamW": training_step,
