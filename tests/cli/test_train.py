@@ -68,6 +68,8 @@ COMPANIONS = {
     ("model.embedding_norm", "projected"): ("--model.embedding", "conv"),
     ("model.crop_remainder", True): ("--model.embedding", "conv"),
     ("model.distillation_token", True): ("--model.pool", "class"),
+    ("distillation.kind", "soft"): ("--teacher", "RUN"),
+    ("distillation.once", True): ("--teacher", "RUN"),
     ("training.tune", "head"): ("--from", "RUN"),
     ("training.tune", "lora"): ("--from", "RUN"),
 }
