@@ -2,7 +2,7 @@
 
     python benchmarks/everything.py [--quick]
 
-`make bench` installs what it needs and calls it. It takes twenty minutes of a machine that does nothing else.
+`make bench` installs what it needs and calls it. It takes twenty-five minutes of a machine that does nothing else.
 """
 
 import argparse

@@ -243,7 +243,7 @@ def test_a_box_that_is_refused_is_taken_off_again_and_leaves_the_others_answered
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_late_map_of_former_boxes_is_not_laid_over_new_ones(asked, fails):
-    """The maps of the first box come when those of the second are asked for."""
+    """The maps of the first box come when the maps of the second are asked for."""
     asked.value("""
         window.held = [];
         window.whole = window.fetch;

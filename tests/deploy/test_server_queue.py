@@ -106,15 +106,21 @@ def test_nobody_is_sent_away_for_longer_than_what_waits_can_take(shades):
         assert label(waiting.result) == [1]
 
 
+def first_and_waiting(server, shades, count):
+    """Requests for the shades from 0 on: the first is computed while ``count`` others come to wait, and then all of them go."""
+    shades.hold()
+    first = server.later(shade(0))
+    assert shades.begun.wait(10)
+    others = [server.later(shade(value)) for value in range(1, 1 + count)]
+    server.until(lambda: len(server.service._queue) == count)
+    shades.go.set()
+    return first, *others
+
+
 def test_what_waits_is_computed_together_the_moment_the_model_is_free(shades):
     with serving(shades.predictor, Limits(batch=4)) as server:
-        shades.hold()
-        first = server.later(shade(0))
-        assert shades.begun.wait(10)
-        others = [server.later(shade(value)) for value in range(1, 7)]
-        server.until(lambda: len(server.service._queue) == 6)
-        shades.go.set()
-        assert [label(one.result) for one in (first, *others)] == [[value] for value in range(7)]
+        answers = first_and_waiting(server, shades, 6)
+        assert [label(one.result) for one in answers] == [[value] for value in range(7)]
         assert [len(batch) for batch in shades.batches] == [1, 4, 2]
 
 
@@ -191,14 +197,9 @@ def test_an_image_that_fails_takes_none_of_its_batch_with_it(shades):
         return torch.where(pixels[:, :1, 0, 0] == 2, torch.nan, found)
 
     with serving(replace(shades.predictor, logits=logits), Limits(batch=4)) as server:
-        shades.hold()
-        first = server.later(shade(0))
-        assert shades.begun.wait(10)
-        others = [server.later(shade(value)) for value in range(1, 5)]
-        server.until(lambda: len(server.service._queue) == 4)
-        shades.go.set()
-        assert [label(one.result) for one in (first, others[0], *others[2:])] == [[0], [1], [3], [4]]
-        assert others[1].result.status_code == 500
+        answers = first_and_waiting(server, shades, 4)
+        assert [label(answers[value].result) for value in (0, 1, 3, 4)] == [[0], [1], [3], [4]]
+        assert answers[2].result.status_code == 500
         assert sorted(map(len, shades.batches)) == [1, 1, 1, 1, 1, 4]
 
 

@@ -1,5 +1,6 @@
 """The page of a translator, as a real Chromium shows it: write a text, read its translation, and see where the model looked."""
 
+import contextlib
 import io
 
 import numpy as np
@@ -99,10 +100,17 @@ def test_it_fits_its_screen_in_light_and_dark(page, tmp_path, width, height, dar
     assert (shot[:, 2].mean() < 60) == dark and shot.std() > 15
 
 
-def test_what_the_server_refuses_is_told_in_place_of_a_translation(browser, translator):
+@contextlib.contextmanager
+def page_for_five_characters(browser, translator):
+    """The page of a server that refuses longer texts."""
     with serving_by(TextService(writer_of(translator), "words", Limits(characters=5))) as server:
         browser.open(server.url)
         browser.until("document.title === 'words'")
+        yield
+
+
+def test_what_the_server_refuses_is_told_in_place_of_a_translation(browser, translator):
+    with page_for_five_characters(browser, translator):
         ask(browser, "one cat")
         assert "7 characters" in browser.until(PROBLEM)
         assert browser.value(SAID) == [] and browser.value(SHOWN) is False
@@ -120,9 +128,7 @@ def test_lines_that_are_too_much_together_go_in_halves_and_one_that_is_too_much_
 
 
 def test_what_was_translated_stays_where_a_later_line_is_refused(browser, translator):
-    with serving_by(TextService(writer_of(translator), "words", Limits(characters=5))) as server:
-        browser.open(server.url)
-        browser.until("document.title === 'words'")
+    with page_for_five_characters(browser, translator):
         ask(browser, "one\ncat\nred dog\none")
         assert "7 characters" in browser.until(PROBLEM)
         assert browser.value(SAID) == [one.text for one in Translator(translator).translate(["one", "cat"])]

@@ -35,7 +35,7 @@ UNSPACED = (
 def words(caption: str) -> list[str]:
     """The words of a caption as it is scored: in small letters, without punctuation; ``man's`` is two.
 
-    In a script without spaces a whole sentence would be one word, and hardly ever that of somebody else: each character is one.
+    In a script without spaces a whole sentence would be one word, which hardly ever two people write: each character is one.
     """
     text = caption.lower().replace("’", "'").replace("n't", " n't")
     return _pattern(marks=not text.isascii()).findall(text)

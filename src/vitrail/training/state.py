@@ -72,7 +72,7 @@ class RunState:
     def is_over(self) -> bool:
         """Whether no other epoch follows: all are made, none has been better for ``training.patience``, or the time is up.
 
-        Whatever the time, there is a model to keep: a probe's, or that of one step.
+        Whatever the time, there is a model to keep: the probe's, or what one step has made.
         """
         patience, best = self.settings.training.patience, max(((rank(row), row["epoch"]) for row in self.rows), default=(0, 0))[1]
         gave_up = patience and self.epoch - max(best, self.first_epoch) >= patience
