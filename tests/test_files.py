@@ -161,6 +161,20 @@ def test_a_failure_while_filling_leaves_the_old_folder_and_no_draft(error, tmp_p
     assert [f.name for f in folder.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_failure_while_filling_leaves_no_folder_above_that_was_not_there(tmp_path):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DiskFullError), whole_folder(tmp_path / "mine" / "a" / "b" / "model"):
+        raise DiskFullError("full")
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"] and not list((tmp_path / "mine").iterdir())
+
+
+def test_a_failure_while_filling_keeps_a_folder_above_in_which_something_else_is(tmp_path):
+    with pytest.raises(DiskFullError), whole_folder(tmp_path / "a" / "b" / "model"):
+        (tmp_path / "a" / "file").write_text("x")
+        raise DiskFullError("full")
+    assert list((tmp_path / "a").iterdir()) == [tmp_path / "a" / "file"]
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 @pytest.mark.parametrize("error", [DiskFullError, KeyboardInterrupt])
 def test_a_failure_while_changing_places_keeps_the_old_folder(failing, error, tmp_path, monkeypatch):

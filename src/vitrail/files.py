@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
@@ -116,11 +116,13 @@ def write_json(file: Path, values: Any) -> None:
 def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """A draft folder to fill; it takes the place of ``folder`` at the end, and goes away if anything fails before.
 
-    All of it is on the disk before it takes the name, and the name before the old folder goes, so that even a power cut leaves
-    one of the two. Unless it may ``replace`` a folder that has something in it, it fails where there is one. A link is followed.
-    A mount point cannot be renamed: it must be empty, and gets the files one after the other.
+    The same holds for the folders above it that were not there. All of it is on the disk before it takes the name, and the name
+    before the old folder goes, so that even a power cut leaves one of the two. Unless it may ``replace`` a folder that has
+    something in it, it fails where there is one. A link is followed. A mount point cannot be renamed: it must be empty, and gets
+    the files one after the other.
     """
     folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder
+    made = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     is_mount = os.path.ismount(folder)
     draft = (folder / "draft" if is_mount else folder).with_name(f".{folder.name}-{secrets.token_hex(4)}")
@@ -147,6 +149,9 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+        for parent in made if not folder.exists() else []:
+            with suppress(OSError):  # something else may be in it by now
+                parent.rmdir()
 
 
 def is_free(folder: Path) -> bool:

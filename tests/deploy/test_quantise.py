@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from deploy.small import described, pixels_for, small_model
+from vitrail.deploy import export
 from vitrail.deploy.engines import open_graph
 from vitrail.deploy.export import Network, Written, export_graph, to_openvino, trace
 from vitrail.deploy.libraries import openvino
@@ -91,6 +92,16 @@ def test_a_mean_over_tokens_is_answered_alone_as_among_others(fields, tmp_path):
     trained = small_model(pool="mean", class_token=False, **fields)
     written = export_graph(trained, described(trained, "int8"), "openvino", tmp_path, pixels_for(trained, 16))
     assert written.verified.largest < 1e-3
+
+
+def test_a_large_graph_keeps_no_file_of_the_weights_that_it_had_before(merged, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "LARGEST_FILE", 0)
+    written = export_graph(merged, described(merged, "int8"), "onnx", tmp_path, pixels_for(merged, 16))
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    pixels = pixels_for(merged, 4)
+    torch.testing.assert_close(
+        open_graph(tmp_path / "model.onnx", "onnxruntime").logits(pixels), written.predictor.logits(pixels)
+    )
 
 
 def test_without_images_there_are_no_ranges(trained, tmp_path):

@@ -27,9 +27,9 @@ from vitrail.weights.convert import convert
 from vitrail.weights.folder import FORMAT, TrainedModel
 from vitrail.weights.imagenet import class_names
 from vitrail.weights.layouts import LAYOUTS
+from vitrail.weights.plain_files import read_metadata
 from vitrail.weights.poses import TrainedPose
 from vitrail.weights.reference import from_pretrained
-from vitrail.weights.tensor_files import read_metadata
 from vitrail.weights.translate import write
 
 BOUNDS = (0.25, 0.5, 0.125, 0.75)

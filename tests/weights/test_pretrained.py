@@ -268,6 +268,23 @@ def test_the_command_converts_a_pickle_that_is_trusted(file, tmp_path, vitrail, 
     assert vitrail("convert", "x.pth", "out", "--trust-pickle").code == 2
 
 
+def test_labels_for_numbers_that_are_no_classes_are_refused(trained, tmp_path, vitrail):
+    model = trained(head="projection", num_classes=4)
+    model.labels = []
+    model.save_pretrained(tmp_path / "clip", layout="vitrail")
+    (tmp_path / "labels.txt").write_text("a\nb\nc\nd\n")
+    answer = vitrail("convert", tmp_path / "clip", tmp_path / "out", "--labels", tmp_path / "labels.txt")
+    assert answer.code == 2 and "--labels" in answer.err and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("beside", ['{"model_type": "marian"}', '{"model_type": "vision-encoder-decoder"}', "{"])
+def test_a_file_that_says_what_it_is_may_lie_beside_another_models_description(beside, file, tmp_path, vitrail):
+    assert vitrail("convert", file, tmp_path / "told.safetensors", "--layout", "timm").code == 0
+    (tmp_path / "config.json").write_text(beside)
+    assert vitrail("convert", tmp_path / "told.safetensors", tmp_path / "out").code == 0
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
 def test_a_folder_of_our_own_says_itself_how_many_heads_there_are(run, tmp_path):
     from_pretrained(run.folder).save_pretrained(tmp_path / "own", layout="vitrail")
     with pytest.raises(ConfigError, match="says itself") as refused:

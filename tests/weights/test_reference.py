@@ -3,14 +3,16 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import model_config
 from vitrail.weights.folder import save_model
-from vitrail.weights.reference import config_of, open_model
+from vitrail.weights.reference import config_of, from_pretrained, open_model
 
 
 @pytest.fixture
@@ -91,6 +93,39 @@ def test_weights_by_another_name_are_a_model_beside_their_configuration(folder):
 def test_a_pickle_is_refused_with_what_to_give_instead(name, tmp_path):
     (tmp_path / name).write_bytes(b"\x80\x04.")
     refused(tmp_path / name, f"{name} is a pickle", ".safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("x.pth.tar", "x.pth.tar x --trust-pickle"),
+        ("my best.ckpt", "'my best.ckpt' 'my best' --trust-pickle"),
+        ("v1.2.bin", "v1.2.bin v1.2 --trust-pickle"),
+    ],
+)
+def test_the_command_that_reads_a_pickle_can_be_given_as_it_stands(name, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(b"\x80\x04.")
+    refused(name, f"vitrail convert {command}")
+
+
+@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "pytorch_model-00002-of-00002.bin"])
+def test_a_part_of_the_weights_is_no_model(name, folder):
+    (folder / "model.safetensors").rename(folder / name)
+    for model in (folder / name, folder):
+        with pytest.raises(ModelFileError, match="split into 2 files") as error:
+            from_pretrained(model, trust_pickle=True)
+        assert "max_shard_size" in error.value.hint
+
+
+def test_the_only_one_of_one_file_is_a_model(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    assert open_model(folder).labels == ["cat", "dog", "10 o'clock é"]
+
+
+def test_a_file_without_tensors_says_so(tmp_path):
+    save_file({}, tmp_path / "empty.safetensors")
+    refused(tmp_path / "empty.safetensors", "holds no weights", opening=from_pretrained)
 
 
 def test_a_folder_of_pickles_says_that_they_are_the_reason(folder):

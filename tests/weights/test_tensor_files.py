@@ -1,8 +1,10 @@
 """Tensors are read from safetensors and .npz; pickles only where they are trusted, and then nothing of them is run."""
 
+import argparse
 import pickle
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +122,37 @@ def test_a_state_dict_is_found_wherever_it_lies(content, tmp_path):
 def test_of_several_the_largest_is_taken(tmp_path):
     torch.save({"optimizer": {"step": torch.zeros(1)}, "teacher": STATE}, tmp_path / "x.pth")
     same(read_pickle(tmp_path / "x.pth"))
+
+
+OTHERS = {name: torch.ones_like(tensor) for name, tensor in STATE.items()}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"student": OTHERS, "teacher": STATE},
+        {"model": OTHERS, "model_ema": STATE},
+        {"model": OTHERS, "ema_model": STATE},
+        {"state_dict": OTHERS, "ema_state_dict": {"module": STATE}},
+        {"optimizer": OTHERS, "model": STATE},
+        {"optim_state": {**OTHERS, "more": torch.zeros(1)}, "model": STATE},
+        {"schema": OTHERS, "a_model_ema": STATE},
+    ],
+    ids=lambda content: " ".join(content),
+)
+def test_averaged_weights_are_taken_before_others_and_no_state_of_an_optimizer(content, tmp_path):
+    torch.save(content, tmp_path / "x.pth")
+    same(read_pickle(tmp_path / "x.pth"))
+
+
+def test_the_arguments_of_a_training_script_are_passed_over(tmp_path):
+    torch.save({"model": STATE, "args": argparse.Namespace(lr=0.1, model="vit")}, tmp_path / "x.pth")
+    same(read_pickle(tmp_path / "x.pth"))
+
+
+def test_what_a_pickle_holds_besides_is_named(tmp_path):
+    torch.save({"model": STATE, "path": Path("x")}, tmp_path / "x.pth")
+    refused(read_pickle, tmp_path / "x.pth", "it holds pathlib.")
 
 
 def test_even_a_trusted_pickle_runs_nothing(tmp_path):

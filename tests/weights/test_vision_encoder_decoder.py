@@ -155,12 +155,13 @@ def test_a_recurrent_captioner_is_none_of_it(tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"] == "vitrail"
 
 
-def test_a_file_with_the_table_twice_and_masks_of_older_versions_is_read(folder, tmp_path):
+@pytest.mark.parametrize("kind", [torch.uint8, torch.bool, torch.float32], ids=str)
+def test_a_file_with_the_table_twice_and_masks_of_older_versions_is_read(kind, folder, tmp_path):
     write_peer(tmp_path / "old", random_peer())
     tensors = load_file(tmp_path / "old" / "model.safetensors")
     tensors["decoder.lm_head.weight"] = tensors["decoder.transformer.wte.weight"].clone()
     for i in range(2):
-        tensors[f"decoder.transformer.h.{i}.attn.bias"] = torch.ones(1, 1, 20, 20)
+        tensors[f"decoder.transformer.h.{i}.attn.bias"] = torch.ones(1, 1, 20, 20).tril().to(kind)
         tensors[f"decoder.transformer.h.{i}.crossattention.masked_bias"] = torch.tensor(-1e4)
     save_file(tensors, tmp_path / "old" / "model.safetensors")
     found, expected = open_captioner(tmp_path / "old").model.state_dict(), open_captioner(folder).model.state_dict()

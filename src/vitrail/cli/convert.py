@@ -78,6 +78,8 @@ def convert(
     if isinstance(trained, TrainedPose):
         of_classes = {"--labels": labels is not None, "--classes": classes is not None}
         refuse_given("a model that finds joints has its skeleton's", of_classes)
+    if not trained.labels:
+        refuse_given("the model answers with numbers that are no classes", {"--labels": labels is not None})
     if labels is not None:
         trained.labels = read_labels(path_of(labels), trained.config.num_classes)
     if classes is not None:

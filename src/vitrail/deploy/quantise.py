@@ -58,6 +58,7 @@ def quantise_onnx(file: Path, images: Sequence[np.ndarray], kept: set[str]) -> P
     del quantised.metadata_props[:]
     quantised.metadata_props.extend(described)
     onnx().save(quantised, file)
+    file.with_name(f"{file.name}.data").unlink(missing_ok=True)  # in which a large graph has the weights that it had before
     return file
 
 

@@ -79,7 +79,6 @@ def open_captioner(reference: str | Path, *, trust_pickle: bool = False) -> Trai
 def load_captioner(path: Path, *, trust_pickle: bool = False) -> TrainedCaptioner:
     """Read a model folder, or a file of weights with what stands beside it; raises `ModelFileError`."""
     with Checkpoint.opened(path, trust_pickle=trust_pickle) as checkpoint:
-        require_numbers(checkpoint.tensors, checkpoint.file)
         foreign = checkpoint.config.get("model_type") in CAPTIONER_TYPES
         config, tensors = (_foreign if foreign else _own)(checkpoint)
         tokens = open_tokens(checkpoint.file.parent, (config.pad, config.start, config.end))
@@ -95,19 +94,23 @@ def _own(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
     if values.pop("model_type", None) != FORMAT or row is None or not _sees(row.config):
         what = f"architectures is {brief(kind)}, which is no captioner"
         raise ModelFileError(what, where=where, hint="give the folder of a run that learned to write captions, or its best")
+    require_numbers(checkpoint.tensors, checkpoint.file)
     return read_config(row.config, values, where), checkpoint.tensors
 
 
 def _foreign(checkpoint: Checkpoint) -> tuple[Any, dict[str, Tensor]]:
     """A folder of transformers'."""
-    values, where, tensors = checkpoint.config, checkpoint.file.parent / CONFIG, checkpoint.tensors
+    values, where, layouts = checkpoint.config, checkpoint.file.parent / CONFIG, list(CAPTIONER_LAYOUTS.values())
+    ignored = {name for name in checkpoint.tensors if all(layout.passes_over(name) for layout in layouts)}
+    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name not in ignored}  # masks are no numbers
+    require_numbers(tensors, checkpoint.file)
     vision_encoder_decoder.settle(tensors, values, where=checkpoint.file)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
     def known(layout: Layout) -> Mapping[str, Any]:
         return read_description(values, layout, where)
 
-    found = recognise(shapes, known, layouts=list(CAPTIONER_LAYOUTS.values()), where=checkpoint.file)
+    found = recognise(shapes, known, layouts=layouts, where=checkpoint.file)
     return found.config, found.translate(tensors)
 
 

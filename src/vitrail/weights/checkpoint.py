@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from torch import Tensor
 
 from vitrail.errors import ModelFileError
-from vitrail.files import SMALL, read_bytes
+from vitrail.files import read_bytes
 from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
@@ -17,24 +18,24 @@ from vitrail.weights.colours import CLIP_COLOURS, Colours
 from vitrail.weights.plain_files import (
     CARD,
     CONFIG,
+    CONFIGURED,
     DESCRIBING,
     OPEN_CLIP_CONFIG,
+    PREPARED,
     PREPROCESSOR,
     PROCESSOR,
     SHARD,
     WEIGHTS,
+    beside_file,
     in_several_files,
     is_pickle,
-    parse_json,
     read_json,
+    section,
+    told_by,
 )
 from vitrail.weights.sums import verified
-from vitrail.weights.tensor_files import read_metadata, read_pickle, read_tensors, unwrapped
+from vitrail.weights.tensor_files import read_pickle, read_tensors, unwrapped
 
-OWN = "vitrail"
-"""Under which a file that we have written says what it is: its labels, in the words of ``config.json``, and more."""
-PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
-"""Under which it says there how images are prepared, what its layout is, and the whole configuration in our own words."""
 OPEN_CLIP_USUAL = {
     "resize_mode": "shortest",
     "interpolation": CLIP_COLOURS.resampling,
@@ -87,14 +88,19 @@ class Checkpoint:
 
     @classmethod
     def _read(cls, folder: Path, file: Path, trust_pickle: bool) -> "Checkpoint":
-        told = _told(file)
+        told = told_by(file)
         config = _description(file) if told.get(CONFIGURED) is None else {}  # what stands beside may be another file's
         preprocessor = section(told, PREPARED) or None
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
+        if (shard := SHARD.fullmatch(file.name)) and int(shard["count"]) > 1:
+            what, hint = in_several_files(int(shard["count"]), file.name)
+            raise ModelFileError(what, where=file, hint=hint)
         pickled = trust_pickle and is_pickle(file)
         tensors = unwrapped(read_pickle(file) if pickled else read_tensors(file))
+        if not tensors:
+            raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
         return cls(file, tensors, config, preprocessor, card, told)
 
 
@@ -121,25 +127,6 @@ def _card(file: Path) -> str:
         return read_bytes(file).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _told(file: Path) -> dict[str, Any]:
-    """What stands in a file's own metadata under `OWN`, or in the JSON file that is called like it."""
-    beside = beside_file(file)
-    if (text := read_metadata(file).get(OWN)) is None:
-        return section(read_json(beside), OWN) if beside.is_file() else {}
-    try:
-        if len(text) > SMALL:
-            raise ValueError(f"it has {len(text):,} letters, more than the {SMALL:,} that are read")
-        values = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"what the file says of itself is damaged: {error}", where=file, hint="write it again") from None
-    return values if isinstance(values, dict) else {}
-
-
-def beside_file(file: Path) -> Path:
-    """Where that stands of a file that has no place for it: ``B_16.npz.json`` beside ``B_16.npz``."""
-    return file.with_name(f"{file.name}.json")
 
 
 def _description(file: Path) -> dict[str, Any]:
@@ -183,22 +170,16 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     if len(found) == 1:
         return found[0]
     if shards:
-        what, hint = in_several_files(shards)
+        what, hint = in_several_files(len(shards), shards[0])
     elif found:
         what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
     elif pickles:
         what = f"model.safetensors is missing, and {pickles[0].name} is a pickle, which can run code when loaded"
-        hint = f"if you trust it: vitrail convert {folder} OUT --trust-pickle"
+        hint = f"if you trust it: vitrail convert {quote(str(folder))} OUT --trust-pickle"
     else:
         what = f"{usual.name if (folder / CONFIG).exists() else CONFIG} is missing"
         hint = "give a model folder, a run folder or a file of weights"
     raise ModelFileError(what, where=folder, hint=hint)
-
-
-def section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The values that a description has together under a name; none where it has no such section."""
-    found = values.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def tower(values: Mapping[str, Any], name: str) -> dict[str, Any]:

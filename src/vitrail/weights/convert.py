@@ -9,10 +9,9 @@ import numpy as np
 from vitrail.errors import ConfigError, unknown
 from vitrail.files import read_lines, write_json
 from vitrail.weights.captioner import TrainedCaptioner
-from vitrail.weights.checkpoint import CONFIGURED, LAYOUT, OWN, PREPARED, beside_file
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.plain_files import is_pickle
+from vitrail.weights.plain_files import CONFIGURED, LAYOUT, OWN, PREPARED, beside_file, is_pickle
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 from vitrail.weights.translator import TrainedTranslator

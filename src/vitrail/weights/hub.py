@@ -206,7 +206,7 @@ def _files_of_a_model(names: list[str], repository: str, reference: str) -> list
         what = f"several files of weights: {some(weights)}"
         hint = f"{download} {weights[0]} {CONFIG} --local-dir FOLDER, and give FOLDER/{weights[0]}"
     elif shards:
-        what, hint = in_several_files(shards)
+        what, hint = in_several_files(len(shards), shards[0])
     elif pickles:
         what = f"no weights but pickles, which can run code when loaded and were not downloaded: {some(pickles)}"
         hint = f"if you trust it: {download} {pickles[0]} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"

@@ -159,9 +159,13 @@ class Layout:
                     row[1][slot] = name
                 else:  # a parameter that another key has given already
                     match.unexpected.append(name)
-            if not found and not any(ignored.fullmatch(name) for ignored in self._passed_over):
+            if not found and not self.passes_over(name):
                 match.unexpected.append(name)
         return match
+
+    def passes_over(self, name: str) -> bool:
+        """Whether a tensor of this name is none of a model's parameters, and without effect."""
+        return any(ignored.fullmatch(name) for ignored in self._ignored)
 
     def place(self, ours: str, config: Any) -> tuple[Key, list[str]] | None:
         """The row of a parameter of this model and their keys for it; None if they have no place for it."""
@@ -198,7 +202,7 @@ class Layout:
         return [(re.compile(alias), spelling) for alias, spelling in self.aliases.items()]
 
     @cached_property
-    def _passed_over(self) -> list[re.Pattern[str]]:
+    def _ignored(self) -> list[re.Pattern[str]]:
         return [re.compile(ignored) for ignored in self.ignored]
 
     @cached_property

@@ -11,7 +11,7 @@ from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import NAMES, architecture_in, named
 from vitrail.runtime.terminal import note
 from vitrail.weights.hub import USUAL, cached, fetch, is_hub_id
-from vitrail.weights.plain_files import CONFIG, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle
+from vitrail.weights.plain_files import CONFIG, CONFIGURED, GRAPHS, WEIGHTS, is_pickle, read_json, refuse_pickle, told_by
 from vitrail.weights.published import PUBLISHED, Published, published
 
 OWN_FOLDER = "runs"
@@ -103,6 +103,8 @@ def _described(reference: object) -> dict[str, Any]:
         folder = fetch(str(reference))
     if not os.path.exists(folder):
         return {}
+    if not os.path.isdir(folder) and told_by(folder).get(CONFIGURED) is not None:
+        return {}  # it says itself what it is, and what stands beside it is another file's
     description = (_best(folder) if os.path.isdir(folder) else folder.parent) / CONFIG
     return read_json(description) if description.is_file() else {}
 

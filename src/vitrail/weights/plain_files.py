@@ -2,9 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from vitrail.data.text.pieces import FILES
 from vitrail.errors import ModelFileError
@@ -22,13 +25,18 @@ WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar")
-SHARD = re.compile(r".+-[0-9]{5}-of-[0-9]{5}\.safetensors")
+SHARD = re.compile(r".+-[0-9]{5}-of-(?P<count>[0-9]{5})\.(safetensors|bin)")
 """How one of several files is called that hold the weights of a model together."""
 
+OWN = "vitrail"
+"""Under which a file that we have written says what it is: its labels, in the words of ``config.json``, and more."""
+PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
+"""Under which it says there how images are prepared, what its layout is, and the whole configuration in our own words."""
 
-def in_several_files(shards: Sequence[str]) -> tuple[str, str]:
+
+def in_several_files(count: int, first: str) -> tuple[str, str]:
     """What is wrong with weights in several files, and what to do."""
-    what = f"the weights are split into {len(shards)} files ({shards[0]}, …), which is not supported"
+    what = f"the weights are split into {count} files ({first}, …), which is not supported"
     return what, "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
 
 
@@ -40,10 +48,12 @@ def is_pickle(file: Path) -> bool:
 def refuse_pickle(file: Path) -> None:
     """Pickles can run code when they are loaded, so none is."""
     if is_pickle(file):
+        ending = max((end for end in PICKLES if file.name.lower().endswith(end)), key=len)
+        command = f"vitrail convert {quote(str(file))} {quote(file.name[: -len(ending)])} --trust-pickle"
         raise ModelFileError(
             f"{file.name} is a pickle, which can run code when loaded",
             where=file,
-            hint=f"give a .safetensors file; if you trust it: vitrail convert {file} {file.stem} --trust-pickle",
+            hint=f"give a .safetensors file; if you trust it: {command}",
         )
 
 
@@ -71,6 +81,42 @@ def read_json(file: Path, most: int = SMALL, *, any_name: bool = False) -> dict[
     if not isinstance(values, dict):
         raise ModelFileError(f"{file.name} holds no object", where=file, hint="write the folder again")
     return values
+
+
+def read_metadata(file: Path) -> dict[str, str]:
+    """The texts that a safetensors file has beside its tensors; none of any other file, or one that `read_tensors` refuses."""
+    if file.suffix.lower() != ".safetensors" or not file.is_file():
+        return {}
+    try:
+        with safe_open(file, "np") as opened:
+            return opened.metadata() or {}
+    except (SafetensorError, OSError, ValueError):
+        return {}
+
+
+def told_by(file: Path) -> dict[str, Any]:
+    """What a file of weights says of itself: in its own metadata under `OWN`, or in the JSON file that is called like it."""
+    beside = beside_file(file)
+    if (text := read_metadata(file).get(OWN)) is None:
+        return section(read_json(beside), OWN) if beside.is_file() else {}
+    try:
+        if len(text) > SMALL:
+            raise ValueError(f"it has {len(text):,} letters, more than the {SMALL:,} that are read")
+        values = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"what the file says of itself is damaged: {error}", where=file, hint="write it again") from None
+    return values if isinstance(values, dict) else {}
+
+
+def beside_file(file: Path) -> Path:
+    """Where that stands of a file that has no place for it: ``B_16.npz.json`` beside ``B_16.npz``."""
+    return file.with_name(f"{file.name}.json")
+
+
+def section(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values that a description has together under a name; none where it has no such section."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def some(names: Sequence[str], most: int = 8) -> str:

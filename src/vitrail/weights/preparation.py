@@ -9,9 +9,9 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.configs.base import ImageConfig
 from vitrail.settings import brief
-from vitrail.weights.checkpoint import Checkpoint, Source, section
+from vitrail.weights.checkpoint import Checkpoint, Source
 from vitrail.weights.colours import IMAGENET
-from vitrail.weights.plain_files import CONFIG, PREPROCESSOR
+from vitrail.weights.plain_files import CONFIG, PREPROCESSOR, section
 
 TIMM_USUAL = {
     "crop_pct": 0.875,

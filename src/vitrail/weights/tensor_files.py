@@ -1,6 +1,8 @@
 """Files of tensors: safetensors and NumPy's .npz are read, pickles are refused unless they are trusted."""
 
+import argparse
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -22,6 +24,10 @@ COMPUTED = ("relative_position_index", "position_ids")
 """Last words of tables of integers that older files hold and every model can compute."""
 WRAPPERS = ("module.", "_orig_mod.")
 """What PyTorch puts before every name where several processes train a model, and where it is compiled."""
+AVERAGED = re.compile(r"(.*_)?(ema|teacher)(_.*)?")
+"""What a training checkpoint calls averaged weights, which training was for."""
+OPTIMIZER = re.compile(r"optim.*")
+"""What it calls the state of its optimizer, which is no model."""
 MOST_PACKED = 8
 """How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
 
@@ -78,18 +84,18 @@ def read_pickle(file: Path) -> dict[str, Tensor]:
     """The tensors of a pickle that the user trusts, by torch's restricted reader, which calls nothing it does not know.
 
     Where they lie deeper, as in training checkpoints, the largest dictionary of tensors is taken; of several as large the one of
-    averaged weights (``state_dict_ema``), which training was for.
+    averaged weights (``state_dict_ema``, ``teacher``), which training was for. A script's arguments beside them are passed over.
 
     Raises:
         ModelFileError: damaged, or holding more than tensors and plain values.
     """
     try:
         _require_little(file)
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # it has values alone
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its formats raise
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFileError(
-            f"torch does not read it as weights alone: {first}",
+            f"torch does not read it as weights alone: {_reason(error)}",
             where=file,
             hint="save the model's state_dict() as safetensors where it was made",
         ) from None
@@ -98,6 +104,12 @@ def read_pickle(file: Path) -> dict[str, Tensor]:
         raise ModelFileError("it holds no tensors by name", where=file, hint="give a file that holds a state_dict()")
     _require_dense(found, file)
     return {name: tensor.contiguous() for name, tensor in found.items()}
+
+
+def _reason(error: Exception) -> str:
+    """Why torch reads no weights, in a line: what it stumbled over, where it says so."""
+    refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(error))
+    return f"it holds {refused[1]}" if refused else next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _require_dense(tensors: Mapping[str, Tensor], file: Path) -> None:
@@ -120,11 +132,12 @@ def _require_dense(tensors: Mapping[str, Tensor], file: Path) -> None:
 
 
 def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
-    """Every dictionary of tensors in what a checkpoint holds."""
+    """Every dictionary of tensors in what a checkpoint holds, averaged weights before others, without an optimizer's."""
     if not isinstance(content, Mapping) or depth > 4:
         return []
     own = {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
-    inner = [content[name] for name in sorted(content, key=lambda name: not str(name).endswith("ema"))]
+    names = [name for name in content if not OPTIMIZER.fullmatch(str(name))]
+    inner = [content[name] for name in sorted(names, key=lambda name: not AVERAGED.fullmatch(str(name)))]
     return [own, *(found for value in inner for found in _dictionaries(value, depth + 1))]
 
 
@@ -143,17 +156,6 @@ def require_numbers(tensors: Mapping[str, Tensor], where: object) -> None:
 def _finite(tensor: Tensor) -> bool:
     """Whether all numbers are; their sum, which needs no memory, is not finite if one of them is not."""
     return math.isfinite(tensor.sum()) or bool(tensor.isfinite().all())
-
-
-def read_metadata(file: Path) -> dict[str, str]:
-    """The texts that a safetensors file has beside its tensors; none of any other file, or one that `read_tensors` refuses."""
-    if file.suffix.lower() != ".safetensors" or not file.is_file():
-        return {}
-    try:
-        with safe_open(file, "pt") as opened:
-            return opened.metadata() or {}
-    except (SafetensorError, OSError, ValueError):
-        return {}
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -14,10 +14,10 @@ from vitrail.errors import ConfigError, ModelFileError
 from vitrail.models.empty import no_numbers
 from vitrail.models.text_tower import TextTower, TextTowerConfig
 from vitrail.settings import brief
-from vitrail.weights.checkpoint import Checkpoint, section, tower
+from vitrail.weights.checkpoint import Checkpoint, tower
 from vitrail.weights.folder import fill
 from vitrail.weights.layouts.clip import OPENAI_NUMBERS
-from vitrail.weights.plain_files import TOKENIZER
+from vitrail.weights.plain_files import TOKENIZER, section
 
 ACTIVATIONS = {"quick_gelu": "quick-gelu", "gelu": "gelu"}
 HEAD_DIM = 64

@@ -17,13 +17,13 @@ from vitrail.models.registry import architecture_in
 from vitrail.models.text_model import TextModel
 from vitrail.settings import brief
 from vitrail.weights.card import model_card
-from vitrail.weights.checkpoint import Checkpoint, section
+from vitrail.weights.checkpoint import Checkpoint
 from vitrail.weights.description import describe, read_description
 from vitrail.weights.folder import FORMAT, read_config
 from vitrail.weights.layout import Layout
 from vitrail.weights.layouts import TEXT_LAYOUTS, marian
 from vitrail.weights.locate import TEXT_MODEL_TYPES, locate
-from vitrail.weights.plain_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json
+from vitrail.weights.plain_files import CONFIG, GENERATION, TOKENIZER_CONFIG, read_json, section
 from vitrail.weights.tensor_files import require_numbers
 from vitrail.weights.trained_texts import TrainedTexts, model_of_tokens, write_texts
 from vitrail.weights.translate import recognise

@@ -12,14 +12,14 @@ from vitrail.models.registry import ARCHITECTURES, architecture_in
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights import imagenet
-from vitrail.weights.checkpoint import CONFIGURED, LAYOUT, Checkpoint, Source, section, tower
+from vitrail.weights.checkpoint import Checkpoint, Source, tower
 from vitrail.weights.colours import HALF
 from vitrail.weights.description import read_description
 from vitrail.weights.folder import FORMAT, PROBLEMS, THRESHOLDS, distinct, read_config
 from vitrail.weights.layout import Layout, Size
 from vitrail.weights.layouts import LAYOUTS
 from vitrail.weights.locate import CAPTIONER_TYPES, TEXT_MODEL_TYPES
-from vitrail.weights.plain_files import CONFIG, PREPROCESSOR, SKELETON
+from vitrail.weights.plain_files import CONFIG, CONFIGURED, LAYOUT, PREPROCESSOR, SKELETON, section
 from vitrail.weights.preparation import from_processor
 from vitrail.weights.translate import guesses, recognise
 
