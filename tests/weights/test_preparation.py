@@ -17,7 +17,7 @@ CONFIG = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=8, depth=1, heads
 
 
 def read(**values):
-    return from_timm(values, CONFIG, Path("config.json"))
+    return from_timm(values, CONFIG.image_size, CONFIG.channels, Path("config.json"))
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,19 @@ def test_one_channel_sees_a_grey_image_as_three_equal_channels_did(file):
     assert one.preparation.channels == 1
 
 
+@pytest.mark.parametrize("channels", [2, 4])
+def test_images_of_other_channels_are_refused_and_may_be_made_coloured_ones(channels, file):
+    usual = from_pretrained(changed(file, lambda state: None)).preparation
+
+    def edit(state):
+        name = "patch_embed.proj.weight"
+        state[name] = torch.cat([state[name], state[name]], dim=1)[:, :channels].contiguous()
+
+    refused(changed(file, edit), f"images of {channels} channels", "channels=3")
+    coloured = from_pretrained(file, channels=3)
+    assert coloured.preparation == usual and coloured(torch.randn(1, 3, 16, 16)).any()
+
+
 def test_one_channel_is_normalised_by_the_mean_of_all(tmp_path, trained):
     model = trained(channels=3, registers=1)
     model.preparation = model.preparation.changed(mean=(0.1, 0.2, 0.6), std=(0.2, 0.3, 0.4))

@@ -13,6 +13,8 @@ from vitrail.weights.checkpoint import Checkpoint, Source
 from vitrail.weights.colours import IMAGENET
 from vitrail.weights.plain_files import CONFIG, PREPROCESSOR, section
 
+CHANNELS = (1, 3)
+"""Of images that are prepared: grey and coloured ones."""
 TIMM_USUAL = {
     "crop_pct": 0.875,
     "crop_mode": "center",
@@ -28,23 +30,27 @@ def preparation_of(checkpoint: Checkpoint, source: Source, config: ImageConfig) 
     colours, own = source.colours, source.config
     if own.answer == "heatmaps":
         return _of_boxes(checkpoint, own).at(config.image_size)
+    channels = own.channels if own.channels in CHANNELS else config.channels  # of other images none are prepared
+    if channels not in CHANNELS:
+        what = f"the model takes images of {own.channels} channels; grey and coloured ones are prepared here"
+        raise ModelFileError(what, where=checkpoint.file, hint="from_pretrained(…, channels=3) makes a model for coloured ones")
     usual: dict[str, Any] = {"resampling": colours.resampling, "fit": colours.fit}
-    if own.channels == 3:
+    if channels == 3:
         usual |= {"mean": colours.mean, "std": colours.std}
-    preparation = Preparation.standard(own.image_size, own.channels, colours.crop_ratio, **usual)
+    preparation = Preparation.standard(own.image_size, channels, colours.crop_ratio, **usual)
     if checkpoint.preprocessor is not None:
         values = checkpoint.preprocessor
         if "max_num_patches" in values:
             values = _squashed(values, own)
         preparation = from_processor(checkpoint, values)
     elif timm := section(checkpoint.config, "pretrained_cfg"):
-        preparation = from_timm(timm, own, checkpoint.file.parent / CONFIG)
+        preparation = from_timm(timm, own.image_size, channels, checkpoint.file.parent / CONFIG)
     other_size = not source.about and preparation.image_size != own.image_size
-    if preparation.channels != own.channels or other_size:
+    if preparation.channels != channels or other_size:
         what = "the preparation makes other images than the model takes"
         raise ModelFileError(what, where=checkpoint.file.parent / PREPROCESSOR, hint="write the folder again")
-    if config.channels != own.channels:
-        mean, std = (sum(values) / own.channels for values in (preparation.mean, preparation.std))
+    if config.channels != channels:
+        mean, std = (sum(values) / channels for values in (preparation.mean, preparation.std))
         colour = {"channels": config.channels, "mean": (mean,) * config.channels, "std": (std,) * config.channels}
         preparation = preparation.changed(**colour)
     return preparation.at(config.image_size)
@@ -78,15 +84,15 @@ def _squashed(values: Mapping[str, Any], config: ImageConfig) -> dict[str, Any]:
     return {"resample": 2, **rest, "image_processor_type": "SiglipImageProcessor", "size": size}
 
 
-def from_timm(values: Mapping[str, Any], config: ImageConfig, where: Path) -> Preparation:
+def from_timm(values: Mapping[str, Any], image_size: tuple[int, int], channels: int, where: Path) -> Preparation:
     """The ``pretrained_cfg`` of timm's ``config.json``; what it leaves out is as in timm's own ``PretrainedCfg``."""
     told = {**TIMM_USUAL, **{name: value for name, value in values.items() if value is not None}}
     try:
         if told["crop_mode"] not in ("center", "squash"):
             raise ValueError(f"'crop_mode' {brief(told['crop_mode'])} is not done here")
         return Preparation.standard(
-            config.image_size,
-            config.channels,
+            image_size,
+            channels,
             told["crop_pct"],
             mean=told["mean"],
             std=told["std"],
