@@ -68,6 +68,13 @@ def test_notices_are_told_but_a_few_of_a_kind_only(checked, pictures, tmp_path):
     assert code == 0 and out.count("note: ignored") == 11 and "15 more" in out
 
 
+def test_a_class_may_be_called_all(checked, pictures, tmp_path):
+    root = shutil.copytree(pictures, tmp_path / "pictures")
+    (root / "red").rename(root / "all")
+    rows = [line.split() for line in checked(root)[1].splitlines() if line.startswith("all ")]
+    assert rows == [["all", "8"], ["all", "24"]]
+
+
 def test_many_classes_are_summed_up(checked, tmp_path):
     for number in range(50):
         (tmp_path / str(number)).mkdir()

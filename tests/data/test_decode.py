@@ -8,6 +8,7 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -256,10 +257,12 @@ def test_exif_data_of_an_unusual_kind_is_no_obstacle_to_turning(tmp_path):
 def test_damaged_or_senseless_exif_leaves_the_picture_as_it_is():
     exif = Image.Exif()
     exif[0x0112] = 99
-    for value in (b"Exif\0\0MM\0*\0\0\xff\xff", b"Exif\0\0garbage", exif):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("warnings.warn", lambda *args, **kwargs: None)
-            assert decode(encoded(solid("RGB", (4, 2)), "JPEG", exif=value)).size == (4, 2)
+    for value in (b"Exif\0\0MM\0*\0\0\xff\xff", b"Exif\0\0garbage", b"Exif\0\0" + bytes(40), b"no exif at all", exif):
+        for format in ("JPEG", "PNG", "WEBP"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("warnings.warn", lambda *args, **kwargs: None)
+                content = encoded(solid("RGB", (4, 2)), format, exif=value)
+                assert decode(content).size == upright_size(content) == (4, 2)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (10_000, 1), (1, 10_000)])
@@ -662,6 +665,18 @@ def test_the_upright_size_is_that_of_the_upright_picture(kind, orientation):
     exif[ExifTags.Base.Orientation] = orientation
     Image.new("RGB", (40, 20)).save(content, kind, exif=exif)
     assert upright_size(content.getvalue()) == decode(content.getvalue()).size
+
+
+def test_a_run_of_bytes_in_what_is_coded_takes_no_longer_than_others():
+    whole = encoded(noise(), "JPEG")
+    place = whole.index(b"\xff\xda")
+    coded = place + 2 + int.from_bytes(whole[place + 2 : place + 4], "big")
+    comment = b"\xff\xfe" + (132).to_bytes(2, "big") + b"\xff\xda" * 65
+    crafted = whole[:place] + comment + whole[place:coded] + b"\xff" * 60_000 + b"\0" + whole[coded:]
+    began = time.process_time()
+    with suppress(DataError):
+        decode(crafted)
+    assert time.process_time() - began < 3  # it took 35 s of one core when each byte was tried anew
 
 
 def test_what_follows_a_picture_is_not_counted_as_scans_and_what_it_has_is():

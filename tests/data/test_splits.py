@@ -31,6 +31,26 @@ def test_images_added_since_the_splits_were_made_are_in_none_and_told_of():
     assert again.notes == ("images added since the splits were made, which are in none: 2",)
 
 
+@pytest.mark.parametrize("often", [1, 3])
+@pytest.mark.parametrize("seed", range(10))
+def test_every_label_of_several_is_trained_on_be_it_ever_so_rare(seed, often):
+    labels = [(0, 2 + number) for number in range(8) for _ in range(often)] + [(0,), (1,), (0, 1)] * 30
+    names = [str(number) for number in range(len(labels))]
+    found = assign_splits(names, labels, SHARES, seed)
+    trained = {label for name, of in zip(names, labels, strict=True) if found[name] == "train" for label in of}
+    assert trained == set(range(10))
+    kept = Counter(found.values())
+    assert abs(kept["test"] - 0.2 * len(labels)) <= 6 and abs(kept["val"] - 0.1 * len(labels)) <= 6
+
+
+def test_copies_of_an_image_of_a_rare_label_are_trained_on_together():
+    labels = [(0, 2), (0, 2)] + [(0,), (1,)] * 20
+    names = [str(number) for number in range(len(labels))]
+    for seed in range(20):
+        found = assign_splits(names, labels, {"test": 0.5, "val": 0.3}, seed, copies=[(0, 1)])
+        assert found["0"] == found["1"] == "train"
+
+
 @pytest.mark.parametrize(
     ("shares", "sizes"),
     [({}, [7, 1, 2]), ({"test": 0.0}, [9, 1, 0]), ({"val": 0.3}, [5, 3, 2]), ({"test": 0.5, "val": 0.4}, [1, 4, 5])],

@@ -298,14 +298,14 @@ def _print_classes(found: "Check") -> None:
     """Images of every class in every split."""
     counts = found.counts
     classes = found.contents.classes
-    rows = {name: [of_split[name] for of_split in counts.values()] for name in classes}
+    rows = [(name, [of_split[name] for of_split in counts.values()]) for name in classes]
     if len(classes) > MAX_ROWS:
         columns = [sorted(of_split.values()) for of_split in counts.values()]
-        rows = {"smallest class": [c[0] for c in columns], "largest class": [c[-1] for c in columns]}
-    rows["all"] = [len(items) for items in found.contents.splits.values()]
-    width = max(map(len, rows)) + 2
+        rows = [("smallest class", [c[0] for c in columns]), ("largest class", [c[-1] for c in columns])]
+    rows.append(("all", [len(items) for items in found.contents.splits.values()]))
+    width = max(len(name) for name, _ in rows) + 2
     result(" " * width + "".join(f"{split:>10}" for split in counts))
-    for name, numbers in rows.items():
+    for name, numbers in rows:
         result(f"{name:<{width}}" + "".join(f"{number:>10,}" for number in numbers))
     result("")
 

@@ -27,8 +27,9 @@ SUFFIXES = (
 )
 HEIC = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"))
 """What a HEIC file has at its fifth byte, where an AVIF file has ``ftypavif`` or ``ftypavis``."""
-_MARKER = re.compile(b"\xff+[^\x00\xd0-\xd8\xff]")
-"""Of a JPEG; what is coded has no such bytes."""
+_MARKER = re.compile(b"\xff[^\x00\x01\xd0-\xd8\xff]")
+"""Of a JPEG, with a length behind it; what is coded has no such bytes. It has one byte 255, since a run of them would be searched
+anew from each."""
 JPEG = b"\xff\xd8\xff"
 """How one begins, whatever stands at its fifth byte."""
 MAX_PIXELS = 100_000_000
@@ -170,7 +171,7 @@ def upright_size(source: Source, *, max_pixels: int = MAX_PIXELS) -> tuple[int, 
     """Width and height of the upright picture, by its head alone; refuses as `check_head`."""
     with _explained(source), _opened(source) as image:
         _check_size(image, max_pixels)
-        turned = image.format != "TIFF" and image.getexif().get(ExifTags.Base.Orientation) in TRANSPOSED  # a TIFF's is upright
+        turned = image.format != "TIFF" and _orientation(image) in TRANSPOSED  # a TIFF's is upright
         return (image.height, image.width) if turned else image.size
 
 
@@ -231,13 +232,21 @@ def _upright(source: Source, max_pixels: int, least: int | None = None) -> Reduc
             _check_scans(image)
         end = _reduce(source, image, least) or end
         image.load()
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        orientation = _orientation(image)
         upright = _turned(image, TURNS[orientation]) if orientation in TURNS else image
         if orientation in TRANSPOSED:
             size, end = size[::-1], end[::-1]
         left = upright.width - end[0] if orientation in MIRRORED else 0.0
         top = upright.height - end[1] if orientation in UPSIDE_DOWN else 0.0
         return Reduced(upright, Whole(size, (left, top, left + end[0], top + end[1])))
+
+
+def _orientation(image: Image.Image) -> int | None:
+    """How a picture is turned; None where nothing tells, or where what should tell is damaged."""
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow raises many kinds; the picture itself is sound
+        return None
 
 
 def _turned(image: Image.Image, turn: Image.Transpose) -> Image.Image:
@@ -310,8 +319,7 @@ def _scans_in(jpeg: bytes) -> int:
         if marker == 0xD9:  # the end of the picture
             break
         scans += marker == 0xDA
-        if marker != 0x01:
-            place += int.from_bytes(jpeg[place : place + 2], "big")
+        place += int.from_bytes(jpeg[place : place + 2], "big")
     return scans
 
 

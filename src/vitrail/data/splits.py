@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -127,11 +127,13 @@ def assign_splits(
     training.
 
     In multi-label data the images with the same set of labels stand for a class, and all images whose set is rarer than
-    `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split.
+    `RARE` for one more: each split then gets its share of every common set, while a rare label may miss a split other than
+    training, which has every label.
     """
     random = np.random.default_rng(seed)
     stratum = _strata(labels)
     group_of = {group[0]: group for group in copies if len({labels[place] for place in group}) == 1}
+    whole = {place: group for group in group_of.values() for place in group}
     followers = np.isin(np.arange(len(names)), [place for group in copies for place in group if place not in group_of])
     owed = {split: math.ceil(share * len(names)) - share * len(names) for split, share in shares.items()}
     result = dict.fromkeys(names, "train")
@@ -146,7 +148,25 @@ def assign_splits(
             taken, groups = _as_many(groups, count)
             owed[split] -= len(taken)
             result.update({names[i]: split for i in taken})
+    tested = [i for i in random.permutation(len(names)).tolist() if result[names[i]] != "train"]
+    for i in _without_training(labels, tested):
+        result.update({names[place]: "train" for place in whole.get(i, [i])})
     return result
+
+
+def _without_training(labels: Sequence[Label], tested: list[int]) -> Iterator[int]:
+    """Of the images that are not trained on, one of each label of multi-label data that no other image has."""
+    trained = [labels[i] for i in set(range(len(labels))) - set(tested)]
+    missing = _labels_in(labels) - _labels_in(trained)
+    for i in tested:
+        if found := missing & _labels_in([labels[i]]):
+            missing -= found
+            yield i
+
+
+def _labels_in(labels: Iterable[Label]) -> set[int]:
+    """All labels of images that may have several."""
+    return {label for of in labels if isinstance(of, tuple) for label in of}
 
 
 def _as_many(groups: list[Sequence[int]], count: int) -> tuple[list[int], list[Sequence[int]]]:

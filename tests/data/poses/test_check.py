@@ -57,6 +57,10 @@ def test_pictures_that_are_missing_or_damaged(tmp_path):
     (tmp_path / "1.png").write_text("no picture")
     found = check_people(write_coco(tmp_path / "keypoints.json", [annotation(n, n) for n in range(3)], images))
     assert kinds(found.issues) == [("missing", f"{tmp_path}/2.png"), ("unreadable", f"{tmp_path}/1.png")]
+    whole = (tmp_path / "0.png").read_bytes()
+    (tmp_path / "1.png").write_bytes(whole[: len(whole) // 2])  # its head is sound
+    found = check_people(write_coco(tmp_path / "keypoints.json", [annotation(n, n) for n in range(3)], images))
+    assert kinds(found.issues) == [("missing", f"{tmp_path}/2.png"), ("unreadable", f"{tmp_path}/1.png")]
 
 
 @pytest.mark.parametrize(("orientation", "told", "words"), [

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from vitrail.data.poses.coco import NO_JOINTS
-from vitrail.data.poses.table import read_table
+from vitrail.data.poses.table import has_joints, read_table
 from vitrail.errors import DataError
 
 JOINTS = "nose_x,nose_y,left_eye_x,left_eye_y,right_eye_x,right_eye_y"
@@ -124,6 +124,21 @@ def test_what_is_no_text_is_refused(tmp_path, content):
     (tmp_path / "people.csv").write_bytes(content)
     with pytest.raises(DataError, match=r"people\.csv"):
         read_table(tmp_path / "people.csv")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("image,nose_x,nose_y", True),
+        ("image,left,top,width,height,nose_x,nose_y", True),
+        ("image,label,crop_x,crop_y", False),
+        ("image,Class,crop_x,crop_y", False),
+        ("image,nose_x", False),
+    ],
+)
+def test_a_table_with_a_column_of_labels_is_one_of_images(header, expected, tmp_path):
+    (tmp_path / "table.csv").write_text(header + "\n")
+    assert has_joints(tmp_path / "table.csv") is expected
 
 
 def test_a_folder_or_no_file_is_refused(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vitrail.data.copies import same_files
-from vitrail.data.decode import upright_size
+from vitrail.data.decode import decode
 from vitrail.data.items import Issue
 from vitrail.data.plan import Extent
 from vitrail.data.poses.people import PeopleContents, Person
@@ -101,7 +101,7 @@ def check_people(
     on_start: Callable[[int], None] | None = None,
     on_image: Callable[[int], None] | None = None,
 ) -> PeopleCheck:
-    """Read people, look at the head of every picture once, and at what is marked in it.
+    """Read people, every picture once, and what is marked in it.
 
     Args:
         data, skeleton: as for `open_people`.
@@ -124,7 +124,7 @@ def check_people(
         size = None
         if picture not in missing:
             try:
-                size = upright_size(Path(picture))
+                size = decode(Path(picture)).size
                 issues += _of_size(picture, size, contents.sizes.get(picture))
             except DataError as error:
                 issues.append(Issue("unreadable", picture, error.what))

@@ -8,6 +8,7 @@ from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
 from vitrail.data.poses.people import Box, Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
 from vitrail.data.rows import read_rows, row_of, split_in
+from vitrail.data.table import NAMES
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import text_file
 from vitrail.settings import brief
@@ -61,13 +62,14 @@ def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
 
 
 def has_joints(file: Path) -> bool:
-    """Whether the first line of a table has columns for the places of joints."""
+    """Whether the first line of a table has columns for the places of joints, and none of a label, which images have."""
     try:
         with text_file(file) as text:
             columns = [name.strip() for name in next(csv.reader(text), [])]
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
-    return any(name.endswith(X) and name.removesuffix(X) + Y in columns for name in columns)
+    labelled = any(name.lower() in ("label", *NAMES["label"]) for name in columns)
+    return not labelled and any(name.endswith(X) and name.removesuffix(X) + Y in columns for name in columns)
 
 
 def _pose(row: dict[str, str], names: list[str], image: int, line: int) -> Pose | None:
