@@ -17,7 +17,7 @@ from vitrail.runtime.observer import Observer
 from vitrail.runtime.output import require_free
 from vitrail.studies import study_model as study_model
 from vitrail.study.attention import look_of, relevance_map
-from vitrail.study.joints import layer_maps
+from vitrail.study.joints import look_of_joints
 from vitrail.tasks.teachers import AnyTeacher
 from vitrail.training.configuration import nested
 from vitrail.training.data_of_model import open_for
@@ -119,8 +119,8 @@ def bench(model: str | Path, data: str | Path | None = None, out: str | Path | N
 
 def serve(model: str | Path, **options: Any) -> int:
     """Answer over HTTP until a signal comes, and give its number; see `vitrail.deploy.server.serve.serve`."""
-    relevance_of, joints_of = partial(look_of, seen=relevance_map), partial(look_of, seen=layer_maps)
-    return server.serve(model, look_of=look_of, relevance_of=relevance_of, joints_of=joints_of, **options)
+    relevance_of = partial(look_of, seen=relevance_map)
+    return server.serve(model, look_of=look_of, relevance_of=relevance_of, joints_of=look_of_joints, **options)
 
 
 def compare(runs: str | Path | Sequence[str | Path], out: str | Path | None = None) -> "list[Compared]":

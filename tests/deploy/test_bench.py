@@ -50,6 +50,12 @@ def test_what_loses_too_much_is_not_recommended():
     assert bench._recommended([first, quick], 0.7)["times"] == 4
 
 
+def test_a_precision_that_needs_images_names_what_is_missing(saved):
+    with pytest.raises(ConfigError, match="nothing is left") as error:
+        api.bench(saved, precisions=["int8"])
+    assert error.value.hint.startswith("give --data")
+
+
 def test_nothing_to_measure_is_refused(saved):
     with pytest.raises(ConfigError, match="nothing is left"):
         api.bench(saved, engines=["torch"], precisions=["int8"])

@@ -16,6 +16,7 @@ from vitrail.study.attention import (
     rollout_map,
 )
 from vitrail.study.captures import capture
+from vitrail.study.distance import mean_attention_distances
 
 TINY = {"image_size": (24, 16), "patch_size": 4, "dim": 16, "depth": 3, "heads": 2, "mlp_dim": 32, "num_classes": 5}
 KINDS = [
@@ -206,3 +207,13 @@ def test_a_patch_that_everything_follows_is_where_every_map_points():
     for found in (attention_map(model, batch), rollout_map(model, batch)):
         assert found[0].argmax() == 2 * 4 + 1
         assert found[0, 2, 1] > 0.9 * found.sum()
+
+
+@pytest.mark.parametrize("name", ["T2T-ViT-7", "TNT-S"])
+@pytest.mark.parametrize("of", [attention_map, head_maps, rollout_map, relevance_map, mean_attention_distances])
+def test_images_of_another_size_are_refused_by_models_that_take_any(name, of):
+    model = vitrail.create_model(name, image_size=32, depth=2, num_classes=3).eval()
+    assert of(model, torch.randn(1, 3, 32, 32)).isfinite().all()
+    with pytest.raises(ConfigError, match="images of 64×64") as error:
+        of(model, torch.randn(1, 3, 64, 64))
+    assert error.value.hint == "give images of 32×32, or build the model anew: from_pretrained(…, image_size=(64, 64))"

@@ -7,8 +7,8 @@ import vitrail.study
 from test_contract import tiny
 from tiny_pose import HEATMAP, SIZE, tiny_pose
 from vitrail.errors import ConfigError
-from vitrail.study.attention import attention_map, look_of
-from vitrail.study.joints import between_joints, joint_map, joint_maps, layer_maps, patches_of
+from vitrail.study.attention import attention_map
+from vitrail.study.joints import between_joints, joint_map, joint_maps, layer_maps, look_of_joints, patches_of
 from vitrail.study.places import patch_places
 from vitrail.tasks.pose import joints_in
 
@@ -75,9 +75,21 @@ def test_maps_of_all_layers_are_the_maps_of_each(trained, images):
 
 def test_a_server_is_given_the_maps_of_one_person(trained):
     pixels = torch.randint(0, 256, (1, 3, *SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    look, why = look_of(trained, layer_maps)
+    look, why = look_of_joints(trained)
     assert why == "" and look is not None
     assert torch.equal(look(pixels), layer_maps(trained.model, trained.preparation.normalize(pixels))[0])
+
+
+def test_a_server_tells_joints_as_the_preparation_smooths_heatmaps():
+    trained, random = tiny_pose(depth=2), torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (64, 3, *SIZE), dtype=torch.uint8, generator=random)
+    trained.preparation = trained.preparation.changed(smoothing=0.0)
+    look, _ = look_of_joints(trained)
+    found = torch.stack([look(each[None])[-1] for each in pixels])
+    images = trained.preparation.normalize(pixels)
+    expected, smoothed = (joint_maps(trained.model, images, smoothing=each)[0] for each in (0.0, 4.0))
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, smoothed)
 
 
 def test_what_joints_say_of_each_other_is_told_by_the_mean_of_all_patches():

@@ -112,7 +112,9 @@ def _wanted(ways: Sequence[Way], engines: Sequence[str], precisions: Sequence[st
     """What of all ways is to be measured; raises `ConfigError` where that is none."""
     wanted = [way for way in ways if not _left_out(way.engine, {way.precision}, engines, precisions)]
     if not wanted:
-        raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint="leave one of them out")
+        without = "int8" in precisions and all(way.precision != "int8" for way in ways)
+        hint = "give --data, with whose images numbers in int8 are scaled" if without else "leave one of them out"
+        raise ConfigError("nothing is left to measure", where="--engines, --precisions", hint=hint)
     return wanted
 
 

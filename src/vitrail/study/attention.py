@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import ConfigError, VitrailError
 from vitrail.models.inference import in_evaluation_mode
-from vitrail.study.captures import WEIGHTS, attends, capture, model_in
+from vitrail.study.captures import WEIGHTS, attends, capture, model_in, require_own_size
 from vitrail.weights.folder import TrainedModel
 
 Patch = tuple[int, int]
@@ -98,7 +98,7 @@ def attention_map(
         head: one of them; the mean over all by default.
         query: the patch that looks; by default what the model reads its answer from: the class token, or all patches alike.
     """
-    vit = answering(model)
+    vit = seeing(model, images)
     c = vit.config
     number, row = place_among("layer", layer, c.depth), None
     heads = heads_among(head, c.heads)
@@ -115,7 +115,7 @@ def attention_map(
 @torch.no_grad()
 def reading_map(model: nn.Module, images: Tensor) -> Tensor:
     """The last attention before the answer: the class token's in the last layer, or attention pooling's."""
-    vit = answering(model)
+    vit = seeing(model, images)
     if not vit.config.pools_by_attention:
         return attention_map(vit, images)
     with capture(vit, f"pool.attention.{WEIGHTS}") as seen:
@@ -126,7 +126,7 @@ def reading_map(model: nn.Module, images: Tensor) -> Tensor:
 @torch.no_grad()
 def head_maps(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_map` of every layer and head, for what the model reads: (B, layers, k, rows, columns)."""
-    vit, found = answering(model), list[Tensor]()
+    vit, found = seeing(model, images), list[Tensor]()
 
     def each(name: str, weights: Tensor) -> None:
         looked = read(vit, weights.float().transpose(1, 2))  # (B, k, N)
@@ -140,7 +140,7 @@ def head_maps(model: nn.Module, images: Tensor) -> Tensor:
 @torch.no_grad()
 def rollout_map(model: nn.Module, images: Tensor) -> Tensor:
     """How much of each patch is in what the model reads its answer from, by `roll_out`."""
-    vit = answering(model)
+    vit = seeing(model, images)
     rolled: Tensor | None = None
     pooled: Tensor | None = None
 
@@ -168,7 +168,7 @@ def relevance_map(model: nn.Module, images: Tensor, classes: Tensor | None = Non
         images: prepared, (B, C, H, W).
         classes: int64 (B,); what the model guesses by default.
     """
-    vit = answering(model)
+    vit = seeing(model, images)
     if not vit.config.num_classes:
         raise ConfigError("a model that gives vectors guesses nothing", where="relevance_map", hint="give it a head of classes")
     gradients = _gradients(vit, images, classes)
@@ -227,6 +227,13 @@ def _whole(model: Any, *kinds: str) -> list[str]:
 def answering(model: nn.Module) -> Any:
     """The model itself, with attention to the whole image and in evaluation mode."""
     return in_evaluation(attending(model))
+
+
+def seeing(model: nn.Module, images: Tensor) -> Any:
+    """The model itself, as `answering` gives it, where the images have its size, by which its patches are told."""
+    vit = answering(model)
+    require_own_size(vit, images)
+    return vit
 
 
 def attending(model: nn.Module) -> Any:

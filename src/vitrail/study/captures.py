@@ -60,7 +60,7 @@ def capture(model: nn.Module, *names: str, images: Images = EVERY, each: OnEach 
     Args:
         model: a model, or what has one inside; names begin at the model itself.
         names: of `capture_names`, or patterns: ``*`` stands for what is between two dots, ``**`` for anything.
-        images: which images of the batch.
+        images: which images of the batch; of a TNT's inner layers, whose rows are patches, which of all their patches.
         each: is given every intermediate as it is computed, which is then not kept: memory for one layer at a time.
 
     Raises:
@@ -140,6 +140,15 @@ def require_capturable(model: nn.Module) -> None:
         raise ConfigError(
             "a model that merges tokens has none that keep their place", where="capture", hint="build it without token_merging"
         )
+
+
+def require_own_size(model: Any, images: Tensor) -> None:
+    """Refuse images of another size than the model was made for, though it may answer for them."""
+    size = tuple(images.shape[-2:])
+    if size != model.config.image_size:
+        found, own = ("×".join(map(str, sides)) for sides in (size, model.config.image_size))
+        hint = f"give images of {own}, or build the model anew: from_pretrained(…, image_size={size})"
+        raise ConfigError(f"images of {found}, and maps are those of a model for {own}", where="images", hint=hint)
 
 
 def _kinds(module: nn.Module) -> tuple[str, ...]:

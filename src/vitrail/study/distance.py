@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.study.captures import WEIGHTS, capture, model_in
+from vitrail.study.captures import WEIGHTS, capture, model_in, require_own_size
 
 Pair = tuple[int, int]
 
@@ -44,7 +44,9 @@ def attention_distances(weights: Tensor, distances: Tensor) -> Tensor:
 @torch.no_grad()
 def mean_attention_distances(model: nn.Module, images: Tensor) -> Tensor:
     """`attention_distances` of every layer, the mean over some images: (layers, k)."""
-    c: Any = model_in(model).config
+    found_in = model_in(model)
+    require_own_size(found_in, images)
+    c: Any = found_in.config
     distances, found = patch_distances(c.grid, c.patch_size), []
 
     def each(name: str, weights: Tensor) -> None:

@@ -1,5 +1,7 @@
 """Where a joint's query looks: attention from the patch in which a model finds a joint."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,15 +9,18 @@ from torch import Tensor, nn
 
 from vitrail.data.poses.preparation import SMOOTHING
 from vitrail.errors import unknown
-from vitrail.study.attention import answering, heads_among, place_among
+from vitrail.study.attention import answering, heads_among, look_of, place_among, seeing
 from vitrail.study.captures import WEIGHTS, capture
 from vitrail.study.places import Places, patch_places
 from vitrail.tasks.heatmaps import decode, pixels_per_place
+from vitrail.weights.folder import TrainedModel
 from vitrail.weights.poses import TrainedPose
 
 
 def joint_map(trained: TrainedPose, images: Tensor, joint: str, *, layer: int = -1, head: int | None = None) -> Tensor:
     """Where a joint's query looks: attention from the patch in which the model finds the joint, (B, rows, columns).
+
+    It is found in the images as they are, also where `predict_poses` looks at people in several turns and sizes.
 
     >>> joint_map(trained, images, "left_wrist")  # doctest: +SKIP
 
@@ -44,13 +49,19 @@ def joint_numbers(trained: TrainedPose, names: list[str]) -> list[int]:
 
 
 @torch.no_grad()
-def layer_maps(model: nn.Module, images: Tensor) -> Tensor:
-    """`joint_map` of every layer and joint, the mean of the heads: (B, layers, K, rows, columns)."""
-    vit: Any = answering(model)
+def layer_maps(model: nn.Module, images: Tensor, *, smoothing: float = SMOOTHING) -> Tensor:
+    """`joint_map` of every layer and joint, the mean of the heads: (B, layers, K, rows, columns); as `joint_maps`."""
+    vit = seeing(model, images)
     weights = list[Tensor]()
     with capture(vit, f"blocks.*.attention.{WEIGHTS}", each=lambda name, found: weights.append(found.float().mean(dim=1))):
-        query = _patches_in(vit, vit(images))
+        query = _patches_in(vit, vit(images), smoothing)
     return torch.stack([maps_from(vit, layer, query) for layer in weights], dim=1)
+
+
+def look_of_joints(trained: TrainedModel) -> tuple[Callable[[Tensor], Tensor] | None, str]:
+    """`look_of` a model that finds joints, with `layer_maps` from where its preparation reads them."""
+    assert isinstance(trained, TrainedPose)
+    return look_of(trained, partial(layer_maps, smoothing=trained.preparation.smoothing))
 
 
 def joint_maps(
@@ -68,7 +79,7 @@ def joint_maps(
 @torch.no_grad()
 def weights_and_heatmaps(model: nn.Module, images: Tensor, *, layer: int, head: int | None) -> tuple[Tensor, Tensor]:
     """The attention of a layer, the mean of its heads or one of them, (B, N, N), and the heatmaps (B, K, h, w)."""
-    vit: Any = answering(model)
+    vit = seeing(model, images)
     c = vit.config
     number = place_among("layer", layer, c.depth)
     heads = heads_among(head, c.heads)
