@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from timm.data import create_transform
 
 from vitrail.data.decode import MAX_PIXELS, decode
 from vitrail.data.plan import to_pixels
@@ -351,6 +352,21 @@ def test_sides_are_rounded_down_as_in_timm():
 def test_the_share_that_is_kept_gives_the_resized_size_back(side, more):
     preparation = Preparation.standard((side, side), resize_size=(side + more, side + more))
     assert Preparation.standard((side, side), 3, preparation.crop_ratio) == preparation
+
+
+@given(st.integers(8, 1024), st.integers(8, 1024), st.sampled_from([0.8, 0.875, 0.9, 0.95, 1.0]))
+@settings(max_examples=300, deadline=None)
+def test_one_share_of_both_sides_is_found_again(rows, columns, share):
+    preparation = Preparation.standard((rows, columns), crop_ratio=share)
+    assert Preparation.standard((rows, columns), 3, preparation.crop_ratio) == preparation
+
+
+@pytest.mark.parametrize("size", [(48, 64), (64, 48), (384, 512)], ids=str)
+@pytest.mark.parametrize(("side", "resized"), [(32, 35), (224, 248), (224, 235)])
+def test_a_size_that_is_not_square_has_a_share_that_timm_makes_the_resized_size_of(side, resized, size):
+    preparation = Preparation.standard((side, side), resize_size=(resized, resized)).at(size)
+    theirs = create_transform((3, *size), crop_pct=preparation.crop_ratio, crop_mode="squash")
+    assert tuple(theirs.transforms[0].size) == preparation.resize_size
 
 
 def test_two_shares_are_no_one_share():

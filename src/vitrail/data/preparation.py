@@ -79,11 +79,12 @@ class Preparation(Settings):
         """The share of the resized image that is kept, from which `standard` and timm make out its size.
 
         Raises:
-            ConfigError: rows and columns keep different shares.
+            ConfigError: no one share gives both sides, rounded down.
         """
-        share = self.image_size[0] / self.resize_size[0]
+        sides = list(zip(self.image_size, self.resize_size, strict=True))
+        share = min(side / size for side, size in sides)  # the largest that leaves no side shorter than it is
         for ratio in (share, math.nextafter(share, 0)):  # a quotient that was rounded up would lose a row
-            if all(math.floor(side / ratio) == size for side, size in zip(self.image_size, self.resize_size, strict=True)):
+            if all(math.floor(side / ratio) == size for side, size in sides):
                 return ratio
         what = f"{self.resize_size} cut to {self.image_size} keeps different shares of rows and columns"
         raise ConfigError(what, where="preparation", hint="give one share of both")
