@@ -167,7 +167,7 @@ def _description(trained: TrainedModel, layout: Layout | None) -> dict[str, Any]
     """``config.json``: the architecture in the words of the layout, what only training needs in ours, the labels."""
     config: Any = trained.config
     if layout is not None and layout.describe and layout.describe_data:
-        named = layout.describe_data(config, trained.labels, trained.preparation)
+        named = layout.describe_data(layout, config, trained.labels, trained.preparation)
         return layout.describe(config) | named | (_kind(trained) if trained.multi_label else {})
     values = config.model_dump(mode="json")
     if layout is None:

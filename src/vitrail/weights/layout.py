@@ -89,7 +89,7 @@ class Layout:
         classes: of transformers, that the folder loads in; with a head, and without.
         extra: what else ``config.json`` says of a configuration.
         describe: what ``config.json`` says of a model that is none of transformers'.
-        describe_data: what it says beside that, of labels and of images.
+        describe_data: what it says beside that, of labels, of images and of fine-tuning.
         register_positions: whether rows of the positions are for the registers, too.
         patch_positions: whether positions may be for the patches alone, where there are other tokens.
         colours: preparation of images where a checkpoint does not say.
@@ -125,7 +125,7 @@ class Layout:
     classes: tuple[str, str] = ("", "")
     extra: Callable[[Any], dict[str, Any]] = lambda config: {}
     describe: Callable[[Any], dict[str, Any]] | None = None
-    describe_data: Callable[[Any, list[str], Preparation], dict[str, Any]] | None = None
+    describe_data: Callable[["Layout", Any, list[str], Preparation], dict[str, Any]] | None = None
     register_positions: bool = False
     patch_positions: bool = False
     colours: Colours = HALF

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from residual_networks import NARROW
 from safetensors.torch import load_file, save_file
 from timm.layers import SwiGLU, SwiGLUPacked
 from timm.models import save_for_hf
@@ -280,6 +281,41 @@ def test_a_folder_that_is_written_is_a_model_of_timms(variant, layout, randomize
     back = from_pretrained(tmp_path / "out")
     assert back.labels == ours.labels and back.preparation == ours.preparation
     agree(back, theirs)
+
+
+THREE = {"embed_dim": 96, "depth": 1}
+TUNED = {
+    "vit_tiny_patch16_224": {**THREE, "img_size": 32},
+    "vit_base_patch16_clip_224": {"embed_dim": 192, "depth": 1, "img_size": 32},
+    "deit_tiny_distilled_patch16_224": {**THREE, "img_size": 32},
+    "vit_tiny_r_s16_p8_224": {**THREE, "img_size": 64},
+    "vit_small_r26_s32_224": {"depth": 1, "img_size": 64},
+    "beit_base_patch16_224": {"embed_dim": 192, "depth": 1, "img_size": 32},
+    "eva02_tiny_patch14_224": {**THREE, "img_size": 28},
+    "vit_small_patch16_dinov3": {"embed_dim": 96, "depth": 1, "img_size": 32},
+    "resnet18": {"layers": (1, 1, 1, 1)},
+    "resnetv2_50x1_bit": NARROW,
+    "mixer_s32_224": {"img_size": 64},
+    "swin_tiny_patch4_window7_224": {"embed_dim": 24, "depths": (1, 1, 1, 1)},
+    "pvt_v2_b0": {"depths": (1, 1, 1, 1)},
+    "tnt_s_legacy_patch16_224": {"depth": 1, "img_size": 32},
+}
+"""A small model of every kind of timm's that is written."""
+
+
+@pytest.mark.parametrize("changes", [{"num_classes": 7}, {"num_classes": 0}, {"in_chans": 1}], ids=str)
+@pytest.mark.parametrize("name", TUNED)
+def test_a_folder_that_is_written_is_fine_tuned_by_timm(name, changes, randomized, tmp_path):
+    theirs = randomized(timm.create_model(name, num_classes=5, **TUNED[name]))
+    save_for_hf(theirs, tmp_path / "theirs", safe_serialization=True)
+    from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours", layout="timm")
+    tuned = [timm.create_model(f"local-dir:{tmp_path / each}", pretrained=True, **changes).eval() for each in ("theirs", "ours")]
+    assert tuned[1].num_classes == changes.get("num_classes", 5)
+    size = TUNED[name].get("img_size", 224)
+    images = torch.randn(2, changes.get("in_chans", 3), size, size)
+    with torch.no_grad():
+        expected, found = (model.forward_features(images) for model in tuned)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_description_of_timm_tells_of_preparation_and_labels(randomized, tmp_path):

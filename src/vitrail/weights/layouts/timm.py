@@ -37,12 +37,25 @@ def _expand(apart: Callable[[ViTConfig], bool]) -> dict[str, tuple[Key, ...]]:
     }
 
 
+def _root() -> dict[str, tuple[Key, ...]]:
+    """The root of a hybrid's ResNet, which is called a stem where stages follow."""
+    return {
+        f"embedding.resnet.root.{i}.{part}": (
+            Key(f"patch_embed.backbone.stem.{theirs}.{part}", when=lambda config: bool(config.resnet_depths)),
+            Key(f"patch_embed.backbone.{theirs}.{part}", when=lambda config: not config.resnet_depths),
+        )
+        for i, theirs in enumerate(("conv", "norm"))
+        for part in ("weight", "bias")
+    }
+
+
 TIMM = ViTLayout(
     name="timm",
     about="timm",
     family="timm",
     keys={
         **LAST_NORM,
+        **_root(),
         **_expand(lambda config: config.mlp == "swiglu" and config.norm_kind == "rms"),
         "embedding.projection.weight": Key("patch_embed.proj.weight"),
         "embedding.projection.bias": Key("patch_embed.proj.bias", when=lambda config: config.embedding_norm != "tokens"),
@@ -73,8 +86,6 @@ TIMM = ViTLayout(
                 "pool.mlp.layer.contract": "attn_pool.mlp.fc2",
                 "head.linear": "head",
                 "head_distillation.linear": "head_dist",
-                "embedding.resnet.root.0": "patch_embed.backbone.stem.conv",
-                "embedding.resnet.root.1": "patch_embed.backbone.stem.norm",
                 "embedding.resnet.stages.{s}.{j}.shortcut.0": f"{STAGE}.downsample.conv",
                 "embedding.resnet.stages.{s}.{j}.shortcut.1": f"{STAGE}.downsample.norm",
                 "embedding.resnet.stages.{s}.{j}.reduce.0": f"{STAGE}.conv1",
@@ -87,7 +98,6 @@ TIMM = ViTLayout(
         ),
     },
     older=weight_and_bias({"head.hidden": "pre_logits.fc"}),  # up to version 0.5
-    aliases={r"^patch_embed\.backbone\.(?=conv|norm)": "patch_embed.backbone.stem."},  # a hybrid of a root alone
     fields={"norm_eps": 1e-6, "distillation_token": True},
     colours=Colours(crop_ratio=0.9),
     activations=ACTIVATIONS,

@@ -5,8 +5,11 @@ from typing import Any
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
+from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
+from vitrail.models.empty import empty_model
 from vitrail.weights.keys import ratio_of
+from vitrail.weights.layout import Layout
 from vitrail.weights.layouts.timm_arguments import ACTIVATIONS, TURNS
 
 BASES = {
@@ -30,6 +33,11 @@ HYBRIDS = {
     (3, 4, 6, 3): "vit_large_r50_s32_224",
 }  # fmt: skip
 """Names of hybrids, by the depths of their ResNet."""
+FIRST = ("embedding.resnet.root.0.weight", "features.root.0.weight", "stages.0.embedding.projection.weight",
+         "embedding.projection.weight")  # fmt: skip
+"""What the first convolution is called in our models: the first of these that one has."""
+HEADS = ("head.linear.weight", "head_distillation.linear.weight")
+"""What the last layers are, of which distilled models alone have two."""
 
 
 def _inexpressible(what: str) -> ConfigError:
@@ -72,6 +80,8 @@ def describe_vit(config: ViTConfig) -> dict[str, Any]:
     if config.embedding == "resnet":
         stride = 4 * 2 ** max(0, len(config.resnet_depths) - 1)
         arguments["patch_size"] = [side // stride for side in config.patch_size]
+        if set(arguments["patch_size"]) == {1 if config.resnet_depths else 8}:
+            del arguments["patch_size"]  # the name says it, of the feature map; what is read is of the image
         root = (config.resnet_width, config.resnet_root, config.resnet_block)
         usual = root == (64, "imagenet", "bottleneck") and name == "vit_base_patch16_224"
         name = HYBRIDS.get(config.resnet_depths) if usual else None
@@ -180,8 +190,8 @@ def describe_beit(config: ViTConfig) -> dict[str, Any]:
     return _architecture("beit_base_patch16_224", config, arguments)
 
 
-def timm_data(config: ViTConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
-    """What timm's ``config.json`` says of labels and of images."""
+def timm_data(layout: Layout, config: ImageConfig, labels: list[str], preparation: Preparation) -> dict[str, Any]:
+    """What timm's ``config.json`` says of labels and of images, and which layers it makes anew for others."""
     return {
         "label_names": labels,
         "pretrained_cfg": {
@@ -192,5 +202,26 @@ def timm_data(config: ViTConfig, labels: list[str], preparation: Preparation) ->
             "crop_pct": preparation.crop_ratio,
             "crop_mode": "squash" if preparation.fit == "squash" else "center",
             "interpolation": preparation.resampling,
+            **_made_anew(layout, config),
         },
     }
+
+
+def _made_anew(layout: Layout, config: ImageConfig) -> dict[str, Any]:
+    """timm's names of the layers that it replaces for other classes, and fits to other channels."""
+    parameters = empty_model(config).state_dict()
+    first = next(name for name in FIRST if name in parameters)
+    heads = HEADS if getattr(config, "distillation_token", False) else HEADS[:1]
+    classifiers = [_module(layout, name, config) for name in heads]
+    return {
+        "first_conv": _module(layout, first, config),
+        "classifier": classifiers if len(classifiers) > 1 else classifiers[0],
+    }
+
+
+def _module(layout: Layout, ours: str, config: ImageConfig) -> str:
+    """timm's name of the layer that a weight of ours belongs to."""
+    place = layout.place(ours, config)
+    if place is None:
+        raise _inexpressible(f"place for {ours}")
+    return place[1][0].removesuffix(".weight")
