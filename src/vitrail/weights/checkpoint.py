@@ -15,6 +15,7 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.parts.interpolation import Interpolation
 from vitrail.settings import brief
 from vitrail.weights.colours import CLIP_COLOURS, Colours
+from vitrail.weights.keys import words
 from vitrail.weights.plain_files import (
     CARD,
     CONFIG,
@@ -48,6 +49,15 @@ OPEN_CLIP_WORDS = {
     "interpolation": {"bicubic": "bicubic", "bilinear": "bilinear", "random": "bicubic"},  # random is for training alone
 }
 """What OpenCLIP says, in timm's words."""
+
+TIMM_DATA = words(
+    """
+    url file hf_hub_id hf_hub_filename source tag custom_load input_size test_input_size min_input_size fixed_input_size
+    interpolation crop_pct test_crop_pct crop_mode mean std label_offset pool_size test_pool_size first_conv classifier license
+    description origin_url paper_name paper_ids notes
+    """
+)
+"""What timm's ``pretrained_cfg`` may say, which an older description says at the top."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +143,29 @@ def _description(file: Path) -> dict[str, Any]:
     """The ``config.json`` beside a file of weights, or what OpenCLIP has in its place."""
     usual, other = file.parent / CONFIG, file.parent / OPEN_CLIP_CONFIG
     if not other.exists() or (usual.exists() and not file.name.startswith("open_clip")):
-        return read_json(usual) if usual.exists() else {}
+        return _as_timm_reads(read_json(usual)) if usual.exists() else {}
     values = read_json(other)
     return {**values, "pretrained_cfg": _in_timms_words(section(values, "preprocess_cfg"), other)}
+
+
+def _as_timm_reads(values: dict[str, Any]) -> dict[str, Any]:
+    """A description of timm's with all in its later place; another one as it is."""
+    if "architecture" not in values:
+        return values
+    values = dict(values)
+    if "pretrained_cfg" not in values and (data := {name: values.pop(name) for name in TIMM_DATA & values.keys()}):
+        values["pretrained_cfg"] = data
+    labels = values.pop("labels", None) or section(values, "pretrained_cfg").get("label_names")
+    return {"label_names": labels, **values} if labels else values
 
 
 def _in_timms_words(prepared: Mapping[str, Any], where: Path) -> dict[str, Any]:
     """What OpenCLIP says of the preparation, which resizes images to the very size that the model takes."""
     told = OPEN_CLIP_USUAL | {name: value for name, value in prepared.items() if value is not None}
-    for name, words in OPEN_CLIP_WORDS.items():
-        if not isinstance(told[name], str) or told[name] not in words:
-            raise ModelFileError(f"{name} {brief(told[name])} is not known here", where=where, hint=f"known: {', '.join(words)}")
-        told[name] = words[told[name]]
+    for name, theirs in OPEN_CLIP_WORDS.items():
+        if not isinstance(told[name], str) or told[name] not in theirs:
+            raise ModelFileError(f"{name} {brief(told[name])} is not known here", where=where, hint=f"known: {', '.join(theirs)}")
+        told[name] = theirs[told[name]]
     kept = {name: told[name] for name in ("interpolation", "mean", "std")}
     return {**kept, "crop_mode": told["resize_mode"], "crop_pct": CLIP_COLOURS.crop_ratio}
 

@@ -39,6 +39,20 @@ EVERYWHERE = words(
     """
 )
 """What a ``config.json`` of transformers' may say of any model, and of none what it answers to an image."""
+NO_MODEL = words("num_classes num_features label_names label_descriptions pretrained_cfg")
+"""What a ``config.json`` of timm's says of labels and images, and what the weights tell as well."""
+
+
+def require_no_model(values: Mapping[str, Any], name: str) -> None:
+    """Refuse what a ``config.json`` without the ``name`` that all of a model hangs on says of a model.
+
+    Raises:
+        ModelFileError: what else than labels and preparation stands there, by name.
+    """
+    for word, value in values.items():
+        if word not in {name, *EVERYWHERE, *NO_MODEL} and not word.startswith("_"):
+            what = f"{word} is not understood without {name}, which config.json says is {brief(value)}"
+            raise ModelFileError(what, where="config.json", hint=f"give {name}, or take it out")
 
 
 def _require_understood(values: Mapping[str, Any], layout: Layout) -> None:

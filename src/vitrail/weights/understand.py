@@ -25,6 +25,8 @@ from vitrail.weights.translate import guesses, recognise
 
 OURS = {"embedding.projection.weight", "blocks.0.attention.norm.weight", "norm.weight"}
 """Parameters by which weights under our own names are known."""
+NAMING = ("model_type", "architecture", "model_cfg")
+"""By which a description, of transformers, timm or OpenCLIP, tells all of a model."""
 
 
 def own_source(checkpoint: Checkpoint) -> Source:
@@ -83,7 +85,11 @@ def foreign_source(checkpoint: Checkpoint, image_size: Size | None, name: str | 
     names = named.get("id2label", _numbered(config.get("label_names")))
     labels = _labels(names, model, checkpoint.file if checkpoint.told else where)
     about = "" if FORMAT in config else f"recognised {layout.about}: {count:,} parameters, {model.summary}"
-    guessed = "" if checkpoint.config or own else guesses(model, fields, layout, guessed=name is None)
+    if own or any(config.get(word) is not None for word in NAMING):
+        guessed = ""
+    else:
+        told = {**fields, **read_description(checkpoint.config, layout, where, flat=config)}
+        guessed = guesses(model, told, layout, guessed=name is None)
     if guessed:
         about += f"\nguessed, as the file does not say: {guessed}"
     if labels and names is None and model.num_classes == imagenet.CLASSES:

@@ -4,13 +4,17 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from residual_networks import NARROW
 from safetensors.torch import load_file, save_file
+from timm.data import create_transform, resolve_data_config
 from timm.layers import SwiGLU, SwiGLUPacked
 from timm.models import save_for_hf
+from timm.models._hub import load_model_config_from_path
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import HybridEmbed
@@ -353,3 +357,64 @@ def test_the_activation_that_only_the_name_tells_is_known(name, randomized, tmp_
     save_file(theirs.state_dict(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "num_classes": 5, "model_args": small}))
     agree(from_pretrained(tmp_path), theirs)
+
+
+BEES = ["ant", "bee", "cat", "dog", "eel"]
+
+
+@pytest.fixture
+def described_as(randomized, tmp_path):
+    """A folder of small weights of timm's, with a ``config.json`` of one's own."""
+
+    def described_as(values: dict, name: str = "vit_tiny_patch16_224") -> Path:
+        theirs = randomized(timm.create_model(name, num_classes=5, **TUNED[name]))
+        save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        return tmp_path
+
+    return described_as
+
+
+def test_an_older_description_that_says_all_at_the_top_means_what_it_means_to_timm(described_as):
+    values = {
+        "architecture": "vit_tiny_patch16_224", "num_classes": 5, "num_features": 96, "input_size": [3, 32, 32], "crop_pct": 0.8,
+        "interpolation": "bilinear", "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "labels": BEES, "fixed_input_size": True,
+        "first_conv": "patch_embed.proj", "classifier": "head", "url": "", "pool_size": None,
+    }  # fmt: skip
+    ours = from_pretrained(described_as(values))
+    theirs, *_ = load_model_config_from_path(described_as(values))
+    assert ours.labels == theirs["label_names"]
+    prepare = create_transform(**resolve_data_config(pretrained_cfg=theirs))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (61, 83, 3), dtype=np.uint8))
+    torch.testing.assert_close(ours.preparation(image)[0], prepare(image))
+
+
+def test_labels_are_kept_that_timm_keeps_of_a_folder_of_ours(described_as, tmp_path):
+    name = "vit_tiny_patch16_224"
+    folder = described_as({"architecture": name, "model_args": TUNED[name], "num_classes": 5, "label_names": BEES})
+    from_pretrained(folder).save_pretrained(tmp_path / "ours", layout="timm")
+    save_for_hf(
+        timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True), tmp_path / "theirs", safe_serialization=True
+    )
+    assert from_pretrained(tmp_path / "theirs").labels == BEES
+
+
+def test_an_argument_that_stands_beside_the_others_is_refused_by_name(described_as):
+    folder = described_as({"architecture": "vit_tiny_patch16_224", "num_classes": 5, "act_layer": "relu"})
+    with pytest.raises(ModelFileError, match="act_layer='relu' beside model_args"):
+        from_pretrained(folder)
+
+
+KINDS = [name for name in TUNED if name.startswith(("vit_base_patch", "resnet18", "mixer", "swin", "pvt", "tnt"))]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_description_that_names_no_architecture_says_nothing_of_the_model(name, described_as, capsys):
+    for values in ({"num_heads": 4, "norm_eps": 1e-3}, {"model_args": {"act_layer": "relu"}}, {"global_pool": "max"}):
+        with pytest.raises(ModelFileError, match=f"{next(iter(values))} is not understood without architecture"):
+            from_pretrained(described_as(values, name))
+    prepared = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+    for values in ({"label_names": BEES}, {"id2label": dict(enumerate(BEES))}, {"label_names": BEES, "pretrained_cfg": prepared}):
+        ours = from_pretrained(described_as(values, name))
+        assert ours.labels == BEES and ("pretrained_cfg" not in values or ours.preparation.mean == (0.1, 0.2, 0.3))
+        assert "guessed, as the file does not say: " in capsys.readouterr().err

@@ -10,6 +10,7 @@ from vitrail.errors import ModelFileError, unknown
 from vitrail.models.configs.base import ModelConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.settings import brief
+from vitrail.weights.description import require_no_model
 from vitrail.weights.keys import words
 from vitrail.weights.layouts.timm_models import MODELS
 
@@ -55,6 +56,8 @@ TURNS = {
     "timm-eva": ("cat", "ij", False),
 }
 """By layout: the type of rotary positions, what comes first, and whether the two numbers of a plane are half a head apart."""
+OUT_OF_PLACE = {*MEANT, *SAME, *FIXED} - {"num_classes", "global_pool"}
+"""What timm passes over at the top of a description, though it would change the model in ``model_args``."""
 
 
 def _refused(what: str, hint: str = "give a model whose parts are known") -> ModelFileError:
@@ -62,11 +65,20 @@ def _refused(what: str, hint: str = "give a model whose parts are known") -> Mod
 
 
 def known_name(values: Mapping[str, Any], models: Iterable[str]) -> str | None:
-    """The name in timm's ``config.json``, None where it has none; raises `ModelFileError` where it is none of ``models``."""
+    """The name in timm's ``config.json``, None where it has none.
+
+    Raises:
+        ModelFileError: it is none of ``models``, or the file says of a model what has no meaning at its place.
+    """
     name = values.get("architecture")
-    if name is not None and name not in (known := list(models)):
+    if name is None:
+        require_no_model(values, "architecture")
+        return None
+    if name not in (known := list(models)):
         error = unknown("architecture", str(name), known)
         raise ModelFileError(error.what, where="config.json", hint=error.hint or "give a model that is known")
+    for argument in sorted(values.keys() & OUT_OF_PLACE):
+        raise _refused(f"{argument}={brief(values[argument])} beside model_args", "write it into model_args, or take it out")
     return name
 
 
