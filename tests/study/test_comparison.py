@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import re
 import shutil
-from urllib.parse import unquote
+from dataclasses import replace
+from urllib.parse import unquote, unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from PIL import Image
 
 from vitrail import api
 from vitrail.errors import ConfigError, ModelFileError
-from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, same_data, text
-from vitrail.study.comparison_page import best, curves
+from vitrail.study.comparison import Compared, columns, differences, flattened, paired_runs, same_data, same_images, text
+from vitrail.study.comparison_page import best, curves, run_table
 from vitrail.study.paired import Paired, answers_in, paired
 from vitrail.training.run_folder import RunFolder
 
@@ -137,6 +139,36 @@ def test_the_page_links_to_the_report_of_each_run_and_marks_the_best(run, second
     assert found == [(each.folder / "report.html").resolve() for each in (run, second)]
     small, _ = api.compare([run.folder, second.folder])
     assert f'<td class="right best">{small.parameters / 1e6:,.2f} M</td>' in page
+
+
+@pytest.mark.parametrize("changed", [{"split_seed": 1}, {"test_share": 0.3}, {"val_share": 0.2}])
+def test_no_score_is_the_best_where_runs_were_evaluated_on_other_images_of_one_source(changed, tmp_path):
+    settings = {"data": {"source": "photos", "split_seed": 0, "test_share": None, "val_share": None}}
+    a, b = (compared(name, settings=settings, scores={"top1": top1, "images": 10}) for name, top1 in (("a", 0.5), ("b", 0.9)))
+    other = replace(b, settings={"data": {**settings["data"], **changed}})
+    assert 'best">90.00 %' in run_table([a, b], tmp_path)
+    assert 'best">90.00 %' not in run_table([a, other], tmp_path)
+    known = [replace(run, data={"sha256": "1"}) for run in (a, other)]
+    assert same_images(known)  # of data with splits of its own a seed changes nothing
+
+
+def test_the_answers_that_all_runs_keep_decide_whether_they_were_evaluated_on_the_same_images(tmp_path):
+    runs = []
+    for name, images in (("a", "xy"), ("b", "yx"), ("c", "xz")):
+        (tmp_path / name).mkdir()
+        rows = "".join(f"{image},cat,cat,yes\n" for image in images)
+        (tmp_path / name / "predictions.csv").write_text(f"image,true_label,label,correct\n{rows}")
+        runs.append(replace(compared(name, settings={"data": {"split_seed": len(runs)}}), folder=tmp_path / name))
+    assert same_images(runs[:2]) and not same_images(runs)
+    (tmp_path / "b" / "predictions.csv").unlink()
+    assert not same_images(runs[:2])
+
+
+def test_the_page_of_a_run_whose_folders_name_is_not_utf8_links_to_its_report(run, tmp_path):
+    odd = shutil.copytree(run.folder, tmp_path / "g\udcff")
+    api.compare([odd], tmp_path / "out")
+    (address,) = re.findall('href="([^"]+)"', (tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert os.path.samefile(os.fsencode(tmp_path / "out") + b"/" + unquote_to_bytes(address), odd / "report.html")
 
 
 @pytest.mark.parametrize(("only_first", "only_second"), [(0, 0), (5, 0), (9, 2), (30, 28)])

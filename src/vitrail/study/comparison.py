@@ -18,6 +18,9 @@ from vitrail.tasks.metrics import COUNTS, Metric, main_metric
 
 WHERE = ("results", "about", "expected.result", "expected.cost", "expected.machine")
 """Settings that say nothing of what a run does."""
+SPLITTING = ("split_seed", "test_share", "val_share")
+"""Settings of the data that decide which images a run is evaluated on."""
+ANSWERS = "predictions.csv"
 TOKENS_PER_SECOND = "tokens_per_second"
 """A run's rate where it learns texts."""
 
@@ -240,7 +243,7 @@ def document(runs: Sequence[Compared]) -> dict[str, Any]:
 
 def paired_runs(runs: Sequence[Compared]) -> list[Paired]:
     """Every two runs that were evaluated on the same images, of the same data."""
-    answers = [(run, answers_in(run.folder / "predictions.csv")) for run in runs if run.folder is not None]
+    answers = [(run, answers_in(run.folder / ANSWERS)) for run in runs if run.folder is not None]
     both = (pair for pair in combinations(answers, 2) if same_data(pair[0][0], pair[1][0]))
     return [found for pair in both for found in paired([(run.name, own) for run, own in pair])]
 
@@ -251,6 +254,23 @@ def same_data(first: Compared, second: Compared) -> bool:
     Names alone would not do: ``0001.png`` is in many.
     """
     return first.source == second.source or (first.data is not None and first.data == second.data)
+
+
+def same_images(runs: Sequence[Compared]) -> bool:
+    """Whether runs were evaluated on the same images of one data set: by the answers that all of them keep, else by their splits."""
+    first = runs[0]
+    if not all(same_data(first, run) for run in runs):
+        return False
+    kept = [answers_in(run.folder / ANSWERS).keys() for run in runs if run.folder is not None]
+    if len(kept) == len(runs) and all(kept):
+        return all(images == kept[0] for images in kept)
+    return all(_same_splits(first, run) for run in runs)
+
+
+def _same_splits(first: Compared, second: Compared) -> bool:
+    """Whether two runs on one data set split it alike: it had the same in every split, or was split by the same settings."""
+    by_hand = [[run.settings.get("data", {}).get(name) for name in SPLITTING] for run in (first, second)]
+    return (first.data is not None and first.data == second.data) or by_hand[0] == by_hand[1]
 
 
 def paired_table(pairs: Sequence[Paired]) -> list[tuple[str, ...]]:

@@ -22,7 +22,7 @@ from vitrail.study.comparison import (
     head_of,
     paired_runs,
     paired_table,
-    same_data,
+    same_images,
     shown,
     table,
 )
@@ -75,7 +75,7 @@ def _ranked(runs: Sequence[Compared]) -> dict[str, list[float]]:
     found = {"images/s": [run.rate or math.nan for run in runs]}
     measured = [run for run in runs if run.scores]
     alike = len({(run.metric, run.split, count_of(run.scores)) for run in measured}) == 1
-    if alike and all(same_data(measured[0], run) for run in measured):  # scores on different images have no best
+    if alike and same_images(measured):  # scores on different images have no best
         found["score"] = scores
     costs = {"training": "seconds", "parameters": "parameters", "multiply-adds": "macs"}
     return found | {name: [-getattr(run, of) or math.nan for run in runs] for name, of in costs.items()}
@@ -91,7 +91,7 @@ def _linked(name: str, run: Compared, folder: Path) -> str:
     report = None if run.folder is None else run.folder / "report.html"
     if report is None or not report.is_file():
         return name
-    return page.link(name, quote(Path(os.path.relpath(report, folder)).as_posix()))
+    return page.link(name, quote(os.fsencode(Path(os.path.relpath(report, folder)).as_posix())))
 
 
 def curves(runs: Sequence[Compared]) -> Figure:
