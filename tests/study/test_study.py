@@ -258,6 +258,32 @@ def test_rare_classes_are_left_out_of_probes_and_counted(digits, tmp_path):
     assert study.numbers["probes"]["rare_classes"] == 1
 
 
+def many_classes(classes, each):
+    """Data of so many classes, with so many training images and a test image of each."""
+    image = open_data("digits").splits["test"][0].image
+    train = [Item(f"{label}-{n}.png", image, label) for label in range(classes) for n in range(each)]
+    test = [Item(f"{label}.png", image, label) for label in range(classes)]
+    return replace(open_data("digits"), classes=[str(label) for label in range(classes)], splits={"train": train, "test": test})
+
+
+def test_probes_are_fitted_to_ten_images_of_each_of_many_classes(digits):
+    known = labelled_subjects(digits.trained, many_classes(150, 12), "test", 1).known
+    assert np.bincount([item.target for item in known]).tolist() == [10] * 150
+
+
+def test_probes_are_asked_about_no_class_that_they_have_not_seen_and_what_is_left_out_is_told(digits, monkeypatch, tmp_path):
+    monkeypatch.setattr("vitrail.study.subjects.KNOWN", 20)
+    monkeypatch.setattr("vitrail.study.subjects.MOST_KNOWN", 30)
+    found = labelled_subjects(digits.trained, many_classes(40, 5), "test", 1)
+    assert len(found.known) == 30 and found.beyond == 10 and found.rare == 0
+    assert {item.target for item in found.tested} == {item.target for item in found.known}
+    study = StudyContext(tmp_path, digits.trained, found, None, Observer())
+    words = model_sections.probe(study)
+    assert "Classes of which none of the 30 images is are left out: 10." in words
+    assert "5 and more per class are left out: of the 30 that are taken, a class has 1." in words
+    assert study.numbers["probes"]["classes_beyond"] == 10
+
+
 def replace_labels(data, change):
     """Data of two classes out of data of many."""
     splits = {split: [Item(item.name, item.image, change(item.target)) for item in items] for split, items in data.splits.items()}

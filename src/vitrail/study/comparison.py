@@ -257,7 +257,7 @@ def same_data(first: Compared, second: Compared) -> bool:
 
 
 def same_images(runs: Sequence[Compared]) -> bool:
-    """Whether runs were evaluated on the same images of one data set: by the answers that all of them keep, else by their splits."""
+    """Whether runs were evaluated on the same images of one data set: by the answers that all keep, else by their splits."""
     first = runs[0]
     if not all(same_data(first, run) for run in runs):
         return False

@@ -79,6 +79,15 @@ class StudyContext:
             yield self.preparation.normalize(part.to(self.device))
             self.advance(len(part))
 
+    def batches_of(self, items: list[Any], what: str) -> Iterator[Tensor]:
+        """The same of items whose pixels nothing else needs, which may be too many to keep: read a batch at a time."""
+        self.begin(what, len(items))
+        for start in range(0, len(items), self.batch):
+            part = items[start : start + self.batch]
+            pixels = torch.from_numpy(np.stack([self.pixels_of(item) for item in part]))
+            yield self.preparation.normalize(pixels.to(self.device))
+            self.advance(len(part))
+
     def picture(self, figure: Any, name: str, title: str, caption: str) -> Markup:
         """Save a figure as NAME.png, and show it on the page."""
         file = self.folder / f"{name}.png"

@@ -60,8 +60,8 @@ def filter_components(study: StudyContext) -> Markup:
 def probe(study: StudyContext) -> Markup:
     """Few-shot and linear probes and nearest neighbours on frozen features."""
     known, tested = study.subjects.known, study.subjects.tested
-    sides = [(study.read(part, f"reading {what}"), what) for part, what in ((known, "probes"), (tested, "tests of probes"))]
-    train, test = (probes.features(study.model, study.batches(pixels, what)) for pixels, what in sides)
+    sides = ((known, "probes"), (tested, "tests of probes"))
+    train, test = (probes.features(study.model, study.batches_of(part, what)) for part, what in sides)
     labels, expected = (np.array([item.target for item in part]) for part in (known, tested))
     per_layer = {
         "nearest neighbours": [
@@ -72,15 +72,17 @@ def probe(study: StudyContext) -> Markup:
     for shots in SHOTS:
         try:
             few_shot.append(probes.few_shot(train[-1], labels, test[-1], expected, shots=shots))
-        except DataError as error:
-            left_out = f" {shots} and more per class are left out: {error.what}."
+        except DataError:
+            fewest = np.unique(labels, return_counts=True)[1].min()
+            left_out = f" {shots} and more per class are left out: of the {len(known):,} that are taken, a class has {fewest}."
             break
     rows = [(f"{f.shots} per class, least squares", *_accuracy(f.mean, f.spread)) for f in few_shot]
     linear = probes.linear_probe(train[-1], labels, test[-1], expected)
     nearest = probes.nearest_neighbours(train[-1], labels, test[-1], expected)
     rows += [("all, logistic regression", *_accuracy(linear)), ("all, nearest neighbours", *_accuracy(nearest))]
-    rare = study.subjects.rare
+    rare, beyond = study.subjects.rare, study.subjects.beyond
     left_out += f" Classes of fewer than {FEWEST} training images are left out: {rare:,}." * bool(rare)
+    left_out += f" Classes of which none of the {len(known):,} images is are left out: {beyond:,}." * bool(beyond)
     study.numbers["probes"] = {
         "few_shot": {str(f.shots): {"mean": f.mean, "spread": f.spread, "accuracies": f.accuracies} for f in few_shot},
         "linear": linear,
@@ -88,6 +90,7 @@ def probe(study: StudyContext) -> Markup:
         "layers": per_layer,
         "images": {"known": len(known), "asked": len(tested)},
         "rare_classes": rare,
+        "classes_beyond": beyond,
     }
     words = (
         f"What the frozen features know of {len(np.unique(labels))} classes: fitted to images out of {len(known):,}, tried "

@@ -13,6 +13,8 @@ from vitrail.weights.folder import TrainedModel
 
 KNOWN, TESTED = 1000, 500
 """Most images that probes are fitted to, and tested on."""
+PER_CLASS, MOST_KNOWN = 10, 10_000
+"""Of many classes probes are fitted to so many images of each, as long as these are not too many."""
 FEWEST = 5
 """Training images of a class, at least, for probes to know it."""
 
@@ -30,6 +32,7 @@ class Subjects:
             ones that the model does not have.
         tested: others, to test the probes on.
         rare: classes that probes leave out, since they have too few training images.
+        beyond: further ones that they leave out, since none of their images is among the known.
         unprobed: why there are no images for probes, where there might have been.
     """
 
@@ -40,6 +43,7 @@ class Subjects:
     known: list[Item] = field(default_factory=list)
     tested: list[Item] = field(default_factory=list)
     rare: int = 0
+    beyond: int = 0
     unprobed: str = ""
 
 
@@ -77,14 +81,18 @@ def _for_probes(data: ImageData) -> dict[str, Any]:
         return {}
     counts = count_classes(train, len(data.classes))
     enough = {label for label, count in enumerate(counts) if count >= FEWEST}
-    train, rest = ([item for item in items if item.target in enough] for items in (train, rest))
     if len(enough) < 2:
         what = f"probes need two classes of {FEWEST} training images, and {len(enough)} of {len(counts)} have so many"
         return {"unprobed": what}
+    train = [item for item in train if item.target in enough]
+    known = [train[i] for i in pick_items(train, min(max(KNOWN, PER_CLASS * len(enough)), MOST_KNOWN), 0)]
+    classes = {item.target for item in known}
+    rest = [item for item in rest if item.target in classes]
     if not rest:
-        return {"unprobed": f"no other image is of one of the classes that have {FEWEST} training images"}
-    known = [train[i] for i in pick_items(train, KNOWN, 0)]
-    return {"known": known, "tested": [rest[i] for i in _at_random(len(rest), TESTED)], "rare": len(counts) - len(enough)}
+        what = f"no other image is of a class that probes can know, one of {FEWEST} training images at least"
+        return {"unprobed": what}
+    tested = [rest[i] for i in _at_random(len(rest), TESTED)]
+    return {"known": known, "tested": tested, "rare": len(counts) - len(enough), "beyond": len(enough) - len(classes)}
 
 
 def _at_random(count: int, wanted: int) -> list[int]:
