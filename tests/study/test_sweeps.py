@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vitrail.study.comparison import Compared
-from vitrail.study.sweeps import combinations, numeric, picture, table
+from vitrail.study.sweeps import combinations, numeric, picture, table, write_sweep
 
 ROW = {"epoch": 1, "val_loss": 0.5, "val_top1": 0.8, "seconds": 2.0, "images_per_second": 100.0}
 
@@ -94,6 +94,30 @@ def test_the_table_has_the_settings_of_the_grid_and_says_what_its_intervals_are(
     assert "± sd" in head
     assert rows[0][:4] == ["1", "none", "2", "61.00 %"]
     assert "95 % interval" in table(combinations([({"a": 1}, run(0.9))]))[0]
+
+
+def test_the_spread_of_seeds_has_the_digits_of_its_score():
+    def spread_of(name, *values):
+        runs = [Compared("run", "finished", {}, [ROW], 10, 10, "test", {name: value, "images": 100}) for value in values]
+        head, rows = table(combinations([({"training.seed": seed}, run) for seed, run in enumerate(runs)]))
+        return rows[0][head.index("± sd")]
+
+    assert spread_of("loss", 0.1, 0.1048) == "0.0034"
+    assert spread_of("oks", 0.5, 0.5024) == "0.0017"
+    assert spread_of("top1", 0.5, 0.52) == "1.41"
+    assert spread_of("bleu", 30.0, 32.0) == "1.41"
+
+
+def test_the_page_tells_of_bars_only_where_a_score_has_one(tmp_path):
+    def page_of(*scores):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        runs = [Compared("run", "finished", {}, [ROW], 10, 10, "test", {**score, "images": 100}) for score in scores]
+        write_sweep(folder, [({"a": n}, run) for n, run in enumerate(runs)], title="a sweep", against=None)
+        return (folder / "report.html").read_text(encoding="utf-8")
+
+    assert "bars are" not in page_of({"map": 0.5}, {"map": 0.6})
+    assert "bars are 95 % intervals" in page_of({"top1": 0.5}, {"top1": 0.6})
 
 
 def test_scores_stand_against_the_first_setting_of_numbers_with_a_line_for_the_rest():

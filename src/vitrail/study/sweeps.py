@@ -117,8 +117,9 @@ def _cells(one: Combination, *, several: bool) -> list[str]:
         return ["0", "–", "–", "–", "–", "–"]
     sure = "–"
     if one.interval is not None:
-        low, high = (one.metric.factor * side for side in one.interval)
-        sure = f"{(high - low) / 2:.2f}" if several else f"{low:.1f} to {high:.1f}"
+        low, high = one.interval
+        spread, sides = (high - low) / 2, (one.metric.factor * side for side in one.interval)
+        sure = one.metric.shown(spread).removesuffix(" %") if several else "{:.1f} to {:.1f}".format(*sides)
     return [
         str(len(one.scores)),
         one.metric.shown(one.mean),
@@ -256,17 +257,12 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
     figures.save(curves(every), folder / "curves.png")
     head, rows = table(found)
     settings = len(found[0].values)
-    bars = (
-        "the standard deviation over seeds" if "± sd" in head else "95 % intervals for the images that were tried (Wilson 1927)"
-    )
-    singles = ", small circles single runs" if "± sd" in head else ""
-    computed = f" {COUNTED}" if against == OPERATIONS else ""
+    caption = f"Scores of the best model of each run{_bars(found, several='± sd' in head)}."
+    caption += f" {COUNTED}" if against == OPERATIONS else ""
     sections = [
         page.section(
             "Result",
-            page.picture(
-                folder / "sweep.png", "Scores", f"Scores of the best model of each run; bars are {bars}{singles}.{computed}"
-            ),
+            page.picture(folder / "sweep.png", "Scores", caption),
             page.table(head, [[*row[:settings], *map(Number, row[settings:])] for row in rows]),
         ),
         page.section(
@@ -276,6 +272,15 @@ def write_sweep(folder: Path, runs: Runs, *, title: str, against: str | None) ->
     write_text(folder / "report.html", page.page(title, sections))
     write_text(folder / "results.csv", _sheet(found))
     write_json(folder / "results.json", document(runs))
+
+
+def _bars(found: Sequence[Combination], *, several: bool) -> str:
+    """What the bars of the picture are, where it has any."""
+    if all(one.interval is None for one in found):
+        return ""
+    if several:
+        return "; bars are the standard deviation over seeds, small circles single runs"
+    return "; bars are 95 % intervals for the images that were tried (Wilson 1927)"
 
 
 def _sheet(found: Sequence[Combination]) -> str:
