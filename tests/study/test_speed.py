@@ -1,14 +1,17 @@
 """What a model takes on this machine."""
 
+import re
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import vitrail
-from vitrail.models.cost import totals
-from vitrail.study.speed import kept_for_gradients, measured
+from vitrail.models.cost import cost, totals
+from vitrail.study import model_sections
+from vitrail.study.speed import Measured, kept_for_gradients, measured
 
 TINY = {"image_size": 24, "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 5}
 
@@ -54,6 +57,14 @@ def test_sizes_that_a_model_cannot_have_are_left_out():
         "ViT-Ti/4", **{**TINY, "image_size": 192, "depth": 1}, position="relative"
     ).eval()  # 48×48 patches
     assert [row.image_size for row in measured(many, 1, seconds=0.01)] == [(128, 128), (192, 192)]
+
+
+def test_measured_numbers_are_shown_without_powers_of_ten(monkeypatch):
+    found = Measured((8, 8), 2_500_000_000, 123_456_000, 1234.5)
+    monkeypatch.setattr(model_sections, "measured", lambda *_: [found])
+    made = cost(vitrail.create_model("ViT-Ti/4", **TINY).config)
+    words = model_sections.cost(SimpleNamespace(model=None, batch=1, numbers={}, counted=made))
+    assert re.findall(r">([\d.,e+]+)<", words)[:3] == ["2.5", "123", "1,234"]
 
 
 def test_what_is_measured_is_given_back():

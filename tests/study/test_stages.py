@@ -5,13 +5,20 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import vitrail
 from test_contract import tiny
+from vitrail.data.items import Item
 from vitrail.errors import ConfigError
 from vitrail.parts.reduced_attention import PooledReduction, ReducedAttention
+from vitrail.runtime.observer import Observer
+from vitrail.study import stage_sections
 from vitrail.study.attention import attention_map
 from vitrail.study.captures import capture
+from vitrail.study.context import StudyContext
 from vitrail.study.stages import looked_at, most_weights, stage_distances, stage_maps
+from vitrail.study.subjects import Subjects
 
 WINDOW = 3
 GRID = (5, 7)
@@ -127,6 +134,17 @@ def test_the_largest_attention_is_known_before_it_is_computed(swin, images):
         found = most_weights(model, images[:1])
         prefixed = max(weights[0].size for weights in weights_of(model, images))
         assert found <= prefixed < 1.3 * found  # without the class token
+
+
+@pytest.mark.parametrize(("heads", "told"), [((2, 3), ""), ((2, 15), "Of 15 heads 14 are drawn; all of them are in maps.npz")])
+def test_how_many_heads_of_a_windows_bias_are_drawn_is_told(heads, told, tmp_path):
+    model = vitrail.create_model("Swin-T", dim=30, depths=(1, 1), heads=heads, image_size=16, patch_size=4, window_size=2)
+    trained = vitrail.TrainedModel(model.eval(), list("ab"), vitrail.Preparation.standard((16, 16)))
+    item = Item("a", Image.new("RGB", (16, 16)), 0)
+    study = StudyContext(tmp_path, trained, Subjects([item]), None, Observer())
+    words = stage_sections.positions(study)
+    assert told in words and ("are drawn" in words) == bool(told)
+    assert study.maps["relative-bias-1"].shape[0] == heads[1]
 
 
 def test_models_of_another_kind_are_refused(swin, images):

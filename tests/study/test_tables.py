@@ -54,6 +54,14 @@ def test_many_classes_are_folded_behind_the_weakest(count):
     assert table.count(">c7<") == 1
 
 
+def test_of_many_classes_that_are_all_perfect_none_is_called_the_weakest():
+    shown = class_table([f"c{i}" for i in range(41)], np.ones(41, dtype=int), [Score("F1", np.ones(41))]).partition("<details>")[
+        0
+    ]
+    assert "weakest" not in shown and "No class of 41 is below 100 %." in shown
+    assert [row[0] for row in cells(shown)] == ["class", "mean over classes"]
+
+
 def test_images_are_counted_by_class_and_split_with_bars_of_the_largest_class():
     table = count_table(["a", "b"], {"train": [1200, 300], "val": [0, 0], "test": [7, 8]})
     assert cells(table) == [

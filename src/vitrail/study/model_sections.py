@@ -120,7 +120,7 @@ def cost(study: StudyContext) -> Markup:
 
 
 def _cells(*numbers: float) -> list[Number]:
-    return [Number(f"{number:,.3g}") for number in numbers]
+    return [Number(f"{number:,.0f}" if number >= 100 else f"{number:.3g}") for number in numbers]
 
 
 def _accuracy(mean: float, spread: float | None = None) -> tuple[Number, Number]:

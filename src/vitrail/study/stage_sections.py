@@ -1,5 +1,6 @@
 """The sections of a study on a model of stages, whose layers do not see the whole image patch by patch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ OFFSETS = (
     "What the bias of a window adds to a score, in the first block of every stage (down) and its heads (across): the middle of a "
     "small map is the query itself, to the right of it are keys to its right. One scale for all maps."
 )
+FEWER = " Of {heads} heads {drawn} are drawn; all of them are in maps.npz, by stage as relative-bias-0 and so on."
 FIRST_STAGE = (
     "Every small map stands where its patch does in the image, and shows the cosine similarity of its position to all positions "
     "of the first stage ({scheme}); every later stage has positions of its own."
@@ -77,8 +79,15 @@ def positions(study: StudyContext) -> Markup:
     if scheme.startswith("relative"):
         biases = [offset_biases(model, stage).cpu() for stage in range(len(model.config.depths))]
         study.maps |= {f"relative-bias-{number}": bias for number, bias in enumerate(biases)}
-        figure, caption = pictures.offsets([bias.numpy() for bias in biases]), OFFSETS
+        figure, caption = pictures.offsets([bias.numpy() for bias in biases]), OFFSETS + _fewer([len(bias) for bias in biases])
     else:
         figure = pictures.similarity(stage_position_similarity(model).cpu().numpy())
         caption = FIRST_STAGE.format(scheme=scheme)
     return page.section("Positions", study.picture(figure, "positions", "Positions", caption))
+
+
+def _fewer(heads: Sequence[int]) -> str:
+    """How many heads are drawn of the stages that have too many for a picture; empty where all are."""
+    most = pictures.MOST_CELLS
+    many = [str(count) for count in sorted(set(heads)) if count > most]
+    return FEWER.format(heads=" or ".join(many), drawn=most) if many else ""

@@ -44,7 +44,8 @@ def class_table(classes: list[str], images: np.ndarray, scores: list[Score]) -> 
     if len(classes) <= OPEN_CLASSES:
         return Markup(table + page.note(marked)) if weak else table
     worst = page.table(head, [rows[i] for i in weak], total=total)
-    return Markup(page.paragraph(f"The weakest of {len(classes):,} classes:") + worst + page.folded("all classes", table))
+    said = f"The weakest of {len(classes):,} classes:" if weak else f"No class of {len(classes):,} is below 100 %."
+    return Markup(page.paragraph(said) + worst + page.folded("all classes", table))
 
 
 def weakest(values: np.ndarray, images: np.ndarray) -> list[int]:
