@@ -44,7 +44,8 @@ def study_model(
             are none of the model's, its errors are left out; probes can do with any. Of a model that finds joints people, as in
             `train`, or images of one person each.
         out: the folder to write, which must not exist; ``studies/NAME-DATE-TIME`` by default.
-        split, images: which images or people to look at, as in `evaluate`, and how many of them, at random.
+        split, images: which images or people to look at, as in `evaluate`, and how many of them, at random; images without
+            labels or joints are taken evenly from the first to the last.
         layer, head, query: of the attention that is drawn, as in `vitrail.study.attention_map`; by default the last
             layer, all heads, from what the answer is read from.
         joints: of a model that finds joints, the names of those whose maps are drawn; some of all by default.

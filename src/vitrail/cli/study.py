@@ -34,7 +34,7 @@ def study(
     split
         Default: test, else val; all images of a folder without splits.
     images
-        How many to look at, or how many people, taken at random.
+        How many to look at, or how many people, taken at random; of images without labels or joints, evenly from first to last.
     layer
         The layer whose attention is drawn, from 0, or from the end below. Default: the last.
     head
