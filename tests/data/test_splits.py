@@ -44,11 +44,11 @@ def test_every_label_of_several_is_trained_on_be_it_ever_so_rare(seed, often):
 
 
 def test_copies_of_an_image_of_a_rare_label_are_trained_on_together():
-    labels = [(0, 2), (0, 2)] + [(0,), (1,)] * 20
-    names = [str(number) for number in range(len(labels))]
+    labels = [(0, 2 + number // 2) for number in range(8)] + [(0,), (1,)] * 20
+    names, copies = [str(number) for number in range(len(labels))], [(first, first + 1) for first in range(0, 8, 2)]
     for seed in range(20):
-        found = assign_splits(names, labels, {"test": 0.5, "val": 0.3}, seed, copies=[(0, 1)])
-        assert found["0"] == found["1"] == "train"
+        found = assign_splits(names, labels, {"test": 0.5, "val": 0.3}, seed, copies=copies)
+        assert all(found[str(first)] == found[str(second)] == "train" for first, second in copies)
 
 
 @pytest.mark.parametrize(
