@@ -682,7 +682,7 @@ def test_a_run_of_bytes_in_what_is_coded_takes_no_longer_than_others():
 def test_what_follows_a_picture_is_not_counted_as_scans_and_what_it_has_is():
     content = io.BytesIO()
     Image.effect_noise((64, 48), 50).save(content, "JPEG", progressive=True)
-    film = b"\xff\xda" * 1000
+    film = b"\0\2" + b"\xff\xda\0\2" * 1000
     assert decode(content.getvalue() + film).size == (64, 48)
     jpeg = content.getvalue()
     end = jpeg.rindex(b"\xff\xd9")
