@@ -75,6 +75,23 @@ def test_a_class_may_be_called_all(checked, pictures, tmp_path):
     assert rows == [["all", "8"], ["all", "24"]]
 
 
+def test_images_that_are_learned_from_without_labels_are_checked_without(vitrail, pictures, tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+    for number in range(8):
+        shutil.copy(pictures / "red" / f"{number}.png", tmp_path / "data" / "train" / f"{number}.png")
+    assert vitrail("data", "check", tmp_path / "data").code == 3
+    sound = vitrail("data", "check", tmp_path / "data", "--task", "mae")
+    assert sound.code == 0 and "images   8\n" in sound.out and "no faults" in sound.out and "all" in sound.out
+    shutil.copy(tmp_path / "data" / "train" / "0.png", tmp_path / "data" / "val" / "copy.png")
+    (tmp_path / "data" / "train" / "1.png").write_bytes(b"")
+    found = vitrail("data", "check", tmp_path / "data", "--task", "mae")
+    kinds = {line.split("  ")[0] for line in found.out.splitlines()}
+    assert found.code == 3 and {"duplicate", "unreadable"} <= kinds
+    refused = vitrail("data", "check", tmp_path / "data", "--task", "mae", "--out", tmp_path / "page")
+    assert refused.code == 2 and "mae learns without labels" in refused.err
+
+
 def test_many_classes_are_summed_up(checked, tmp_path):
     for number in range(50):
         (tmp_path / str(number)).mkdir()

@@ -118,6 +118,14 @@ def test_a_part_of_the_weights_is_no_model(name, folder):
         assert "max_shard_size" in error.value.hint
 
 
+def test_a_pickle_in_several_files_is_refused_as_such(folder):
+    (folder / "model.safetensors").unlink()
+    for number in (1, 2):
+        (folder / f"pytorch_model-0000{number}-of-00002.bin").write_bytes(pickle.dumps({}))
+    with pytest.raises(ModelFileError, match="split into 2 files"):
+        from_pretrained(folder, trust_pickle=True)
+
+
 def test_the_only_one_of_one_file_is_a_model(folder):
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
     assert open_model(folder).labels == ["cat", "dog", "10 o'clock é"]

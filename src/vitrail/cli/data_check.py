@@ -73,8 +73,9 @@ def check(
     target
         Of sentences, the language that is written.
     task
-        The task that the data is for: pose for people, caption for captions. Default: captions in a file that has the word in
-        its name; people in any other JSON file, or in a table that has columns for joints.
+        The task that the data is for: pose for people, caption for captions, mae for images without labels. Default: captions
+        in a file that has the word in its name; people in any other JSON file, or in a table that has columns for joints and
+        none for labels.
     config
         A YAML file of vitrail train, whose skeleton people are looked at with.
     model
@@ -104,10 +105,13 @@ def check(
     if kind == "captions":
         _check_captions(data, json=json)
         return
+    labelled = _has_labels(task)
+    if not labelled:
+        refuse_given(f"{task} learns without labels", {"--model": model is not None, "--out": out is not None})
     if model is None and out is None:
         from vitrail.data.check import check_data
 
-        found, folder = _counted(check_data, data), None
+        found, folder = _counted(partial(check_data, labelled=labelled), data), None
     else:
         found, folder = _with_page(data, model, out)
     if json:
@@ -126,6 +130,13 @@ def _of_the_task(settings: tuple[str, ...]) -> dict[str, Any]:
     if other := next((name for name in found if not name.startswith("task.")), None):
         raise unknown("option", other, OPTIONS, where=f"--{other}")
     return found
+
+
+def _has_labels(task: str | None) -> bool:
+    """Whether images are learned from by their labels in a task, and where none is named."""
+    from vitrail.tasks.registry import task_row
+
+    return task is None or task_row(task).labelled
 
 
 def kind_of(data: str, task: str | None, *, languages: bool) -> str:
@@ -268,7 +279,8 @@ def _print(found: "Check") -> None:
     summary = found.to_json()
     sizes = summary["sizes"]
     result(f"source   {summary['source']}")
-    result(f"images   {summary['images']:,} in {len(summary['classes']):,} classes")
+    classes = f" in {len(summary['classes']):,} classes" if summary["classes"] else ""
+    result(f"images   {summary['images']:,}{classes}")
     for line in summary["notes"]:
         result(f"note     {line}")
     if found.sizes:

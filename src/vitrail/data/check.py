@@ -17,6 +17,7 @@ from vitrail.data.mirrors import MirrorTest
 from vitrail.data.near_duplicates import MOST, miniature, near_duplicates, too_alike
 from vitrail.data.sources import read_data
 from vitrail.data.splits import to_divide
+from vitrail.data.unlabelled import read_unlabelled
 from vitrail.errors import DataError
 
 IMBALANCE = 10
@@ -78,7 +79,11 @@ class Check:
 
 
 def check_data(
-    source: str | Path, *, on_start: Callable[[int], None] | None = None, on_image: Callable[[int], None] | None = None
+    source: str | Path,
+    *,
+    labelled: bool = True,
+    on_start: Callable[[int], None] | None = None,
+    on_image: Callable[[int], None] | None = None,
 ) -> Check:
     """Read a data set and decode every image once; of a picture only its digest and miniatures are kept.
 
@@ -87,6 +92,7 @@ def check_data(
 
     Args:
         source: as for `open_data`.
+        labelled: whether it is to be learned from by its labels; else it is read as `open_unlabelled` does.
         on_start: called with the number of images.
         on_image: called with 1 after every image.
 
@@ -94,7 +100,7 @@ def check_data(
         DataError: nothing there, or a source that cannot be read at all.
         ConfigError: what reads this kind of data is not installed.
     """
-    return check_contents(read_data(source), on_start=on_start, on_image=on_image)
+    return check_contents((read_data if labelled else read_unlabelled)(source), on_start=on_start, on_image=on_image)
 
 
 def check_contents(

@@ -59,7 +59,11 @@ def open_data(
         DataError: nothing there, no images, or labels and images that do not fit each other.
         ConfigError: what reads this kind of data is not installed.
     """
-    contents = read_data(source)
+    return open_contents(read_data(source), split_seed, shares, assignment)
+
+
+def open_contents(contents: Contents, split_seed: int, shares: Mapping[str, float], assignment: Assignment | None) -> ImageData:
+    """`open_data` of data that is read already."""
     if contents.issues:
         first, *others = contents.issues
         raise DataError(

@@ -9,8 +9,8 @@ from vitrail.data.decode import SUFFIXES, Source
 from vitrail.data.folder import has_class_folders
 from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item
 from vitrail.data.order import spread
-from vitrail.data.sources import is_named, open_data
-from vitrail.data.splits import SHARES, Assignment, with_splits
+from vitrail.data.sources import is_named, open_contents, read_data
+from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import TABLE, labels_in
 from vitrail.data.tree import files_of_data, images_of_data, is_image
 from vitrail.errors import DataError
@@ -49,11 +49,16 @@ def open_unlabelled(
     Raises:
         DataError: no images.
     """
+    return open_contents(read_unlabelled(source), split_seed, shares, assignment)
+
+
+def read_unlabelled(source: str | Path) -> Contents:
+    """What `open_unlabelled` finds, before it is split; raises `DataError` where there are no images."""
     if is_named(source):
-        return open_data(source, split_seed=split_seed, shares=shares, assignment=assignment)
+        return read_data(source)
     root = Path(os.path.abspath(path_of(source)))
     if not root.is_dir() or (root / TABLE).is_file():
-        return open_data(source, split_seed=split_seed, shares=shares, assignment=assignment)
+        return read_data(source)
     splits: dict[str, list[Item]] = defaultdict(list)
     left_out: list[Issue] = []
     files = files_of_data(root, left_out)
@@ -67,7 +72,7 @@ def open_unlabelled(
             left_out.append(Issue("outside", str(file), "an image outside the splits"))
     if not splits["train"]:
         raise DataError("no images found", where=root, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return with_splits(Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out), split_seed, assignment, shares)
+    return Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out)
 
 
 def _split_folders(names: set[str]) -> dict[str, str]:

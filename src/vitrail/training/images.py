@@ -231,7 +231,9 @@ def advice(settings: RunSettings, source: ImageData) -> str | None:
 
 def warnings(settings: RunSettings, source: ImageData) -> list[str]:
     """Pictures that stand in two splits; classes that flips may confuse."""
-    found = leak_warning(source), flip_warning(source.classes, settings.augmentation.horizontal_flip)
+    task = settings.task.name
+    check = "vitrail data check" if task_row(task).labelled else f"vitrail data check --task {task}"
+    found = leak_warning(source, check), flip_warning(source.classes, settings.augmentation.horizontal_flip)
     return [warning for warning in found if warning]
 
 

@@ -185,11 +185,11 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     files = sorted(file for file in folder.iterdir() if file.is_file())
     found = [file for file in files if file.suffix.lower() in WEIGHTS]
     pickles = [file for file in files if is_pickle(file)]
-    shards = [file.name for file in found if SHARD.fullmatch(file.name)]
     if trust_pickle and not found:
         found = pickles
     if len(found) == 1:
         return found[0]
+    shards = [file.name for file in found if SHARD.fullmatch(file.name)]
     if shards:
         what, hint = in_several_files(len(shards), shards[0])
     elif found:
