@@ -134,7 +134,21 @@ def test_images_without_suffix_are_found_also_in_the_one_folder_that_holds_them(
 def test_a_name_without_suffix_of_two_images_is_none(table, tmp_path):
     file = table("id,label", "a,cat", "b,dog")
     Image.new("RGB", (2, 2)).save(tmp_path / "b.jpg")
-    assert [issue.kind for issue in read_data(file).issues] == ["missing-file"]
+    (issue,) = read_data(file).issues
+    assert (issue.kind, issue.what) == ("missing-file", f"{tmp_path}/b could be b.jpg or b.png")
+
+
+def test_names_as_windows_writes_them_and_letters_that_look_alike_are_found(table, tmp_path):
+    composed, apart = "caf\u00e9.png", "cafe\u0301.png"
+    (tmp_path / "photos").mkdir()
+    for place, name in (("photos", "a.png"), (".", composed), ("photos", apart)):
+        Image.new("RGB", (2, 2)).save(tmp_path / place / name)
+    file = table("image,label", "photos\\a.png,cat", f"{apart},dog", f"photos/{composed},cat", "b.png,dog")
+    data = read_data(file)
+    assert data.issues == []
+    assert [item.image for item in data.splits["all"]] == [
+        tmp_path / name for name in ("photos/a.png", composed, f"photos/{apart}", "b.png")
+    ]
 
 
 def test_the_suffix_that_a_name_lacks_may_be_in_capitals(table, tmp_path):

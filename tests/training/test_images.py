@@ -1,9 +1,11 @@
 """What a run does with its images before the first step: a layer that is not trained is fitted to them."""
 
+import pytest
 import torch
 
 from vitrail import api
 from vitrail.data.sources import open_data
+from vitrail.errors import DataError
 from vitrail.parts import Whitening
 from vitrail.training.run_folder import RunFolder
 from vitrail.weights.reference import open_model
@@ -39,3 +41,10 @@ def test_a_model_to_start_from_keeps_what_it_was_fitted_to(pictures, tmp_path):
             (others / name / file.name).write_bytes(file.read_bytes())
     run = api.train(others, tmp_path / "run", start=str(known.folder), **{**RESNET, "training.probe": False})
     assert torch.equal(first_layer(run.folder).weight, first_layer(known.folder).weight)
+
+
+def test_a_table_whose_labels_name_no_class_is_refused(pictures, tmp_path):
+    (tmp_path / "labels.csv").write_text("image,label\n" + "".join(f"{file},;\n" for file in (pictures / "red").iterdir()))
+    with pytest.raises(DataError, match="no class found"):
+        api.train(tmp_path / "labels.csv", tmp_path / "run", recipe="scratch", epochs=1)
+    assert not (tmp_path / "run").exists()

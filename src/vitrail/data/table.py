@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
@@ -96,14 +97,26 @@ def read_table(file: Path) -> Contents:
 
 
 def _image(folder: Path, name: str) -> Path | None:
-    """The file of an image, whose name may lack its suffix, in small letters or in capitals."""
-    image = folder / name
-    if os.path.isfile(image):
-        return image
-    if not name or image.suffix.lower() in SUFFIXES:
-        return None
+    """The file of an image, whose name may lack its suffix, have Windows' strokes or be written in other letters that look alike.
+
+    An é is one letter on some systems, and an e with an accent on others.
+    """
+    spellings = [name, name.replace("\\", "/"), *(normalize(form, name) for form in ("NFC", "NFD"))]
+    for image in (folder / spelling for spelling in dict.fromkeys(spellings)):
+        if os.path.isfile(image):
+            return image
+        whole = _with_suffixes(image) if name else []
+        if len(whole) == 1:
+            return whole[0]
+    return None
+
+
+def _with_suffixes(image: Path) -> list[Path]:
+    """The different files whose names are that of an image and a suffix, in small letters or in capitals."""
+    if image.suffix.lower() in SUFFIXES:
+        return []
     whole = [Path(f"{image}{end}") for suffix in SUFFIXES for end in (suffix, suffix.upper()) if os.path.isfile(f"{image}{end}")]
-    return whole[0] if whole and all(os.path.samefile(whole[0], other) for other in whole) else None
+    return [file for place, file in enumerate(whole) if not any(os.path.samefile(file, other) for other in whole[:place])]
 
 
 def _folder_of_images(folder: Path, names: list[str]) -> Path:
@@ -200,7 +213,8 @@ def _wrong(row: dict[str, str], image: Path, earlier: int | None, labelled: bool
     if earlier is not None:
         yield "repeated-row", f"{image} stands in line {earlier}, too"
     elif not os.path.isfile(image):
-        yield "missing-file", f"there is no file {image}"
+        several = " or ".join(file.name for file in _with_suffixes(image))
+        yield "missing-file", f"{image} could be {several}" if several else f"there is no file {image}"
     if not labelled:
         yield "no-label", f"{image} has no label"
     if not split:

@@ -89,8 +89,9 @@ def complete(settings: RunSettings, source: ImageData, start: TrainedModel | Non
 
 def _require_classes_to_learn(source: ImageData) -> None:
     if len(source.classes) < 2:
+        found = f"only the class {source.classes[0]!r}" if source.classes else "no class"
         raise DataError(
-            f"only the class {source.classes[0]!r} found; a classifier needs two or more",
+            f"{found} found; a classifier needs two or more",
             where=source.source,
             hint="sort the images into one folder per class: FOLDER/CLASS/image.jpg or FOLDER/train/CLASS/image.jpg",
         )
