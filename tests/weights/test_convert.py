@@ -225,6 +225,13 @@ def test_the_names_of_imagenet_are_in_the_order_that_timm_has():
         assert name in info.index_to_description(index).split(", ")
 
 
+@pytest.mark.parametrize("name", ["model.onnx", "model.xml", "model.pt2"])
+def test_no_graph_is_written_nor_a_folder_that_is_called_like_one(name, tmp_path):
+    with pytest.raises(ConfigError, match="no layout of weights") as error:
+        convert(answering("timm", several=False), tmp_path / name)
+    assert "vitrail export" in error.value.hint and not list(tmp_path.iterdir())
+
+
 def test_no_pickle_is_written(tmp_path):
     with pytest.raises(ConfigError, match="pickles are not written"):
         convert(answering("timm", several=False), tmp_path / "model.pth")

@@ -131,6 +131,8 @@ def test_a_head_of_another_size_is_replaced_by_zeros_and_it_is_said(file, capsys
     assert "3 classes replaced by 5" in capsys.readouterr().err
     assert model.labels == ["0", "1", "2", "3", "4"]
     assert not model(torch.randn(2, 3, 16, 16)).any()
+    from_pretrained(file, num_classes=0)
+    assert "3 classes left out, with the head" in capsys.readouterr().err
     same = from_pretrained(file, num_classes=3)
     assert same(torch.randn(2, 3, 16, 16)).any()
 

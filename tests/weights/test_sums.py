@@ -87,6 +87,11 @@ def test_sums_of_files_elsewhere_and_damaged_ones_are_refused(line, saved):
     assert str(error.value.where).endswith(f"{SUMS}:4")
 
 
+def test_empty_lines_of_sums_are_passed_over(saved):
+    (saved / SUMS).write_text(f"\n{(saved / SUMS).read_text()}\n \n")
+    assert load_model(saved).labels
+
+
 def test_a_folder_needs_no_sums_and_files_that_are_not_there_are_not_missed(saved):
     (saved / SUMS).write_text(f"{0:064}  optimizer.bin\n{(saved / SUMS).read_text()}")
     assert load_model(saved).labels

@@ -11,7 +11,7 @@ from vitrail.files import read_lines, write_json
 from vitrail.weights.captioner import TrainedCaptioner
 from vitrail.weights.folder import FORMAT, TrainedModel, distinct, label_description
 from vitrail.weights.layouts import LAYOUTS, family
-from vitrail.weights.plain_files import CONFIGURED, LAYOUT, OWN, PREPARED, beside_file, is_pickle
+from vitrail.weights.plain_files import CONFIGURED, GRAPHS, LAYOUT, OWN, PREPARED, beside_file, is_pickle
 from vitrail.weights.tensor_files import write_tensors
 from vitrail.weights.translate import first_that_holds
 from vitrail.weights.translator import TrainedTranslator
@@ -39,6 +39,8 @@ def convert(trained: TrainedModel, out: Path, *, layout: str | None = None) -> N
     if is_pickle(out):
         hint = f"give {out.stem}.safetensors, or a folder"
         raise ConfigError("pickles are not written, which could run code when they are loaded", where="OUT", hint=hint)
+    if suffix in {Path(graph).suffix for graph in GRAPHS.values()}:
+        raise ConfigError(f"a graph ({suffix}) is no layout of weights", where="OUT", hint="vitrail export MODEL writes graphs")
     if suffix not in (".safetensors", ".npz"):
         trained.save_pretrained(out, layout=layout)
         return

@@ -65,7 +65,9 @@ def build(
         tensors = adapt(tensors, source.config, config, keep_head=keep, interpolation=source.interpolation)
         if not keep:
             labels, thresholds = [str(i) for i in range(config.num_classes)], ()
-            about += f"\n{source.config.num_classes} classes replaced by {config.num_classes}: the new head starts at zero"
+            count = config.num_classes
+            said = f"replaced by {count}: the new head starts at zero" if count else "left out, with the head"
+            about += f"\n{source.config.num_classes} classes {said}"
     preparation = preparation_of(checkpoint, source, config)
     model = empty_model(config)
     fill(model, tensors, where=checkpoint.file)

@@ -105,6 +105,8 @@ def _read(folder: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{SUMS} cannot be read: {error}", where=file, hint="fetch or write the folder again") from None
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         found = _LINE.fullmatch(line)
         if found is None or found[2] in (".", "..") or "/" in found[2] or "\\" in found[2]:
             what = f"{line[:100]!r} is no sum of a file in this folder"
