@@ -107,12 +107,16 @@ def test_every_common_set_of_labels_gives_its_share_and_rare_ones_together(label
     assert assigned == assign_splits([str(i) for i in range(len(labels))], labels, SHARES, seed)
     common = {kind for kind, count in Counter(labels).items() if count >= 10}
     strata = [label if label in common else "rare" for label in labels]
+    kept = len({label for of in labels for label in of} - {label for of in common for label in of})  # one image each to train on
     for stratum, size in Counter(strata).items():
         for split, share in SHARES.items():
             count = sum(assigned[str(i)] == split for i, other in enumerate(strata) if other == stratum)
-            assert abs(count - share * size) <= 1 + 1e-9
+            fewer = kept if stratum == "rare" else 0
+            assert -fewer - 1 - 1e-9 <= count - share * size <= 1 + 1e-9
     for split, share in SHARES.items():
-        assert abs(sum(s == split for s in assigned.values()) - share * len(labels)) <= len(set(strata))
+        assert abs(sum(s == split for s in assigned.values()) - share * len(labels)) <= len(set(strata)) + kept
+    trained = {label for i, of in enumerate(labels) if assigned[str(i)] == "train" for label in of}
+    assert trained == {label for of in labels for label in of}
 
 
 def test_one_label_each_is_split_as_a_class_is_where_sets_are_common():
