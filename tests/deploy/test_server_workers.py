@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import psutil
 import pytest
 from server_running import noise, tiny
 
+from vitrail.deploy.server import connections
 from vitrail.deploy.server.board import Board, Place
 from vitrail.deploy.server.connections import LEAVE, Door
 from vitrail.deploy.server.metrics import Metrics, merged
@@ -258,8 +260,9 @@ def two() -> tuple[Place, Place]:
     return places
 
 
-def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long(bound, two):
-    first, second = two
+def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long(bound, two, monkeypatch):
+    (first, second), now = two, 100.0
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: now))
     with Door(bound, first) as busy, Door(bound, second) as free:
         first.own.connections = 1
         with socket.create_connection(bound.getsockname()):
@@ -269,10 +272,11 @@ def test_a_connection_is_left_to_a_worker_with_fewer_but_not_for_long(bound, two
         assert second.own.connections == 1
         second.own.connections = 0
         with socket.create_connection(bound.getsockname()):
-            time.sleep(2 * LEAVE)  # for the next one it waits anew
-            with pytest.raises(BlockingIOError):
-                busy.accept()
-            time.sleep(1.2 * LEAVE)
+            now += 2.1 * LEAVE  # for the next one it waits anew
+            for _ in range(2):
+                with pytest.raises(BlockingIOError):
+                    busy.accept()
+                now += 0.6 * LEAVE
             busy.accept()[0].close()
 
 
