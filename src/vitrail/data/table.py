@@ -112,7 +112,7 @@ def _image(folder: Path, name: str) -> Path | None:
 
 
 def _with_suffixes(image: Path) -> list[Path]:
-    """The different files whose names are that of an image and a suffix, in small letters or in capitals."""
+    """The different files that an image without suffix could be, with one in small letters or in capitals."""
     if image.suffix.lower() in SUFFIXES:
         return []
     whole = [Path(f"{image}{end}") for suffix in SUFFIXES for end in (suffix, suffix.upper()) if os.path.isfile(f"{image}{end}")]

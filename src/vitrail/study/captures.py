@@ -148,7 +148,9 @@ def require_own_size(model: Any, images: Tensor) -> None:
     if size != model.config.image_size:
         found, own = ("×".join(map(str, sides)) for sides in (size, model.config.image_size))
         hint = f"give images of {own}, or build the model anew: from_pretrained(…, image_size={size})"
-        raise ConfigError(f"images of {found}, and maps are those of a model for {own}", where="images", hint=hint)
+        raise ConfigError(
+            f"images of {found}, and maps are told of images of {own} alone, the model's size", where="images", hint=hint
+        )
 
 
 def _kinds(module: nn.Module) -> tuple[str, ...]:

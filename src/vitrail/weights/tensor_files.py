@@ -26,8 +26,8 @@ WRAPPERS = ("module.", "_orig_mod.")
 """What PyTorch puts before every name where several processes train a model, and where it is compiled."""
 AVERAGED = re.compile(r"(.*_)?(ema|teacher)(_.*)?")
 """What a training checkpoint calls averaged weights, which training was for."""
-OPTIMIZER = re.compile(r"optim.*")
-"""What it calls the state of its optimizer, which is no model."""
+OPTIMIZER = "optim"
+"""How it begins to call the state of its optimizer, which is no model."""
 MOST_PACKED = 8
 """How many times as large as its file what is unpacked of it may be: weights hardly shrink."""
 
@@ -136,7 +136,7 @@ def _dictionaries(content: Any, depth: int = 0) -> list[dict[str, Tensor]]:
     if not isinstance(content, Mapping) or depth > 4:
         return []
     own = {str(name): value.detach() for name, value in content.items() if isinstance(value, Tensor)}
-    names = [name for name in content if not OPTIMIZER.fullmatch(str(name))]
+    names = [name for name in content if not str(name).startswith(OPTIMIZER)]
     inner = [content[name] for name in sorted(names, key=lambda name: not AVERAGED.fullmatch(str(name)))]
     return [own, *(found for value in inner for found in _dictionaries(value, depth + 1))]
 
