@@ -26,33 +26,38 @@ SHAPES = {
 }
 
 
-def vitrail_step(shape: Shape, batch: int, precision: str, *, compiled: bool = False) -> side_by_side.Work:
-    """A step as `vitrail train` makes it, the counting of right answers and the check for NaN included."""
+def vitrail_step(shape: Shape, batch: int, precision: str, *, device: str = "cpu", **options: bool) -> side_by_side.Work:
+    """A step as `vitrail train` makes it, the counting of right answers and the check for NaN included.
+
+    ``options`` are settings of `training`.
+    """
     model = shapes.vitrail(shape)
     settings = RunSettings.read(
         {
             "data": {"source": "noise"},
             "model": {"name": "ViT-Ti/16", **model.config.model_dump(mode="json")},
-            "training": {"precision": precision, "compile": compiled, "device": "cpu"},
+            "training": {"precision": precision, "device": device, **options},
         }
     )
     preparation = Preparation.standard(model.config.image_size)
     task = Classification(model.train(), preparation, [str(i) for i in range(shape.classes)])
     learner = Learner(settings, task, total=10**6, warmup=0)
-    images = torch.randint(0, 256, (batch, 3, shape.image_size, shape.image_size), dtype=torch.uint8)
-    labels = torch.randint(0, shape.classes, (batch,))
+    images = torch.randint(0, 256, (batch, 3, shape.image_size, shape.image_size), dtype=torch.uint8, device=device)
+    labels = torch.randint(0, shape.classes, (batch,), device=device)
     return lambda: learner.step({"images": images, "labels": labels}, done=0, size=batch, own=batch)
 
 
-def step(model: nn.Module, shape: Shape, batch: int, *, precision: str = PRECISION, compiled: bool = False) -> side_by_side.Work:
+def step(
+    model: nn.Module, shape: Shape, batch: int, *, precision: str = PRECISION, compiled: bool = False, device: str = "cpu"
+) -> side_by_side.Work:
     """A peer's step, without anything that a step does not need."""
-    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.to(device).train().parameters(), lr=1e-4, fused=True)
     forward = torch.compile(model) if compiled else model
-    images = torch.randn(batch, 3, shape.image_size, shape.image_size)
-    labels = torch.randint(0, shape.classes, (batch,))
+    images = torch.randn(batch, 3, shape.image_size, shape.image_size, device=device)
+    labels = torch.randint(0, shape.classes, (batch,), device=device)
 
     def work() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16"):
             answers = forward(images)
         loss = F.cross_entropy(getattr(answers, "logits", answers).float(), labels)
         loss.backward()
@@ -74,7 +79,7 @@ def contenders(s: Shape, batch: int, *, quick: bool) -> dict[str, side_by_side.W
     }
     if not quick:
         found |= {
-            f"Vitrail {PRECISION}, compiled": vitrail_step(s, batch, PRECISION, compiled=True),
+            f"Vitrail {PRECISION}, compiled": vitrail_step(s, batch, PRECISION, compile=True),
             f"timm {PRECISION}, compiled": step(shapes.timm(s), s, batch, compiled=True),
             f"vit-pytorch {PRECISION}, compiled": step(shapes.vit_pytorch(s), s, batch, compiled=True),
         }

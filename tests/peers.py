@@ -4,6 +4,7 @@ The reference libraries (timm, vit-pytorch, transformers) import torchvision for
 cannot load, its import stops at registering what they would look like; declaring their names is enough to get past that.
 """
 
+import contextlib
 import re
 from functools import cache
 from importlib.util import find_spec
@@ -14,10 +15,17 @@ import torch
 
 @cache
 def declare_operators() -> torch.library.Library | None:
-    """Declare the operators that torchvision registers shapes for; what is returned must be kept as long as they are needed."""
+    """Declare the operators that torchvision registers shapes for; what is returned must be kept as long as they are needed.
+
+    None where torchvision is not installed, or has operators for this torch.
+    """
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
         return None
+    for compiled in Path(spec.origin).parent.glob("_C.*"):
+        with contextlib.suppress(OSError):
+            torch.ops.load_library(compiled)
+            return None
     source = Path(spec.origin).with_name("_meta_registrations.py").read_text(encoding="utf-8")
     names = {"nms", *re.findall(r'register_(?:fake|meta)\("(?:torchvision::)?(\w+)"\)', source)}
     library = torch.library.Library("torchvision", "DEF")
