@@ -8,7 +8,8 @@ import pytest
 import vitrail
 from stick_figures import write_people
 from tiny_pose import FIELDS
-from vitrail import api
+from vitrail import api, evaluation
+from vitrail.data.loader import EpochLoader
 from vitrail.data.poses.sources import open_people
 from vitrail.deploy.predict import open_pose_predictor
 from vitrail.errors import ConfigError
@@ -87,3 +88,29 @@ def test_a_size_that_is_none_is_refused(run, size):
 def test_the_table_may_be_named_by_a_text(run, tmp_path):
     vitrail.evaluate(run.folder, table=str(tmp_path / "table.csv"))
     assert (tmp_path / "table.csv").is_file()
+
+
+@pytest.fixture
+def workers_asked(monkeypatch):
+    """Of every loader, as if a GPU computed, which has one process beside it."""
+    asked, init = [], EpochLoader.__init__
+
+    def asking(self, *args, **named):
+        asked.append(named["workers"])
+        init(self, *args, **named)
+
+    monkeypatch.setattr(evaluation, "workers_beside", lambda device: 1)
+    monkeypatch.setattr(EpochLoader, "__init__", asking)
+    return asked
+
+
+def test_processes_read_images_where_a_gpu_computes_unless_it_is_said_how_many(run, found, people, workers_asked):
+    for workers in (None, 0, 2):
+        vitrail.evaluate(run.folder, split="all", workers=workers)
+    vitrail.evaluate(found.folder, people)
+    assert workers_asked == [1, 0, 2, 1]
+
+
+def test_people_in_boxes_are_read_by_this_process_beside_a_gpu_too(found, people, workers_asked):
+    vitrail.evaluate(found.folder, people, boxes=people)
+    assert not workers_asked

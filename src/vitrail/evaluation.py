@@ -13,7 +13,7 @@ from vitrail.deploy.predict import open_any_predictor
 from vitrail.deploy.predictor import OnBatch
 from vitrail.deploy.translate import AnyTranslator, is_translator
 from vitrail.files import path_of
-from vitrail.runtime.device import Precision
+from vitrail.runtime.device import Precision, pick_device, workers_beside
 from vitrail.runtime.observer import Note
 from vitrail.runtime.output import require_free, require_free_file
 from vitrail.runtime.processes import ALONE, Processes
@@ -41,7 +41,7 @@ def evaluate(
     *,
     split: str | None = None,
     batch_size: int = BATCH,
-    workers: int = 0,
+    workers: int | None = None,
     precision: Precision | None = None,
     engine: str = "auto",
     keep: bool = False,
@@ -61,7 +61,7 @@ def evaluate(
         model: a run folder, a model folder, an exported or a loaded model.
         data: any source of `open_data`; a run's own data by default.
         split: train, val, test or all; by default test, else val, and all of a folder that has no splits.
-        batch_size, workers: images per batch; processes that prepare images.
+        batch_size, workers: images per batch; processes that prepare images, by default as in training.
         precision, engine: as in `open_predictor`.
         keep: whether the metrics also keep the ``logits`` and ``labels`` of every image, and their ``probabilities``.
         on_start, on_batch, on_note: called with the number of items; the size of every batch; what to know of the data.
@@ -77,17 +77,21 @@ def evaluate(
         group: the processes that do it together; see `vitrail.runtime.processes`.
     """
     require_positive(batch_size=batch_size)
-    require_not_negative(workers=workers)
+    require_not_negative(workers=workers or 0)
     table = None if table is None else path_of(table)
     ways = {"--precision": precision is not None, "--engine": engine not in ("auto", "torch"), "--mirror": mirror is not None}
     of_people = {"--boxes": boxes is not None, "--pictures": pictures is not None, "--smoothing": smoothing is not None}
     if is_translator(model):
-        of_images = {"--csv": table is not None, "--workers": workers > 0, "--batch-size": batch_size != BATCH}
+        of_images = {"--csv": table is not None, "--workers": bool(workers), "--batch-size": batch_size != BATCH}
         refuse_given("a translator is evaluated as it is", {**ways, **of_images})
         refuse_given(NO_JOINTS, of_people)
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     assert not isinstance(model, AnyTranslator)
+    if workers is None:
+        workers = (
+            0 if boxes is not None else workers_beside(pick_device())
+        )  # pictures to look for people in are read by this process
     if is_captioner(model) or isinstance(model, TrainedCaptioner):
         refuse_given("a captioner is evaluated in Python, in fp32", ways)
         refuse_given(NO_JOINTS, of_people)

@@ -18,7 +18,7 @@ def evaluate(
     data: str | None = None,
     split: Literal["train", "val", "test", "all"] | None = None,
     batch_size: Whole = 64,
-    workers: Whole = 0,
+    workers: Whole | None = None,
     precision: Literal["fp32", "bf16"] | None = None,
     engine: Literal["auto", "torch", "onnxruntime", "openvino"] = "auto",
     csv: Path | None = None,
@@ -44,7 +44,7 @@ def evaluate(
     batch_size
         Images per batch.
     workers
-        Processes that prepare images.
+        Processes that prepare images. Default: beside a GPU one for each core, at most 16; beside a CPU none.
     precision
         fp32, or bf16: about twice as fast on processors that have it, exact to two or three digits. Default: fp32; an exported
         model has its own.
@@ -88,7 +88,7 @@ def evaluate(
     from vitrail.runtime.processes import open_processes
 
     require_positive(**{"--batch-size": batch_size})
-    require_not_negative(**{"--workers": workers})
+    require_not_negative(**{"--workers": workers or 0})
     measure_before(model)
     with open_processes() as group, counting("evaluating") as progress:
         metrics, chosen = api.evaluate(

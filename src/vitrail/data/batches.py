@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from vitrail.errors import VitrailError
@@ -12,6 +13,11 @@ Batch = dict[str, Tensor]
 """What a model sees of some samples and what it is to learn of them, by name; one row for each sample."""
 Key = tuple[int, int]
 """An epoch and the number of a sample in it; see `vitrail.data.order.epoch_order`."""
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """A batch where it is computed with; a GPU fetches what lies in pinned memory by itself, while the program goes on."""
+    return {name: tensor.to(device, non_blocking=tensor.is_pinned()) for name, tensor in batch.items()}
 
 
 @dataclass(frozen=True)

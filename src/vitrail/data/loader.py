@@ -64,6 +64,7 @@ class EpochLoader:
             persistent_workers=workers > 0,
             worker_init_fn=_patient,
             timeout=min(LOOK, WAIT) if workers else 0,
+            pin_memory=workers > 0 and torch.cuda.is_available(),  # a GPU fetches it from there while it computes
         )
 
     def __len__(self) -> int:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from vitrail.data.batches import Batch
+from vitrail.data.batches import Batch, on_device
 from vitrail.data.loader import EpochLoader
 from vitrail.models.inference import evaluation_mode
 from vitrail.runtime.processes import ALONE, Processes
@@ -20,7 +20,7 @@ def answering(task: Task, device: torch.device, *, follow: bool = False) -> Iter
     """A task's answers for `evaluate`, in evaluation mode; afterwards its mode is as before. ``follow`` is for `Task.follow`."""
     answer = task.follow if follow else task.answer
     with evaluation_mode(task), torch.no_grad():
-        yield lambda batch: answer({name: tensor.to(device) for name, tensor in batch.items()})
+        yield lambda batch: answer(on_device(batch, device))
 
 
 def evaluate(

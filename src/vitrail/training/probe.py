@@ -180,7 +180,7 @@ class Probe:
             transform = self.transform
         dataset = ImageDataset(items, self.preparation, augmentation, t.seed, targets=self.task.targets(), transform=transform)
         part = (group.rank, group.count)
-        loader = EpochLoader(dataset, t.batch, shuffle=False, workers=self.settings.data.workers, part=part)
+        loader = EpochLoader(dataset, t.batch, shuffle=False, workers=self.settings.workers, part=part)
         alone = self.folder.path / FEATURES / f"{split}-{view}" if group.count == 1 and self.folder.writes else None
         kept = FeatureFile(alone, (len(items), self.layer.in_features), self.mark)
         self.observer.begin(f"features of {split}" + (f", view {view + 1}" if view else ""), len(items))

@@ -13,6 +13,7 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, height_and_width
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
+from vitrail.runtime.device import pick_device, workers_beside
 from vitrail.settings import Settings
 from vitrail.tasks.registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
@@ -83,8 +84,9 @@ class DataSettings(Settings):
     crop_ratio: Annotated[float, Field(gt=0.1, le=1)] | None = None
     """Share of the resized image's side that is kept when its centre is cut out; by default the same as
     in the model to start from, else 1."""
-    workers: Annotated[int, Field(ge=0)] = 0
-    """Processes that prepare images; the result does not depend on it."""
+    workers: Annotated[int, Field(ge=0)] | None = None
+    """Processes that prepare images, for each that trains; by default as many as it has cores beside a GPU, at most 16, and none
+    beside a CPU. The result does not depend on it."""
     bad_images: Literal["stop", "skip"] = "stop"
     """What an image that cannot be read does: end the run, or, found when every image is read before the first step, stay
     out of it, as long as they are no more than 1 in 100, or three; of fewer than 30 images, a tenth."""
@@ -284,3 +286,9 @@ class RunSettings(Settings):
     distillation: DistillationSettings = DistillationSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     training: TrainingSettings = TrainingSettings()
+
+    @property
+    def workers(self) -> int:
+        """Processes that prepare images, of `DataSettings.workers` or by default."""
+        given = self.data.workers
+        return workers_beside(pick_device(self.training.device)) if given is None else given

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vitrail.data.batches import Batch, Samples
+from vitrail.data.batches import Batch, Samples, on_device
 from vitrail.data.items import Data
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
@@ -106,7 +106,7 @@ class Trainer(RunState):
 
     def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
         """This process's part of batches of some items, prepared as the run prepares them."""
-        size, workers = self.settings.training.batch, self.settings.data.workers
+        size, workers = self.settings.training.batch, self.settings.workers
         part = (self.group.rank, self.group.count)
         return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
 
@@ -184,7 +184,7 @@ class Trainer(RunState):
         rates: list[float] = []
         units = self.sums.units
         for batch in self._batches(epoch):
-            self._step({name: tensor.to(self.device) for name, tensor in batch.items()})
+            self._step(on_device(batch, self.device))
             self.done += 1
             seconds = max(time.perf_counter() - start, 1e-9)
             start = time.perf_counter()
