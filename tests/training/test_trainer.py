@@ -17,6 +17,7 @@ from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.training.checkpoint import checkpoints
+from vitrail.training.learner import _can_change_nothing
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.training.trainer import Trainer
 from vitrail.weights.reference import load_model
@@ -327,6 +328,47 @@ def test_a_gradient_that_is_not_finite_is_never_learned_from(make_trainer):
     with pytest.raises(DivergedError, match="the gradient's norm is"):
         trainer.run()
     closest(weights(trainer), before, 0)
+
+
+def late(trainer: Trainer) -> Trainer:
+    """The trainer, whose steps are made in the order of a GPU: the optimizer's before anything is read."""
+    trainer.learner.asks_late = True
+    return trainer
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adam"])
+@pytest.mark.parametrize("more", [{}, RICH, {"training.accumulate": 2, "optimizer.clip_norm": 0.1}])
+def test_a_step_that_is_read_late_is_the_same_step(make_trainer, optimizer, more):
+    more = {"optimizer.name": optimizer, **more}
+    one = make_trainer.finished("one", **more)
+    other = late(make_trainer("other", **more))
+    other.run()
+    assert metrics(one) == metrics(other)
+    assert digest(one, "last") == digest(other, "last")
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_step_that_is_read_late_changes_nothing_where_it_is_not_finite(make_trainer, monkeypatch, what):
+    trainer = late(make_trainer(**{"training.ema": 0.9, "model.embedding": "pooled-stem"}))
+    batches, cross_entropy = trainer.train_loader.epoch(0), F.cross_entropy
+    trainer._step(next(batches))
+    before = {name: copy.deepcopy(tensors) for name, tensors in trainer.learner.tensors().items()}
+    if what == "loss":
+        monkeypatch.setattr(F, "cross_entropy", lambda *args, **more: cross_entropy(*args, **more) * math.nan)
+    else:
+        last_layer(trainer.learner.model.head).weight.register_hook(lambda gradient: gradient * math.inf)
+    trainer._step(next(batches))
+    assert trainer.not_finite == 1
+    after = trainer.learner.tensors()
+    assert after.keys() == before.keys() >= {"model", "average", "optimizer"}
+    for name, tensors in before.items():
+        closest(after[name], tensors, 0)
+
+
+@pytest.mark.parametrize(("optimizer", "can"), [("adamw", True), ("adam", True), ("muon", False), ("sgd", False)])
+def test_only_optimizers_that_can_change_nothing_are_read_late(make_trainer, optimizer, can):
+    optimizers = make_trainer(**{"optimizer.name": optimizer}).learner.optimizers
+    assert all(map(_can_change_nothing, optimizers)) is can
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from vitrail.data.batches import Batch
@@ -67,6 +68,9 @@ class Learner:
         self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.task.beside())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
+        alone = self.device.type == "cuda" and group.count == 1 and not self.scaler.is_enabled()
+        self.asks_late = alone and all(map(_can_change_nothing, self.optimizers))
+        """Whether the optimizers' step follows before it is known if all is finite, so that a GPU is waited for once a step."""
 
     @property
     def model(self) -> Model:
@@ -119,7 +123,8 @@ class Learner:
         if self.settings.schedule.shrinks_images:
             self._resize_images(self.task, done)
         names = ("loss", *self.task.counts)
-        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the units
+        told: list[Tensor] = []  # of each part the loss and counts, where they were computed: to read them is to wait for them
+        units_told: list[int] = []
         remembered = [statistic.clone() for statistic in self.statistics]
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
@@ -129,10 +134,20 @@ class Learner:
                 share = count / (units or size) * self.group.count  # gradients are averaged over the processes
                 self.scaler.scale(found["loss"] * share).backward()
             if count:
-                sums += torch.tensor([found["loss"].item() * count, *(found[name].item() for name in names[1:]), count])
+                told.append(torch.stack([found[name].detach().float() for name in names]))
+                units_told.append(count)
+        norm = self._clip_gradient()
+        numbers = torch.cat([*told, norm[None]])
+        if self.asks_late:
+            self._step_unless(~numbers.isfinite().all())
+        *values, length = numbers.tolist()
+        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the units
+        for i, count in enumerate(units_told):
+            mean, *counted = values[i * len(names) : (i + 1) * len(names)]
+            sums += torch.tensor([mean * count, *counted, count])
         loss, *counts, seen = self.group.all_reduce(sums).tolist()
         self._share_statistics(own / size)
-        failure = self._apply_gradient(loss / seen)
+        failure = self._apply_gradient(loss / seen, length)
         if failure:
             for statistic, old in zip(self.statistics, remembered, strict=True):
                 statistic.copy_(old)
@@ -151,15 +166,26 @@ class Learner:
         for statistic, part in zip(statistics, mean.split([len(s) for s in statistics]), strict=True):
             statistic.copy_(part)
 
-    def _apply_gradient(self, loss: float) -> str | None:
-        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
+    def _clip_gradient(self) -> Tensor:
+        """Shorten the gradient to at most ``clip_norm``; how long it was."""
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)
         clip = self.settings.optimizer.clip_norm or math.inf
-        norm = parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip))
-        finite = math.isfinite(loss) and bool(norm.isfinite())
+        return parallel.one_number(nn.utils.clip_grad_norm_(self.task.parameters(), clip)).float()
+
+    def _step_unless(self, spoilt: Tensor) -> None:
+        """Let the optimizers step, or change nothing, as a number on their device says, in the way of torch's `GradScaler`."""
         for optimizer in self.optimizers:
-            if finite:
+            told: Any = optimizer
+            told.found_inf = spoilt.float()
+            optimizer.step()
+            del told.found_inf
+
+    def _apply_gradient(self, loss: float, norm: float) -> str | None:
+        """Follow the gradient, unless it or the loss is not finite: then the weights stay as they are, and it says why."""
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        for optimizer in self.optimizers:
+            if finite and not self.asks_late:
                 self.scaler.step(optimizer)
             optimizer.zero_grad(set_to_none=True)
         if self.average is not None and finite:
@@ -168,7 +194,7 @@ class Learner:
         self.scaler.update()
         if finite or overflow:
             return None
-        return f"the gradient's norm is {norm.item()}" if math.isfinite(loss) else f"the loss is {loss}"
+        return f"the gradient's norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
 
     @contextlib.contextmanager
     def _patches_dropped(self, done: int) -> Iterator[None]:
@@ -229,6 +255,11 @@ class Learner:
             if self.average is not None:
                 found["average-beside"] = self.evaluated.beside()
         return found
+
+
+def _can_change_nothing(optimizer: Optimizer) -> bool:
+    """Whether its step can be told by a number on its device to change nothing, as torch's fused optimizers can."""
+    return getattr(optimizer, "_step_supports_amp_scaling", False)
 
 
 def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
