@@ -157,7 +157,8 @@ def main(*, quick: bool) -> str:
         model = vitrail.create_model("ViT-Ti/16")
         trained = vitrail.TrainedModel(model, [str(i) for i in range(1000)], vitrail.Preparation.standard((224, 224)))
         trained.save_pretrained(folder / "model")
-        given: dict[str, dict[str, Any]] = {"openvino bf16": {"precision": "bf16"}} if not quick else {}
+        plain = side_by_side.PRECISION
+        given: dict[str, dict[str, Any]] = {f"openvino {plain}": {"precision": plain}} if not quick else {}
         given["openvino int8"] = {"precision": "int8"}
         given["openvino int8, merged"] = {"precision": "int8", "merge": schedule(model.config, MERGED_QUICKLY)}
         ways = contenders(

@@ -124,7 +124,7 @@ class Learner:
             self._resize_images(self.task, done)
         names = ("loss", *self.task.counts)
         told: list[Tensor] = []  # of each part the loss and counts, where they were computed: to read them is to wait for them
-        units_told: list[int] = []
+        counted: list[int] = []
         remembered = [statistic.clone() for statistic in self.statistics]
         parts = max(1, min(self.settings.training.accumulate, size // self.group.count))
         for i, part in enumerate(_split(batch, parts)):
@@ -135,17 +135,13 @@ class Learner:
                 self.scaler.scale(found["loss"] * share).backward()
             if count:
                 told.append(torch.stack([found[name].detach().float() for name in names]))
-                units_told.append(count)
+                counted.append(count)
         norm = self._clip_gradient()
         numbers = torch.cat([*told, norm[None]])
         if self.asks_late:
             self._step_unless(~numbers.isfinite().all())
         *values, length = numbers.tolist()
-        sums = torch.zeros(len(names) + 1, dtype=torch.float64)  # of each, and the units
-        for i, count in enumerate(units_told):
-            mean, *counted = values[i * len(names) : (i + 1) * len(names)]
-            sums += torch.tensor([mean * count, *counted, count])
-        loss, *counts, seen = self.group.all_reduce(sums).tolist()
+        loss, *counts, seen = self.group.all_reduce(_sums(values, counted, len(names))).tolist()
         self._share_statistics(own / size)
         failure = self._apply_gradient(loss / seen, length)
         if failure:
@@ -284,6 +280,21 @@ def _require_smaller_images(schedule: ScheduleSettings, full: tuple[int, int]) -
                 where=f"schedule.{name}_image_size",
                 hint="give a smaller one, or a larger --image-size",
             )
+
+
+def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
+    """Over the parts of a step the sum of the loss, of each count and of the units.
+
+    Args:
+        values: of each part the mean loss of its units, and its counts, one part after another.
+        units: of each part.
+        kinds: how many values a part has.
+    """
+    sums = torch.zeros(kinds + 1, dtype=torch.float64)
+    for number, count in enumerate(units):
+        mean, *counts = values[number * kinds : (number + 1) * kinds]
+        sums += torch.tensor([mean * count, *counts, count])
+    return sums
 
 
 def _moving_average(decay: float) -> Any:
