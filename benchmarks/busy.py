@@ -25,7 +25,7 @@ GREEDY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    f
 """Ends by itself where its parent has been killed."""
 OWN = "vitrail"
 WORKS = (
-    "training, 32 px", "training, ViT-Ti/16", "for_inference bf16, 16", "for_inference bf16, 1", "onnx, 16", "onnx, 1",
+    "training, 32 px", "training, ViT-Ti/16", "for_inference, 16", "for_inference, 1", "onnx, 16", "onnx, 1",
     "openvino, 16", "openvino, 1", "predict",
 )  # fmt: skip
 """What is done, and to how many images at a time."""
@@ -42,11 +42,20 @@ def prepare(folder: Path) -> None:
     model, preparation = vitrail.create_model("ViT-Ti/16"), vitrail.Preparation.standard((224, 224))
     vitrail.TrainedModel(model, [str(i) for i in range(1000)], preparation).save_pretrained(folder / "model")
     export(folder / "model", folder / "onnx", to="onnx")
-    export(folder / "model", folder / "openvino", to="openvino", precision="bf16")
+    export(folder / "model", folder / "openvino", to="openvino", precision=quickest())
     (folder / "photographs").mkdir()
     for number in range(FILES):
         pixels = load_sample_images().images[number % 2][:, number : number + 420]
         Image.fromarray(pixels).save(folder / "photographs" / f"{number}.jpg")
+
+
+def quickest():
+    """The precision in which this machine is quicker."""
+    import torch
+
+    from vitrail.models.inference import quickest_precision
+
+    return quickest_precision(torch.device("cpu"))
 
 
 def work_of(name: str, folder: Path):
@@ -61,12 +70,12 @@ def work_of(name: str, folder: Path):
         from training_step import SHAPES, vitrail_step
 
         shape, batch = next(found for title, found in SHAPES.items() if title.startswith(size))
-        return vitrail_step(shape, batch, "bf16"), batch
+        return vitrail_step(shape, batch, quickest()), batch
     if what == "predict":
-        predictor, files = open_predictor(folder / "model", "bf16"), sorted((folder / "photographs").iterdir())
+        predictor, files = open_predictor(folder / "model", quickest()), sorted((folder / "photographs").iterdir())
         return lambda: list(predict_each(predictor, files, top=1, batch_size=BATCH)), FILES
-    if what == "for_inference bf16":
-        model = vitrail.for_inference(vitrail.open_model(folder / "model").model, "bf16")
+    if what == "for_inference":
+        model = vitrail.for_inference(vitrail.open_model(folder / "model").model, quickest())
         return torch.inference_mode()(partial(model, torch.randn(int(size), 3, 224, 224))), int(size)
     predictor = open_predictor(folder / what, engine={"onnx": "onnxruntime"}.get(what, what))
     return partial(predictor.run, torch.randint(0, 256, (int(size), 3, 224, 224), dtype=torch.uint8)), int(size)
