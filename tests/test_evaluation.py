@@ -111,6 +111,12 @@ def test_processes_read_images_where_a_gpu_computes_unless_it_is_said_how_many(r
     assert workers_asked == [1, 0, 2, 1]
 
 
+def test_beside_an_engine_no_processes_read_images(run, pictures, workers_asked, tmp_path):
+    api.export(run.folder, tmp_path / "exported", to="onnx")
+    vitrail.evaluate(tmp_path / "exported", pictures, split="all")
+    assert workers_asked == [0]
+
+
 def test_people_in_boxes_are_read_by_this_process_beside_a_gpu_too(found, people, workers_asked):
     vitrail.evaluate(found.folder, people, boxes=people)
     assert not workers_asked

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrail.checks import refuse_given, require_not_negative, require_positive
+from vitrail.deploy.artefact import graph_of
 from vitrail.deploy.evaluate_captions import evaluate_captions
 from vitrail.deploy.evaluate_poses import OnFound, evaluate_poses
 from vitrail.deploy.evaluate_translator import evaluate_translator
@@ -88,10 +89,8 @@ def evaluate(
         pairs_for = partial(open_pairs_for, reference=model, data=data, split=split, note=on_note)
         return evaluate_translator(model, pairs_for, on_start=on_start, on_batch=on_batch, group=group)
     assert not isinstance(model, AnyTranslator)
-    if workers is None:
-        workers = (
-            0 if boxes is not None else workers_beside(pick_device())
-        )  # pictures to look for people in are read by this process
+    if workers is None:  # pictures in which people are looked for are read by this process
+        workers = 0 if boxes is not None or _has_engine(model) else workers_beside(pick_device())
     if is_captioner(model) or isinstance(model, TrainedCaptioner):
         refuse_given("a captioner is evaluated in Python, in fp32", ways)
         refuse_given(NO_JOINTS, of_people)
@@ -139,3 +138,8 @@ def pictures_in(folder: Path) -> OnFound:
     from vitrail.study.reports.pose import FoundPeople, write_pictures  # and matplotlib
 
     return lambda people, skeleton, found: write_pictures(folder, FoundPeople(people, skeleton, found))
+
+
+def _has_engine(model: object) -> bool:
+    """Whether what answers has been opened already or is an exported model, whose engine computes on the processor."""
+    return isinstance(model, AnyPredictor) or (isinstance(model, str | Path) and graph_of(model) is not None)

@@ -10,6 +10,7 @@ from PIL import Image
 
 from vitrail.data import dataset as module
 from vitrail.data.augment import Augmentation, SampleGenerator
+from vitrail.data.batches import on_device
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Item
 from vitrail.data.loader import EpochLoader
@@ -290,6 +291,40 @@ def test_what_a_transform_may_not_return_is_refused(workers):
     loader = EpochLoader(augmented(transform=lambda image: np.ones((3, 8, 8)) * 2), 4, shuffle=False, workers=workers)
     with pytest.raises(ConfigError, match="leave normalisation out"):
         list(loader.epoch())
+
+
+def on_a_gpu(image):
+    """As torch answers in a process that was forked from one that used a GPU."""
+    raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must …")
+
+
+def test_a_transform_that_needs_a_gpu_is_refused_where_a_process_cannot_have_it():
+    loader = EpochLoader(augmented(transform=on_a_gpu), 4, shuffle=False, workers=1)
+    with pytest.raises(ConfigError, match="uses a GPU") as caught:
+        list(loader.epoch())
+    loader.close()
+    assert "data.workers to 0" in caught.value.hint
+
+
+def test_no_more_processes_are_started_than_there_are_batches():
+    before = set(multiprocessing.active_children())
+    loader = EpochLoader(dataset(5), 2, shuffle=False, workers=8)
+    assert len(list(loader.epoch())) == 3 == len(set(multiprocessing.active_children()) - before)
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "expected"), [("cuda", 1, True), ("cuda", 0, False), ("cpu", 1, False), (None, 1, False)]
+)
+def test_only_what_processes_prepare_for_a_gpu_is_pinned(device, workers, expected):
+    place = None if device is None else torch.device(device)
+    assert EpochLoader(dataset(), 4, shuffle=False, workers=workers, device=place)._loader.pin_memory is expected
+
+
+def test_a_batch_on_its_device_is_the_same_batch():
+    batch = next(EpochLoader(dataset(), 4, shuffle=False).epoch())
+    moved = on_device(batch, torch.device("cpu"))
+    assert moved.keys() == batch.keys() and all(torch.equal(moved[name], batch[name]) for name in batch)
 
 
 def test_a_transform_that_workers_cannot_have_is_refused_at_once(monkeypatch):

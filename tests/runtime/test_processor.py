@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from vitrail.runtime import processor
 from vitrail.runtime.processor import SCHED_SETATTR, SLICE, Others, take_short_turns
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux tells what a core does")
@@ -92,3 +93,15 @@ def test_what_this_process_computes_is_not_taken_by_others(one_core):
     share, whole = others.share(), time.perf_counter() - began
     assert share is not None
     assert share < 1 - 0.4 / whole + 0.1
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("max 100000", 8), ("400000 100000", 4), ("50000 100000", 1), ("9900000 100000", 8), ("", 8)]
+)
+def test_a_container_limits_the_cores(limit, cores, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(processor, "CONTAINER", tmp_path / "cpu.max")
+    assert processor.usable_cores() == 8
+    (tmp_path / "cpu.max").write_text(limit)
+    assert processor.usable_cores() == cores

@@ -19,7 +19,7 @@ import vitrail
 from vitrail import api
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import ImageData, Item
-from vitrail.data.loader import EpochLoader
+from vitrail.data.loader import EpochLoader, _pins
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError, DataError, DiskFullError
 from vitrail.files import locked
@@ -69,6 +69,25 @@ def test_workers_that_give_nothing_are_given_up_and_the_image_is_named(monkeypat
         list(loader.epoch())
     assert "silent.png" in caught.value.where and not multiprocessing.active_children()
     assert time.monotonic() - begin < 8
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_it_is_seen_whether_somebody_takes_batches_over_into_pinned_memory(alive):
+    assert _pins(SimpleNamespace())  # nobody has to
+    assert _pins(SimpleNamespace(_pin_memory_thread=SimpleNamespace(is_alive=lambda: alive))) is alive
+
+
+def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch):
+    monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
+    items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
+    loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
+    batches = loader.epoch()
+    next(batches)
+    monkeypatch.setattr("vitrail.data.loader._pins", lambda iterator: False)
+    begin = time.monotonic()
+    with pytest.raises(DataError, match="cannot be taken over") as caught:
+        list(batches)
+    assert "ulimit" in caught.value.hint and time.monotonic() - begin < 20
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -16,8 +16,10 @@ from vitrail.data.loader import EpochLoader
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
 from vitrail.runtime.observer import Observer, Sums
+from vitrail.runtime.processes import Processes
+from vitrail.training import settings
 from vitrail.training.checkpoint import checkpoints
-from vitrail.training.learner import _can_change_nothing
+from vitrail.training.learner import _may_ask_late
 from vitrail.training.schedule import learning_rate_factor
 from vitrail.training.trainer import Trainer
 from vitrail.weights.reference import load_model
@@ -365,10 +367,17 @@ def test_a_step_that_is_read_late_changes_nothing_where_it_is_not_finite(make_tr
         closest(after[name], tensors, 0)
 
 
-@pytest.mark.parametrize(("optimizer", "can"), [("adamw", True), ("adam", True), ("muon", False), ("sgd", False)])
-def test_only_optimizers_that_can_change_nothing_are_read_late(make_trainer, optimizer, can):
-    optimizers = make_trainer(**{"optimizer.name": optimizer}).learner.optimizers
-    assert all(map(_can_change_nothing, optimizers)) is can
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "processes", "may"),
+    [
+        ("adamw", "fp32", 1, True), ("adam", "fp32", 1, True), ("adamw", "bf16", 1, True), ("muon", "fp32", 1, False),
+        ("sgd", "fp32", 1, False), ("adamw", "fp16", 1, False), ("adamw", "fp32", 2, False),
+    ],
+)  # fmt: skip
+def test_only_a_step_that_can_be_told_to_change_nothing_is_read_late(make_trainer, optimizer, precision, processes, may):
+    learner = make_trainer(**{"optimizer.name": optimizer, "training.precision": precision}).learner
+    assert not learner.asks_late  # on a CPU
+    assert _may_ask_late(learner.optimizers, learner.scaler, Processes(0, processes)) is may
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -408,6 +417,12 @@ def test_the_number_of_workers_changes_nothing(make_trainer):
     none, two = make_trainer.finished("none", **RICH), make_trainer.finished("two", **RICH, **{"data.workers": 2})
     assert metrics(none) == metrics(two)
     assert digest(none, "last") == digest(two, "last")
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 3), ({"data.workers": 1}, 1), ({"data.workers": 0}, 0)])
+def test_a_run_has_as_many_processes_read_images_as_are_worth_it_beside_its_device(make_trainer, monkeypatch, given, expected):
+    monkeypatch.setattr(settings, "workers_beside", lambda device: 3)
+    assert make_trainer(**given).train_loader._loader.num_workers == expected
 
 
 # what is kept

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ class EpochLoader:
         workers: processes that prepare samples; 0 prepares them in this one.
         balance: whether an epoch shows every class equally often; see `epoch_order`.
         part: which of how many equal parts of every batch to load, counted from 0.
+        device: to which batches go: what workers prepare for a GPU comes in pinned memory, which it fetches faster.
 
     Raises:
         ConfigError: the data set's transform cannot be sent to workers.
@@ -47,9 +49,13 @@ class EpochLoader:
         workers: int = 0,
         balance: bool = False,
         part: tuple[int, int] = (0, 1),
+        device: torch.device | None = None,
     ):
         self.dataset, self.batch_size, self.shuffle, self.balance, self.part = dataset, batch_size, shuffle, balance, part
+        workers = min(workers, dataset.count_batches(batch_size))
         if workers:
+            if "tokenizers" in sys.modules:
+                os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else it warns in every process that is forked
             dataset.require_sendable()
             dataset.reading = RawArray("q", 2 * workers)
         self._keys: list[list[Key]] = []
@@ -64,7 +70,7 @@ class EpochLoader:
             persistent_workers=workers > 0,
             worker_init_fn=_patient,
             timeout=min(LOOK, WAIT) if workers else 0,
-            pin_memory=workers > 0 and torch.cuda.is_available(),  # a GPU fetches it from there while it computes
+            pin_memory=workers > 0 and device is not None and device.type == "cuda",
         )
 
     def __len__(self) -> int:
@@ -126,6 +132,9 @@ class EpochLoader:
                 return
             except (RuntimeError, OSError, EOFError) as error:  # what a worker's end looks like depends on what it was at
                 silent = "timed out" in str(error)
+                if silent and not _pins(iterator):
+                    self.close()
+                    raise _not_taken_over() from None
                 if silent and time.monotonic() - asked < WAIT:
                     continue
                 time.sleep(0.1)  # until the system knows of it
@@ -158,7 +167,7 @@ class EpochLoader:
         raise DataError(
             f"nothing was read for {WAIT} seconds",
             where=", ".join(dict.fromkeys(self.dataset.name(number) for number in numbers)),
-            hint="is the disk, or the server of its files, still there?",
+            hint="is the disk, or the server of its files, still there, and memory free in /dev/shm? else take --data.workers 0",
         ) from None
 
     def _require_alive(self, error: Exception) -> None:
@@ -173,6 +182,20 @@ class EpochLoader:
                 where=", ".join(self.dataset.name(number) for number in dead) or "before its first image",
                 hint="if memory was short, take fewer --data.workers; else the image it was at may crash its reader: remove it",
             ) from None
+
+
+def _pins(iterator: Any) -> bool:
+    """Whether the thread that takes batches over into pinned memory, if there is one, still does."""
+    thread = getattr(iterator, "_pin_memory_thread", None)
+    return thread is None or thread.is_alive()
+
+
+def _not_taken_over() -> DataError:
+    return DataError(
+        "what processes prepared cannot be taken over any more",
+        where="data.workers",
+        hint="were there too many open files (ulimit -n), or too little memory in /dev/shm? else take --data.workers 0",
+    )
 
 
 class _Following:

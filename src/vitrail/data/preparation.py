@@ -204,7 +204,8 @@ class Preparation(Settings):
         """uint8 (B, C, H, W) to float32: ``(x / 255 - mean) / std``."""
         import torch  # takes seconds, and settings are read without it
 
-        mean, std = (torch.tensor(v, device=pixels.device).view(-1, 1, 1) for v in (self.mean, self.std))
+        both = torch.tensor([self.mean, self.std]).view(2, -1, 1, 1)
+        mean, std = both.to(pixels.device, non_blocking=pixels.is_cuda)  # else the program would wait for the GPU
         return pixels.float().div_(255).sub_(mean).div_(std)
 
     def __call__(self, source: Source) -> "Tensor":

@@ -30,8 +30,14 @@ def transformed(
     Raises:
         ConfigError: it returns anything else.
     """
-    with _seeded(random):
-        result = transform(image)
+    try:
+        with _seeded(random):
+            result = transform(image)
+    except RuntimeError as error:
+        if "forked subprocess" not in str(error):
+            raise
+        hint = "set data.workers to 0"
+        raise ConfigError("the transform uses a GPU, which a worker process cannot", where="transform", hint=hint) from None
     if isinstance(result, Image.Image):
         return preparation.decode(result)
     if isinstance(result, Tensor):

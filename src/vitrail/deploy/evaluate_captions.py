@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vitrail.data.loader import EpochLoader
 from vitrail.deploy.predictor import OnBatch
+from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.output import require_free_file
 from vitrail.runtime.processes import ALONE, Processes
@@ -47,7 +48,8 @@ def evaluate_captions(
             require_free_file(table, where="--csv")
         trained = model if isinstance(model, TrainedCaptioner) else open_captioner(model)
         (items, split, settings, known), device = open_captions(trained), pick_device()
-    task = Captioning(trained.model, trained.preparation, trained.tokenizer, settings).to(device)
+    copy = in_evaluation_mode(trained.model, device)
+    task = Captioning(copy, trained.preparation, trained.tokenizer, settings).to(device)
     if on_start:
         on_start(len(items))
     part = (group.rank, group.count)

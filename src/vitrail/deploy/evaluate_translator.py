@@ -15,6 +15,7 @@ from vitrail.data.text.pairs import Pair, PairData
 from vitrail.deploy.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.deploy.translate import AnyTranslator
 from vitrail.errors import DataError
+from vitrail.models.inference import in_evaluation_mode
 from vitrail.runtime.device import pick_device
 from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.evaluation import answering
@@ -56,7 +57,7 @@ def evaluate_translator(
         opened: AbstractContextManager[Callable[[Batch], Answers]] = nullcontext(asked.answer)
         metrics, dataset = TranslationMetrics(asked, keep=True), asked.dataset(pairs)
     else:
-        task = Translation(trained.model, trained.preparation, settings).to(device)
+        task = Translation(in_evaluation_mode(trained.model, device), trained.preparation, settings).to(device)
         metrics, dataset, opened = task.metrics(keep=True), task.dataset(pairs), answering(task, device)
     metrics.take_items(pairs)
     loader = EpochLoader(dataset, max(1, BATCH // settings.beams), shuffle=False, part=(group.rank, group.count))

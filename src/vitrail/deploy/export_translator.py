@@ -155,7 +155,7 @@ def verify(written: ExportedTranslator, trained: TrainedTranslator, sources: Seq
     largest = 0.0
     for source, target, text, found in zip(sources, targets, texts, written.log_probabilities(sources, texts), strict=True):
         sides = (filled([tokens], c.pad, c.max_tokens).to(device) for tokens in (source, target))
-        logits = trained.model(*sides)[0].float()  # (T, vocabulary)
+        logits = python.model(*sides)[0].float()  # (T, vocabulary)
         logits[:, banned] = float("-inf")
         expected = logits.log_softmax(dim=-1).cpu()[torch.arange(len(text)), torch.tensor(text)]
         largest = max(largest, (expected - torch.tensor(found)).abs().nan_to_num(float("inf")).max().item())

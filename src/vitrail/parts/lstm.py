@@ -49,12 +49,16 @@ class LSTMLayer(nn.LSTM):
         super().__init__(dim, hidden_dim, batch_first=True)
 
     def forward(self, x: Tensor, state: LSTMState | None = None) -> Tensor:  # type: ignore[override]
-        """All tokens, after a state or after nothing; in float32 where oneDNN has no half precision for this processor."""
-        given = None if state is None else (state[0][None], state[1][None])
-        if not (x.is_cpu and torch.is_autocast_enabled("cpu")) or packs(torch.get_autocast_dtype("cpu")):
+        """All tokens, after a state or after nothing.
+
+        Under autocast in float32 where oneDNN has no half precision for this processor, and on a GPU, for which torch would
+        take fp16, whatever was asked for.
+        """
+        given, kind = None if state is None else (state[0][None], state[1][None]), x.device.type
+        if not torch.is_autocast_enabled(kind) or (x.is_cpu and packs(torch.get_autocast_dtype(kind))):
             states: Tensor = super().forward(x, given)[0]
             return states
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast(kind, enabled=False):
             return super().forward(x.float(), None if given is None else (given[0].float(), given[1].float()))[0]
 
     def step(self, x: Tensor, state: LSTMState) -> LSTMState:

@@ -9,7 +9,9 @@ from torch import Tensor
 from vitrail.parts.precision import as_autocast
 
 ROWS = 256
-"""Tokens whose logits are computed at a time, so that they stay in the processor's cache."""
+"""Tokens whose logits a processor computes at a time, so that they stay in its cache."""
+ROWS_OF_GPU = 2**13
+"""Tokens whose logits a GPU computes at a time, so that they need little memory."""
 
 
 def token_loss(x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -40,26 +42,26 @@ class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float) -> Tensor:
         count = len(x)
-        mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean().item()
+        mean_row, mean_bias = table.mean(dim=0, dtype=torch.float32), 0.0 if bias is None else bias.mean()
         x, labels = (F.pad(t, (0, 0, 0, -count % ROWS)) for t in (x, labels[:, None]))  # products of few different shapes
-        d_logits, d_x, total = x.new_empty(len(x), len(table)), torch.empty_like(x), 0.0
-        each = torch.arange(ROWS, device=x.device)
-        for start in range(0, len(x), ROWS):
-            rows, wanted, d_z = (t[start : start + ROWS] for t in (x, labels, d_logits))
+        d_logits, d_x, sums = x.new_empty(len(x), len(table)), torch.empty_like(x), [mean_row.new_zeros(())]
+        at_once = ROWS if x.is_cpu else ROWS_OF_GPU
+        for start in range(0, len(x), at_once):
+            rows, wanted, d_z = (t[start : start + at_once] for t in (x, labels, d_logits))
             logits = F.linear(rows, table, None if bias is None else bias.to(x.dtype))  # (n, V)
             torch.softmax(logits, dim=1, out=d_z)
             of_label, whole = logits.gather(1, wanted).float(), logits.float().logsumexp(dim=1, keepdim=True)
             mean = (rows.float() @ mean_row)[:, None] + mean_bias
-            total += (whole - of_label + smoothing * (of_label - mean))[: count - start].sum().item()
-            d_z[each, wanted[:, 0]] += smoothing - 1
+            sums.append((whole - of_label + smoothing * (of_label - mean))[: count - start].sum())
+            d_z[torch.arange(len(d_z), device=x.device), wanted[:, 0]] += smoothing - 1
             d_z[count - start :] = 0
-            torch.mm(d_z, table, out=d_x[start : start + ROWS])
+            torch.mm(d_z, table, out=d_x[start : start + at_once])
         d_table = (d_logits.T @ x).float().sub_(x.sum(dim=0, dtype=torch.float32), alpha=smoothing / len(table))
         d_x = d_x[:count] - (smoothing * mean_row).to(x.dtype)
         d_bias = None if bias is None else d_logits.sum(dim=0, dtype=torch.float32) - smoothing * count / len(table)
         ctx.save_for_backward(d_x, d_table, d_bias)
         ctx.kinds, ctx.count = (table.dtype, bias.dtype if bias is not None else None), max(1, count)
-        return x.new_tensor(total / ctx.count, dtype=torch.float32)
+        return torch.stack(sums).sum() / ctx.count
 
     @staticmethod
     @torch.autograd.function.once_differentiable

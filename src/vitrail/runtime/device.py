@@ -1,17 +1,23 @@
 """Where to compute, and in which precision."""
 
+import multiprocessing
 import os
-from multiprocessing import get_start_method
+import shutil
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from vitrail.errors import ConfigError
+from vitrail.runtime.processor import usable_cores
 
 Precision = Literal["fp32", "bf16"]
 """In which a model answers."""
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """torch's types of these, and of fp16, in which a model may learn."""
+FEWEST_CORES, MOST_WORKERS = 4, 16
+SHARED_MEMORY, SHARED_BYTES = Path("/dev/shm"), 2**30
+"""Where Linux has it, and how much must be free: containers often have 64 MB, which a few batches fill."""
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -24,15 +30,26 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if available[kind]))
 
 
-MOST_WORKERS = 16
-
-
 def workers_beside(device: torch.device) -> int:
-    """Processes that prepare images while a device computes: beside a GPU one for each core that its process has, at most 16.
+    """Processes that prepare images while a device computes, by default: beside a GPU one for each core, at most 16.
 
-    None beside a CPU, whose cores all compute, and where a process cannot be forked: its copies would run the user's script anew.
+    None beside a CPU, whose cores all compute; on fewer than four cores, where one process that keeps its pictures in memory is
+    as quick; where processes are spawned and not forked, since they would run the user's script anew; in a process that may have
+    none; and where there is little of the shared memory through which batches come.
     """
-    if device.type != "cuda" or get_start_method() != "fork":
+    if device.type != "cuda" or not _may_fork() or not _has_shared_memory():
         return 0
-    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(cores, MOST_WORKERS))
+    cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    return min(cores, MOST_WORKERS) if cores >= FEWEST_CORES else 0
+
+
+def _may_fork() -> bool:
+    start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return start_method == "fork" and not multiprocessing.current_process().daemon
+
+
+def _has_shared_memory() -> bool:
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free >= SHARED_BYTES
+    except OSError:
+        return False

@@ -9,8 +9,19 @@ from pathlib import Path
 
 SLICE = 100_000
 """Nanoseconds for which a thread computes at a time beside others: the least that Linux grants."""
+CONTAINER = Path("/sys/fs/cgroup/cpu.max")
+"""Microseconds of work that a container may do in so many microseconds, or ``max``."""
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 """The number of the system call, by the machine."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may keep busy, within what its container allows."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # where there is no limit of a container
+        quota, period = map(float, CONTAINER.read_text().split())
+        cores = min(cores, max(1, round(quota / period)))
+    return cores
 
 
 def take_short_turns() -> None:

@@ -194,7 +194,7 @@ def occlusion_curves(study: StudyContext, predictions: Predictions) -> Markup:
             images = study.preparation.normalize(part.to(study.device))
             by, labels = by.to(study.device), labels.to(study.device)
             found = occlusion.deletion(network, images, by, labels, shares=shares, **options)
-            parts.append(torch.stack([answer.double().cpu() for answer in found]))
+            parts.append(torch.stack([answer.cpu().double() for answer in found]))
         correct, probability = torch.cat(parts, dim=2)
         return correct, probability
 
@@ -235,7 +235,7 @@ def distances_by(
     """
     size, sums = study.model.config.image_size, list[Tensor]()
     for images in study.batches(study.pixels, "distances"):
-        parts = [layer.double().cpu() * len(images) for layer in of_images(study.model, images)]
+        parts = [layer.cpu().double() * len(images) for layer in of_images(study.model, images)]
         sums = [before + part for before, part in zip(sums, parts, strict=True)] if sums else parts
     found = [(layer / len(study.pixels)).numpy() for layer in sums]
     study.numbers["attention_distance"] = [layer.tolist() for layer in found]

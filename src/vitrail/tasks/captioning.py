@@ -169,7 +169,7 @@ class CaptionMetrics(Metrics):
     def update(self, answers: Answers, batch: Batch) -> None:
         tokenizer, labels = self.tokenizer, batch["labels"]
         sums = answers["loss"].sum(), answers["right"].sum(), (labels != tokenizer.pad).sum()
-        self.sums += torch.stack([number.double().cpu() for number in sums])
+        self.sums += torch.stack([number.cpu().double() for number in sums])
         for number, tokens in zip(batch["number"].tolist(), answers["written"].tolist(), strict=True):
             self.captions.append((number, tokenizer.decode(tokens), list(self.items[number].target)))
 

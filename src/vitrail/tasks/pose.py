@@ -231,7 +231,7 @@ class PoseMetrics(Metrics):
         self.rows: list[Row] = []
 
     def update(self, answers: Answers, batch: Batch) -> None:
-        joints, scores, losses = (answers[name].double().cpu().numpy() for name in ("joints", "scores", "loss"))
+        joints, scores, losses = (answers[name].cpu().double().numpy() for name in ("joints", "scores", "loss"))
         for place, number in enumerate(batch["number"].tolist()):
             marked = tuple((x, y, int(seen)) for x, y, seen in batch["marked"][place].tolist())
             box, area, picture = Box(*batch["box"][place].tolist()), batch["area"][place].item(), int(batch["picture"][place])

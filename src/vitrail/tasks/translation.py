@@ -116,7 +116,7 @@ class TranslationMetrics(Metrics):
         self.accurate = "right" in answers
         right = answers["right"].sum() if self.accurate else torch.tensor(0.0)
         sums = answers["loss"].sum(), right, (labels != self.task.tokenizer.pad).sum(), torch.tensor(len(labels))
-        self.sums += torch.stack([number.double().cpu() for number in sums])
+        self.sums += torch.stack([number.cpu().double() for number in sums])
         if self.keep and len(labels):
             written = self.task.write(batch["source"].to(answers["loss"].device))
             numbers = batch["number"].tolist()

@@ -16,7 +16,9 @@ SHARE = 0.8
 """Of the memory that is free: the rest is for the images to come, and for whoever else works here."""
 
 
-def largest_batch_size(make: Callable[[int], Trainer], most: int, *, on_message: Callable[[str], None]) -> int:
+def largest_batch_size(
+    make: Callable[[int], Trainer], most: int, device: torch.device, *, on_message: Callable[[str], None]
+) -> int:
     """The largest batch whose training steps fit, of ``most`` images at most, within an eighth.
 
     Two whole steps are made with each size that is tried: forward, backward, and the optimizer, whose state is there from
@@ -25,17 +27,19 @@ def largest_batch_size(make: Callable[[int], Trainer], most: int, *, on_message:
     Args:
         make: a trainer for batches of a size. None of what it learns is kept.
         most: images in a batch, at most.
+        device: on which they are computed, and whose memory counts.
         on_message: called with a line for every size that was tried.
 
     Raises:
         ConfigError: not even one image fits.
     """
     gc.collect()
-    base, limit = _used(), _used() + SHARE * _free()
+    base = _used(device)
+    limit = base + SHARE * _free(device)
     peaks: dict[int, float] = {}
 
     def fits(size: int) -> bool:
-        peak = _peak_of(make, size)
+        peak = _peak_of(make, size, device)
         if peak is not None:
             peaks[size] = peak
             on_message(f"a batch of {size:,} takes {(peak - base) / 2**30:.2f} GiB of {(limit - base) / 2**30:.2f}")
@@ -56,15 +60,15 @@ def largest_batch_size(make: Callable[[int], Trainer], most: int, *, on_message:
     return size
 
 
-def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
+def _peak_of(make: Callable[[int], Trainer], size: int, device: torch.device) -> float | None:
     """Bytes at the peak of two training steps; None where they do not fit."""
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     else:
         forget_peak()
     try:
         _train_on(make(size), size)
-        return _peak()
+        return _peak(device)
     except (torch.OutOfMemoryError, MemoryError):
         return None
     except RuntimeError as error:
@@ -73,7 +77,7 @@ def _peak_of(make: Callable[[int], Trainer], size: int) -> float | None:
         return None
     finally:
         gc.collect()
-        if torch.cuda.is_available():
+        if device.type == "cuda":
             torch.cuda.empty_cache()
 
 
@@ -89,20 +93,20 @@ def _train_on(trainer: Trainer, size: int) -> None:
         trainer.learner.step(batch, done=max(0, trainer.total - 1), size=size, own=size)
 
 
-def _peak() -> float:
-    """The most bytes that this process has held since it was asked to forget: on a GPU, if there is one, else in main memory."""
-    if torch.cuda.is_available():
+def _peak(device: torch.device) -> float:
+    """The most bytes that this process has held since it was asked to forget: on its GPU, else in main memory."""
+    if device.type == "cuda":
         return float(torch.cuda.max_memory_reserved())
     return peak_memory()
 
 
-def _used() -> float:
-    return float(torch.cuda.memory_reserved()) if torch.cuda.is_available() else memory_in_use()
+def _used(device: torch.device) -> float:
+    return float(torch.cuda.memory_reserved()) if device.type == "cuda" else memory_in_use()
 
 
-def _free() -> float:
+def _free(device: torch.device) -> float:
     """Bytes that are free on the GPU, or in main memory within what the system allows this process."""
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         return float(torch.cuda.mem_get_info()[0])
     free = available_memory()
     if free is None:

@@ -68,8 +68,7 @@ class Learner:
         self.statistics = [table for m in self.task.modules() if isinstance(m, nn.BatchNorm2d) for table in m.buffers()]
         self.optimizers = create_optimizers(self.model, settings.optimizer, self.task.beside())
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=t.precision == "fp16")
-        alone = self.device.type == "cuda" and group.count == 1 and not self.scaler.is_enabled()
-        self.asks_late = alone and all(map(_can_change_nothing, self.optimizers))
+        self.asks_late = self.device.type == "cuda" and _may_ask_late(self.optimizers, self.scaler, group)
         """Whether the optimizers' step follows before it is known if all is finite, so that a GPU is waited for once a step."""
 
     @property
@@ -253,9 +252,13 @@ class Learner:
         return found
 
 
-def _can_change_nothing(optimizer: Optimizer) -> bool:
-    """Whether its step can be told by a number on its device to change nothing, as torch's fused optimizers can."""
-    return getattr(optimizer, "_step_supports_amp_scaling", False)
+def _may_ask_late(optimizers: list[Optimizer], scaler: torch.amp.GradScaler, group: Processes) -> bool:
+    """Whether a step can be told by a number on its device to change nothing.
+
+    torch's fused optimizers can. With a scaler, which must know, or several processes, which must all do the same, none can.
+    """
+    fused = all(getattr(optimizer, "_step_supports_amp_scaling", False) for optimizer in optimizers)
+    return fused and not scaler.is_enabled() and group.count == 1
 
 
 def require_possible(settings: RunSettings, model: Any, beside: nn.Module | None, group: Processes) -> None:
@@ -293,7 +296,7 @@ def _sums(values: list[float], units: list[int], kinds: int) -> Tensor:
     sums = torch.zeros(kinds + 1, dtype=torch.float64)
     for number, count in enumerate(units):
         mean, *counts = values[number * kinds : (number + 1) * kinds]
-        sums += torch.tensor([mean * count, *counts, count])
+        sums += torch.tensor([mean * count, *counts, count], dtype=torch.float64)
     return sums
 
 

@@ -101,7 +101,8 @@ def with_batch_size(
         return Trainer(with_batch(size), build(settings.model.config), preparation, source, nowhere, teacher=teacher)
 
     with group.together():
-        share = largest_batch_size(make, -(-len(source.split("train")) // group.count), on_message=observer.note)
+        most, device = -(-len(source.split("train")) // group.count), pick_device(settings.training.device)
+        share = largest_batch_size(make, most, device, on_message=observer.note)
     (smallest,) = group.all_reduce_max(-share)
     observer.note(f"batch size {-smallest * group.count}")
     return with_batch(-smallest * group.count)

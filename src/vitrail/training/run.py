@@ -282,6 +282,7 @@ def _finish(trainer: Trainer, report: Report, observer: Observer) -> Finished:
         report(finished)
     trainer.finish(split=split, scores=metrics.scores())
     trainer.folder.keep_newest_checkpoint()
+    task.to("cpu")  # where its user's images are
     (number,) = group.all_reduce_max(trainer.signals.received)
     if number:
         what = "finished before it could be stopped"

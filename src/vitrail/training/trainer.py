@@ -10,12 +10,14 @@ from typing import Any
 import torch
 
 from vitrail.data.batches import Batch, Samples, on_device
+from vitrail.data.dataset import ImageDataset
 from vitrail.data.items import Data
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
 from vitrail.data.transform import Transform
 from vitrail.errors import DataError, VitrailError
 from vitrail.models.base import Model
+from vitrail.runtime.device import pick_device
 from vitrail.runtime.memory import kept_memory
 from vitrail.runtime.observer import Observer, Row
 from vitrail.runtime.processes import ALONE, Processes
@@ -106,9 +108,11 @@ class Trainer(RunState):
 
     def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
         """This process's part of batches of some items, prepared as the run prepares them."""
-        size, workers = self.settings.training.batch, self.settings.workers
-        part = (self.group.rank, self.group.count)
-        return EpochLoader(dataset, size, shuffle=shuffle, workers=workers, balance=balance, part=part)
+        part, device = (self.group.rank, self.group.count), pick_device(self.settings.training.device)
+        has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
+        workers = self.settings.workers if has_images else self.settings.data.workers or 0
+        options: dict[str, Any] = {"shuffle": shuffle, "workers": workers, "balance": balance, "part": part}
+        return EpochLoader(dataset, self.settings.training.batch, **options, device=device)
 
     def subset(self, items: list[Any]) -> list[Any]:
         """Two batches at random in a fast run for developers, else all."""

@@ -106,7 +106,7 @@ def serve(
             service = opened(place)
             return running.run(application(service, Access(token), on_answer), service, door, ready)
 
-        threads = 0 if workers == 1 else _threads_of_each(workers)
+        threads = 0 if workers == 1 else _threads_of_each(workers, exported=_is_exported(model))
         looks = {"labels": look_of, "relevance": relevance_of, "joints": joints_of}
         if texts:
             opened = _of_texts(model, limits)
@@ -157,7 +157,7 @@ def _require_token(token: str | None, loopback: bool) -> None:
         raise ConfigError("others can reach this address, which needs a token", where="--host", hint=hint)
 
 
-def _threads_of_each(workers: int) -> int:
+def _threads_of_each(workers: int, *, exported: bool) -> int:
     """The threads of each worker; from here on this process has none, as only such a one can be forked.
 
     Raises:
@@ -168,7 +168,7 @@ def _threads_of_each(workers: int) -> int:
         raise ConfigError(
             "several workers need a system that forks", where="--workers", hint="leave it out, or use Linux or macOS"
         )
-    if (device := pick_device().type) != "cpu":
+    if (device := pick_device().type) != "cpu" and not exported:
         hint = "leave it out: one process keeps that busy"
         raise ConfigError(f"several workers share a processor, and this model runs on {device}", where="--workers", hint=hint)
     if threading.current_thread() is not threading.main_thread():
@@ -178,6 +178,11 @@ def _threads_of_each(workers: int) -> int:
     threads = max(1, torch.get_num_threads() // workers)
     torch.set_num_threads(1)
     return threads
+
+
+def _is_exported(model: str | Path) -> bool:
+    """Whether an engine answers, which computes on the processor."""
+    return graph_of(model) is not None or is_exported_translator(model)
 
 
 def _of_texts(model: str | Path, limits: Limits) -> Opened:
