@@ -5,6 +5,7 @@
 Every model has random weights, the images are noise that lies on the GPU. Needs the peers that the extra dev installs.
 """
 
+import argparse
 from collections.abc import Callable
 from functools import partial
 
@@ -117,4 +118,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

@@ -15,12 +15,14 @@ from types import SimpleNamespace
 import httpx
 import psutil
 import pytest
+import torch
 from server_running import noise, tiny
 
-from vitrail.deploy.server import connections
+from vitrail.deploy.server import connections, serve
 from vitrail.deploy.server.board import Board, Place
 from vitrail.deploy.server.connections import LEAVE, Door
 from vitrail.deploy.server.metrics import Metrics, merged
+from vitrail.errors import ConfigError
 
 WORKERS = Path(__file__).with_name("server_workers.py")
 
@@ -306,3 +308,11 @@ def test_only_one_process_has_the_turn():
         os.write(write, b"parent ")
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"parent child"
+
+
+def test_several_workers_share_a_processor_and_no_gpu(monkeypatch):
+    monkeypatch.setattr(serve, "pick_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    assert serve._threads_of_each(2, exported=True) >= 1  # engines compute on the processor
+    with pytest.raises(ConfigError, match="this model runs on cuda"):
+        serve._threads_of_each(2, exported=False)

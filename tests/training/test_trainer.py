@@ -15,9 +15,9 @@ from vitrail.data.dataset import ImageDataset
 from vitrail.data.loader import EpochLoader
 from vitrail.errors import ConfigError, DivergedError
 from vitrail.parts import last_layer
+from vitrail.runtime import device
 from vitrail.runtime.observer import Observer, Sums
 from vitrail.runtime.processes import Processes
-from vitrail.training import settings
 from vitrail.training.checkpoint import checkpoints
 from vitrail.training.learner import _may_ask_late
 from vitrail.training.schedule import learning_rate_factor
@@ -421,7 +421,7 @@ def test_the_number_of_workers_changes_nothing(make_trainer):
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 3), ({"data.workers": 1}, 1), ({"data.workers": 0}, 0)])
 def test_a_run_has_as_many_processes_read_images_as_are_worth_it_beside_its_device(make_trainer, monkeypatch, given, expected):
-    monkeypatch.setattr(settings, "workers_beside", lambda device: 3)
+    monkeypatch.setattr(device, "workers_beside", lambda device: 3)
     assert make_trainer(**given).train_loader._loader.num_workers == expected
 
 

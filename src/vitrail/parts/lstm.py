@@ -55,7 +55,8 @@ class LSTMLayer(nn.LSTM):
         take fp16, whatever was asked for.
         """
         given, kind = None if state is None else (state[0][None], state[1][None]), x.device.type
-        if not torch.is_autocast_enabled(kind) or (x.is_cpu and packs(torch.get_autocast_dtype(kind))):
+        under_autocast = not x.is_meta and torch.is_autocast_enabled(kind)
+        if not under_autocast or (x.is_cpu and packs(torch.get_autocast_dtype(kind))):
             states: Tensor = super().forward(x, given)[0]
             return states
         with torch.autocast(kind, enabled=False):

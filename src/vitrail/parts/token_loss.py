@@ -61,7 +61,7 @@ class _TokenLoss(torch.autograd.Function):
         d_bias = None if bias is None else d_logits.sum(dim=0, dtype=torch.float32) - smoothing * count / len(table)
         ctx.save_for_backward(d_x, d_table, d_bias)
         ctx.kinds, ctx.count = (table.dtype, bias.dtype if bias is not None else None), max(1, count)
-        return torch.stack(sums).sum() / ctx.count
+        return (torch.stack(sums).sum() / ctx.count).float()
 
     @staticmethod
     @torch.autograd.function.once_differentiable

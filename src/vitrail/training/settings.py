@@ -13,7 +13,6 @@ from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
 from vitrail.models.configs.base import ModelConfig, Positive, height_and_width
 from vitrail.models.registry import DEFAULT, NAMES, architecture, named
-from vitrail.runtime.device import pick_device, workers_beside
 from vitrail.settings import Settings
 from vitrail.tasks.registry import TASKS, task_row
 from vitrail.tasks.settings import DistillationSettings, TaskSettings
@@ -290,5 +289,7 @@ class RunSettings(Settings):
     @property
     def workers(self) -> int:
         """Processes that prepare images, of `DataSettings.workers` or by default."""
+        from vitrail.runtime.device import pick_device, workers_beside  # torch takes seconds, and settings are read without it
+
         given = self.data.workers
         return workers_beside(pick_device(self.training.device)) if given is None else given
