@@ -97,24 +97,21 @@ def rates(title: str, works: dict[str, Work], images: int, operations: int, *, r
     return side_by_side.table([title, "images/s", "× timm", "TFLOP/s", "memory at the height"], rows)
 
 
-def tables(cases: dict[str, tuple[Shape, int]], works: Callable[[str, Shape, int], dict[str, Work]], passes: int) -> str:
-    """A table for each case."""
-    found = []
+def print_tables(cases: dict[str, tuple[Shape, int]], works: Callable[[str, Shape, int], dict[str, Work]], passes: int) -> None:
+    """A table for each case, as soon as it is measured."""
     for name, (shape, batch) in cases.items():
         torch.manual_seed(0)
-        found.append(rates(name, works(name, shape, batch), batch, passes * shape.operations))
+        print(rates(name, works(name, shape, batch), batch, passes * shape.operations), flush=True)
         torch.cuda.empty_cache()
-        print(found[-1], flush=True)
-    return "\n".join(found)
 
 
 def main() -> None:
     """Measure and print."""
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16\n\n## A training step\n")
-    tables(TRAINED, trainers, 3)  # a forward pass, and twice as many operations for the gradients
+    print_tables(TRAINED, trainers, 3)  # a forward pass, and twice as many operations for the gradients
     print("## Inference\n")
     with torch.inference_mode():
-        tables(ANSWERING, predictors, 1)
+        print_tables(ANSWERING, predictors, 1)
 
 
 if __name__ == "__main__":

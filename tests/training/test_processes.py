@@ -43,7 +43,8 @@ def test_two_processes_train_as_one_does(results, kind, case):
     """After ten steps of plain gradient descent, whose parameters differ no more than their gradients did."""
     found = results[f"{kind} {case}"]
     assert found["steps"] >= 10
-    assert found["weights"] <= 1e-6 and found["metrics"] <= 2e-6  # joints: 1.3e-6 in fp32 on a processor with AVX2 alone
+    most = 2e-6 if case == "poses" else 1e-6  # the OKS, exponentials of squares, differs by 1.3e-6 with AVX2 alone
+    assert found["weights"] <= 1e-6 and found["metrics"] <= most
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vitrail.data.batches import on_device
 from vitrail.errors import ConfigError
 from vitrail.runtime.memory import available_memory, forget_peak, memory_in_use, peak_memory
 from vitrail.training.trainer import Trainer
@@ -88,7 +89,7 @@ def _train_on(trainer: Trainer, size: int) -> None:
     batch = {"images": torch.randint(0, 256, shape, dtype=torch.uint8)}
     for name, array in dataset.targets(dataset.items[0], None, np.random.default_rng(0)).items():
         batch[name] = torch.from_numpy(array).expand(size, *array.shape).clone()
-    batch = {name: tensor.to(trainer.device) for name, tensor in batch.items()}
+    batch = on_device(batch, trainer.device)
     for _ in range(2):
         trainer.learner.step(batch, done=max(0, trainer.total - 1), size=size, own=size)
 

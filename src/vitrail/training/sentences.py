@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from vitrail.data.batches import on_device
 from vitrail.data.captions.captions import tidy
 from vitrail.data.loader import EpochLoader
 from vitrail.data.order import some_items
@@ -111,7 +112,7 @@ def learn_sentences(
         losses = units = 0.0
         for number, batch in enumerate(loader.epoch(epoch)):
             on_step()
-            batch = {name: tensor.to(learner.device) for name, tensor in batch.items()}
+            batch = on_device(batch, learner.device)
             size, count = loader.size(number), loader.units(number)
             step = learner.step(batch, done=done, size=size, own=size, units=count)
             if step.failure:

@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
+from vitrail.data.batches import on_device
 from vitrail.data.dataset import ImageDataset
 from vitrail.data.order import spread
 from vitrail.data.plan import to_picture
@@ -27,7 +28,7 @@ def mae(run: Reported) -> Part:
     items = [run.items[place] for place in spread(len(run.items), SHOWN)]
     device = next(task.parameters()).device
     dataset = ImageDataset(items, task.preparation, targets=task.targets())
-    batch = {name: tensor.to(device) for name, tensor in dataset.batch([(0, i) for i in range(len(items))]).items()}
+    batch = on_device(dataset.batch([(0, i) for i in range(len(items))]), device)
     images = task.preparation.normalize(batch["images"])
     seen, whole = task.drawn(images, batch["noise"])
     sheets = [pictures_of(part, task.preparation) for part in (seen, whole, images)]
