@@ -223,8 +223,8 @@ def test_a_run_is_not_resumed_on_data_with_other_classes(pictures, tmp_path):
 def test_several_labels_that_diverge_end_with_exit_code_5_and_leave_nothing(several, tmp_path, monkeypatch):
     step = Learner._apply_gradient
 
-    def ruined(self, loss):
-        failure = step(self, loss)
+    def ruined(self, loss, norm):
+        failure = step(self, loss, norm)
         torch.nn.init.constant_(self.model.head.linear.bias, float("nan"))
         return failure
 
