@@ -32,6 +32,7 @@ from vitrail.api import export
 from vitrail.data.decode import decode
 from vitrail.data.items import ImageData
 from vitrail.data.order import shuffled
+from vitrail.deploy.export_model import quickest_floats
 from vitrail.deploy.merging import schedule
 from vitrail.deploy.predict import open_predictor
 from vitrail.deploy.predictor import Predictor, in_python
@@ -124,10 +125,9 @@ def accuracies(ways: dict[str, Predictor], data: Path | str, views_of_each: int)
 
 def on_images(model: str, source: str, *, rounds: int, onnx: bool) -> str:
     """The table of a model on some images, in Markdown, and which images its accuracy was measured on."""
-    given: dict[str, dict[str, Any]] = {
-        "openvino int8": {"to": "openvino", "precision": "int8"},
-        "openvino int8, merged": {"to": "openvino", "precision": "int8", "merge": None},
-    }
+    given: dict[str, dict[str, Any]] = {"openvino int8": {"to": "openvino", "precision": "int8"}}
+    for precision in ("int8", quickest_floats("openvino")):
+        given[f"openvino {precision}, merged"] = {"to": "openvino", "precision": precision, "merge": None}
     given |= {"onnx int8": {"to": "onnx", "precision": "int8"}} if onnx else {}
     with tempfile.TemporaryDirectory() as name:
         folder, views_of_each = Path(name), 1
@@ -157,10 +157,12 @@ def main(*, quick: bool) -> str:
         model = vitrail.create_model("ViT-Ti/16")
         trained = vitrail.TrainedModel(model, [str(i) for i in range(1000)], vitrail.Preparation.standard((224, 224)))
         trained.save_pretrained(folder / "model")
-        plain = side_by_side.PRECISION
-        given: dict[str, dict[str, Any]] = {f"openvino {plain}": {"precision": plain}} if not quick else {}
-        given["openvino int8"] = {"precision": "int8"}
-        given["openvino int8, merged"] = {"precision": "int8", "merge": schedule(model.config, MERGED_QUICKLY)}
+        plain = quickest_floats("openvino")
+        merged = {"merge": schedule(model.config, MERGED_QUICKLY)}
+        given: dict[str, dict[str, Any]] = {}
+        for precision in ("int8",) if quick else (plain, "int8"):
+            given[f"openvino {precision}"] = {"precision": precision}
+            given[f"openvino {precision}, merged"] = {"precision": precision, **merged}
         ways = contenders(
             folder / "model", str(photographs), folder, {way: {"to": "openvino", **words} for way, words in given.items()}
         )

@@ -1,5 +1,7 @@
 """Folders become classes and splits."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -293,3 +295,39 @@ def test_links_to_folders_are_followed_as_classes_and_splits_and_counted_where_t
     data = open_data(root)
     assert {split: data.counts(split) for split in data.splits} == {"train": [1, 2], "val": [2, 2], "test": [0, 0]}
     assert data.notes == ("left out: 1 linked folder",)
+
+
+@pytest.mark.parametrize("right", ["list", "enter"])
+@pytest.mark.parametrize("place", [".", "cat", "cat/more/deep", "train", "train/cat"])
+def test_a_folder_that_cannot_be_read_is_refused_by_its_name(place, right, tmp_path, monkeypatch):
+    flat(tmp_path / "train" if place.startswith("train") else tmp_path, cat=12, dog=12)
+    fill(tmp_path / place / "below", 2)
+    close(tmp_path / place, right, monkeypatch)
+    with pytest.raises(DataError, match="a folder cannot be read: Permission denied") as error:
+        open_data(tmp_path)
+    assert error.value.where == str(tmp_path / place)
+
+
+@pytest.mark.parametrize("right", ["list", "enter"])
+def test_hidden_folders_need_not_be_readable(right, tmp_path, monkeypatch):
+    flat(tmp_path, cat=12, dog=12)
+    for closed in (tmp_path / "lost+found", tmp_path / "cat" / ".trash"):
+        fill(closed, 2)
+        close(closed, right, monkeypatch)
+    assert sum(map(len, open_data(tmp_path).splits.values())) == 24
+
+
+def close(folder: Path, right: str, monkeypatch) -> None:
+    """Take from this process, which may be allowed everything, the right to list a folder or to enter it."""
+
+    def denied(function):
+        def called(path=".", **options):
+            place = os.fspath(path) if isinstance(path, str | Path) else ""
+            if place.startswith(f"{folder}{os.sep}") if right == "enter" else place == str(folder):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+            return function(path, **options)
+
+        return called
+
+    for name in ("stat", "lstat") if right == "enter" else ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, denied(getattr(os, name)))

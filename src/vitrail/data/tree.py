@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.items import SPLIT_OF_NAME, Issue, natural_key
+from vitrail.errors import DataError
 
 SYSTEM = {
     *("__macosx", "@eadir", "#recycle", "$recycle.bin", "system volume information", "lost+found"),
@@ -33,6 +35,15 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in SYSTEM
 
 
+def require_entered(folder: str | Path) -> None:
+    """Refuse a folder whose files' names can be seen, but not the files: that takes another right; raises `DataError`."""
+    try:
+        os.stat(os.path.join(folder, os.curdir))
+    except OSError as error:
+        error.filename = os.fspath(folder)
+        _refuse_unreadable(error)
+
+
 def images_below(folder: Path) -> list[Path]:
     """Image files anywhere below a folder, in natural order; left out is what `files_below` leaves out."""
     return [file for file in files_below(folder) if is_image(file)]
@@ -47,12 +58,16 @@ def files_below(
         folder: where.
         left_out: gets what is left out: hidden files and folders, runs, and links to folders.
         follow: whether links to folders that stand in a folder are followed.
+
+    Raises:
+        DataError: a folder cannot be read, whose images would be missing without a word.
     """
     found: list[Path] = []
     aside = [] if left_out is None else left_out
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+        require_entered(place)
         followed, paths = follow(Path(place)), [Path(place, name) for name in folders]
-        reasons = [_reason(path) or ("" if followed or not path.is_symlink() else "linked") for path in paths]
+        reasons = [_reason(path) or ("" if followed or not os.path.islink(path) else "linked") for path in paths]
         folders[:] = [path.name for path, reason in zip(paths, reasons, strict=True) if not reason]
         aside += (_left_out(path, reason) for path, reason in zip(paths, reasons, strict=True) if reason)
         aside += (_left_out(Path(place, name), "hidden") for name in names if is_hidden(name))
@@ -79,19 +94,19 @@ def images_of_data(root: Path) -> list[Path]:
 
 def folders_of(folder: Path) -> list[Path]:
     """The folders in a folder that can hold images, links among them: no hidden ones, no runs, and none of runs alone."""
-    below = (p for p in folder.iterdir() if p.is_dir() and not _reason(p) and not _runs_alone(p))
+    below = (p for p in _entries(folder) if p.is_dir() and not _reason(p) and not _runs_alone(p))
     return sorted(below, key=lambda p: natural_key(p.name))
 
 
 def files_of(folder: Path) -> list[Path]:
     """The files in a folder itself, hidden ones left out."""
-    files = (p for p in folder.iterdir() if not p.is_dir() and not is_hidden(p.name))
+    files = (p for p in _entries(folder) if not p.is_dir() and not is_hidden(p.name))
     return sorted(files, key=lambda p: natural_key(p.name))
 
 
 def left_out_of(folder: Path) -> list[Issue]:
     """What in a folder itself is no part of any data: what is hidden, runs, also in a folder of runs, and links in a circle."""
-    reasons = {path: _reason(path) for path in sorted(folder.iterdir())}
+    reasons = {path: _reason(path) for path in sorted(_entries(folder))}
     own = [_left_out(path, reason) for path, reason in reasons.items() if reason]
     return own + [run for path, reason in reasons.items() if not reason for run in _runs_alone(path)]
 
@@ -102,13 +117,28 @@ def shown(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
+def _entries(folder: Path) -> list[Path]:
+    """All that stands in a folder; raises `DataError` where it cannot be read."""
+    try:
+        found = list(folder.iterdir())
+    except OSError as error:
+        _refuse_unreadable(error)
+    require_entered(folder)
+    return found
+
+
+def _refuse_unreadable(error: OSError) -> NoReturn:
+    hint = "give yourself the right to read it, or take it out of the data: names that begin with a dot are passed over"
+    raise DataError(f"a folder cannot be read: {error.strerror}", where=error.filename, hint=hint) from None
+
+
 def _reason(path: Path) -> str:
     """Why a file or folder is no part of any data, a key of `REASONS`; "" where it may be."""
     if is_hidden(path.name):
         return "hidden"
-    if path.is_symlink() and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path)):
+    if os.path.islink(path) and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path)):
         return "linked"  # around in a circle
-    return next((kind for kind, files in RUNS.items() if all((path / file).is_file() for file in files)), "")
+    return next((kind for kind, files in RUNS.items() if all(os.path.isfile(path / file) for file in files)), "")
 
 
 def _runs_alone(folder: Path) -> list[Issue]:
