@@ -20,7 +20,7 @@ from vitrail.errors import ConfigError, ModelFileError, VitrailError
 from vitrail.models.registry import NAMES
 from vitrail.weights.convert import convert_writer
 from vitrail.weights.folder import save_model
-from vitrail.weights.hub import fetch, is_hub_id, push
+from vitrail.weights.hub import cached, fetch, is_hub_id, push
 from vitrail.weights.locate import is_of_texts, translates
 from vitrail.weights.reference import load_model
 from vitrail.weights.translator import open_translator
@@ -187,6 +187,22 @@ def test_a_single_file_of_weights_may_have_any_name(hub, name):
     assert hub.asked_for == files.keys()
 
 
+def test_weights_in_several_files_are_fetched_together(hub, monkeypatch):
+    parts = {f"model-0000{number}-of-00003.safetensors": bytes([number]) for number in (1, 2, 3)}
+    hub.add("ann/large", {**parts, "config.json": b"{}", "model.safetensors.index.json": b"{}", "model.fp16.npy": b"\7"})
+    folder = fetch("ann/large")
+    assert content(folder) == {**parts, "config.json": b"{}"}
+    assert cached("ann/large") == folder
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    assert cached("ann/large") is None
+
+
+def test_a_whole_file_of_weights_comes_before_parts_of_others(hub):
+    whole = {"config.json": b"{}", "open_clip_model.safetensors": b"\1"}
+    hub.add("ann/large", {**whole, "model-00001-of-00002.safetensors": b"\2", "model-00002-of-00002.safetensors": b"\3"})
+    assert content(fetch("ann/large")) == whole
+
+
 def test_a_revision_is_a_branch_or_a_commit(hub):
     repository = hub.add("ann/flowers", MODEL)
     first = repository.branches["main"]
@@ -215,7 +231,11 @@ def test_a_newer_commit_is_fetched_and_what_did_not_change_is_not(hub):
     [
         (["pytorch_model.bin", "config.json"], ["pickle", "pytorch_model.bin", "vitrail convert FILE OUT --trust-pickle"]),
         (["model.pth", "model.ckpt"], ["pickle", "model.ckpt; model.pth"]),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], ["split into 2 files", "not supported"]),
+        (["model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"], ["several", "model-00003-of-00003"]),
+        (
+            ["pytorch_model-00001-of-00002.bin"],
+            ["pytorch_model-00001-of-00002.bin pytorch_model-00002-of-"],
+        ),
         (["a.safetensors", "b.npz"], ["several", "a.safetensors; b.npz"]),
         (["tf_model.h5", "config.json"], ["no weights", "tf_model.h5"]),
         (["sub/model.safetensors"], ["no weights"]),

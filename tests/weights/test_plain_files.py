@@ -75,12 +75,3 @@ def test_a_pickle_is_known_by_its_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ModelFileError, match="is a pickle"):
         open_model(tmp_path / name)
-
-
-def test_weights_in_several_files_are_refused_as_such(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    for number in (1, 2):
-        (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"")
-    with pytest.raises(ModelFileError, match="split into 2 files") as refused:
-        open_model(tmp_path)
-    assert "max_shard_size" in str(refused.value.hint)

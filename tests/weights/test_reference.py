@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import ViTConfig, ViTForImageClassification
 
 from vitrail.errors import ModelFileError
 from vitrail.models.registry import model_config
 from vitrail.weights.folder import save_model
 from vitrail.weights.reference import config_of, from_pretrained, open_model
+from vitrail.weights.sums import write_sums
 
 
 @pytest.fixture
@@ -109,26 +111,82 @@ def test_the_command_that_reads_a_pickle_can_be_given_as_it_stands(name, command
     refused(name, f"vitrail convert {command}")
 
 
-@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "pytorch_model-00002-of-00002.bin"])
-def test_a_part_of_the_weights_is_no_model(name, folder):
-    (folder / "model.safetensors").rename(folder / name)
-    for model in (folder / name, folder):
-        with pytest.raises(ModelFileError, match="split into 2 files") as error:
-            from_pretrained(model, trust_pickle=True)
-        assert "max_shard_size" in error.value.hint
-
-
-def test_a_pickle_in_several_files_is_refused_as_such(folder):
+def split(folder: Path, parts: int, write, name: str) -> list[Path]:
+    """Put several files of weights in the place of a folder's one file."""
+    tensors = [*load_file(folder / "model.safetensors").items()]
     (folder / "model.safetensors").unlink()
-    for number in (1, 2):
-        (folder / f"pytorch_model-0000{number}-of-00002.bin").write_bytes(pickle.dumps({}))
-    with pytest.raises(ModelFileError, match="split into 2 files"):
-        from_pretrained(folder, trust_pickle=True)
+    files = [folder / name.format(number, parts) for number in range(1, parts + 1)]
+    for number, file in enumerate(files):
+        write(dict(tensors[number::parts]), file)
+    return files
 
 
-def test_the_only_one_of_one_file_is_a_model(folder):
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+KINDS = [(save_file, "model-{:05}-of-{:05}.safetensors"), (torch.save, "pytorch_model-{:05}-of-{:05}.bin")]
+
+
+@pytest.mark.parametrize(("write", "name"), KINDS)
+@pytest.mark.parametrize("parts", [1, 2, 12])
+def test_weights_in_several_files_are_read_together(parts, write, name, folder):
+    whole = open_model(folder).model.state_dict()
+    for file in (folder, *split(folder, parts, write, name)):
+        found = from_pretrained(file, trust_pickle=write is torch.save).model.state_dict()
+        assert found.keys() == whole.keys() and all(torch.equal(found[key], whole[key]) for key in whole)
+
+
+def test_a_large_model_of_transformers_is_read_as_it_writes_it(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    theirs = ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, **sizes)).eval()
+    theirs.save_pretrained(tmp_path, max_shard_size="30KB")
+    assert len([*tmp_path.glob("model-*-of-*.safetensors")]) > 3 and (tmp_path / "model.safetensors.index.json").is_file()
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(open_model(tmp_path).model(images), theirs(images).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("write", "name"), KINDS)
+def test_weights_of_which_a_file_is_missing_are_refused(write, name, folder):
+    first, lost, last = split(folder, 3, write, name)
+    lost.unlink()
+    for model in (folder, first, last):
+        with pytest.raises(ModelFileError, match=f"split into 3 files, and of them are missing: {lost.name}\n"):
+            from_pretrained(model, trust_pickle=True)
+
+
+def test_a_tensor_that_is_in_two_files_is_refused(folder):
+    first, second = split(folder, 2, *KINDS[0])
+    name, tensor = next(iter(load_file(first).items()))
+    save_file({**load_file(second), name: tensor}, second)
+    with pytest.raises(ModelFileError, match=f"{second.name} has tensors that another .* has, too: {name}\n"):
+        open_model(folder)
+
+
+def test_a_file_beside_those_that_belong_together_is_not_chosen_from_nor_are_two_sets(folder):
+    files = split(folder, 2, *KINDS[0])
+    for more in ("extra.safetensors", "model-00003-of-00003.safetensors", "other-00001-of-00002.safetensors"):
+        save_file({}, folder / more)
+        refused(folder, "several files of weights", more)
+        (folder / more).unlink()
+    assert open_model(files[1]).labels == open_model(folder).labels
+
+
+@pytest.mark.parametrize("name", ["model-00001-of-00000.safetensors", "model-1-of-2.safetensors"])
+def test_a_file_that_is_no_part_is_a_model_by_itself(name, folder):
+    (folder / "model.safetensors").rename(folder / name)
     assert open_model(folder).labels == ["cat", "dog", "10 o'clock é"]
+
+
+def test_pickles_in_several_files_are_as_little_trusted_as_one(folder):
+    files = split(folder, 2, *KINDS[1])
+    refused(folder, f"{files[0].name} is a pickle", "--trust-pickle")
+    refused(files[0], "is a pickle")
+
+
+def test_every_file_of_the_weights_is_compared_with_its_sum(folder):
+    for file in split(folder, 2, *KINDS[0]):
+        write_sums(folder)
+        save_file({key: tensor + 1 for key, tensor in load_file(file).items()}, file)
+        refused(folder, f"{file.name} is not the file that SHA256SUMS was written of")
 
 
 def test_a_file_without_tensors_says_so(tmp_path):

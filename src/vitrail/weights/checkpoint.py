@@ -25,13 +25,13 @@ from vitrail.weights.plain_files import (
     PREPARED,
     PREPROCESSOR,
     PROCESSOR,
-    SHARD,
     WEIGHTS,
     beside_file,
-    in_several_files,
     is_pickle,
+    parts_of,
     read_json,
     section,
+    some,
     told_by,
 )
 from vitrail.weights.sums import verified
@@ -65,7 +65,7 @@ class Checkpoint:
     """What was found of a model: its tensors, and what stands beside them."""
 
     file: Path
-    """The file of tensors."""
+    """The file of tensors, or the first of several."""
     tensors: dict[str, Tensor]
     config: dict[str, Any] = field(default_factory=dict)
     """``config.json``; empty where there is none."""
@@ -93,7 +93,7 @@ class Checkpoint:
         """
         folder = path if path.is_dir() else path.parent
         file = weights_in(folder, trust_pickle) if path.is_dir() else path
-        with verified(folder, (*DESCRIBING, file.name, beside_file(file).name)):
+        with verified(folder, (*DESCRIBING, *parts_of(file.name), beside_file(file).name)):
             yield cls._read(folder, file, trust_pickle)
 
     @classmethod
@@ -104,11 +104,7 @@ class Checkpoint:
         if preprocessor is None and "model_cfg" not in config:  # OpenCLIP has both in one file
             preprocessor = _preprocessor(folder)
         card = _card(folder / CARD) if config else ""
-        if (shard := SHARD.fullmatch(file.name)) and int(shard["count"]) > 1:
-            what, hint = in_several_files(int(shard["count"]), file.name)
-            raise ModelFileError(what, where=file, hint=hint)
-        pickled = trust_pickle and is_pickle(file)
-        tensors = unwrapped(read_pickle(file) if pickled else read_tensors(file))
+        tensors = unwrapped(_all_tensors(file, trust_pickle))
         if not tensors:
             raise ModelFileError("it holds no weights", where=file, hint="fetch or write the file again")
         return cls(file, tensors, config, preprocessor, card, told)
@@ -129,6 +125,22 @@ class Source:
     """Of several labels; none where the files have none."""
     about: str
     """What was recognised, for people; nothing where the folder is our own."""
+
+
+def _all_tensors(file: Path, trust_pickle: bool) -> dict[str, Tensor]:
+    """The tensors of a file, and of those that hold a model's weights together with it."""
+    parts = [file.with_name(name) for name in parts_of(file.name)]
+    if len(parts) > 1 and (missing := [part.name for part in parts if not part.is_file()]):
+        what = f"the weights are split into {len(parts)} files, and of them are missing: {some(missing)}"
+        raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
+    tensors: dict[str, Tensor] = {}
+    for part in parts:
+        found = read_pickle(part) if trust_pickle and is_pickle(part) else read_tensors(part)
+        if twice := sorted(tensors.keys() & found.keys()):
+            what = f"{part.name} has tensors that another of the {len(parts)} files has, too: {some(twice)}"
+            raise ModelFileError(what, where=file.parent, hint="fetch or write the folder again")
+        tensors |= found
+    return tensors
 
 
 def _card(file: Path) -> str:
@@ -178,7 +190,7 @@ def _preprocessor(folder: Path) -> dict[str, Any] | None:
 
 
 def weights_in(folder: Path, trust_pickle: bool) -> Path:
-    """The one file of tensors in a folder."""
+    """The one file of tensors in a folder, or the first of those that hold a model's weights together."""
     usual = folder / "model.safetensors"
     if usual.exists():
         return usual
@@ -187,12 +199,9 @@ def weights_in(folder: Path, trust_pickle: bool) -> Path:
     pickles = [file for file in files if is_pickle(file)]
     if trust_pickle and not found:
         found = pickles
-    if len(found) == 1:
+    if found and {file.name for file in found} <= set(parts_of(found[0].name)):
         return found[0]
-    shards = [file.name for file in found if SHARD.fullmatch(file.name)]
-    if shards:
-        what, hint = in_several_files(len(shards), shards[0])
-    elif found:
+    if found:
         what, hint = f"several files of weights: {', '.join(file.name for file in found[:5])}", "give one of them"
     elif pickles:
         what = f"model.safetensors is missing, and {pickles[0].name} is a pickle, which can run code when loaded"

@@ -28,7 +28,7 @@ from vitrail.weights.plain_files import (
     SHARD,
     TOKENIZER,
     WEIGHTS,
-    in_several_files,
+    parts_of,
     some,
 )
 from vitrail.weights.published import PUBLISHED
@@ -67,7 +67,7 @@ def is_hub_id(reference: str) -> bool:
 def fetch(reference: str) -> Path:
     """Download a model into huggingface_hub's cache, where it is not there yet; the folder it is in.
 
-    Only the configuration, the preparation, the card and one file of weights (.safetensors or .npz) are asked for, never a
+    Only the configuration, the preparation, the card and the weights (.safetensors or .npz) are asked for, never a
     pickle. Where the hub does not answer, what is in the cache is taken.
 
     Args:
@@ -106,7 +106,7 @@ def cached(repository: str, revision: str | None = None) -> Path | None:
         folder = Path(hub.snapshot_download(repository, revision=revision, allow_patterns=complete, local_files_only=True))
     except hub.errors.LocalEntryNotFoundError:
         return None
-    return folder if len(_weights(file.name for file in folder.iterdir())) == 1 else None
+    return folder if _is_whole(_weights(file.name for file in folder.iterdir())) else None
 
 
 def push(
@@ -183,33 +183,37 @@ def _library() -> Any:
 
 
 def _weights(names: Iterable[str]) -> list[str]:
-    """The files of weights among a folder's; the usual one alone where it is there, as the folder is read."""
+    """The files of weights among a folder's; the usual one alone where it is there, and parts only where there is no other."""
     names = list(names)
     if USUAL in names:
         return [USUAL]
-    return sorted(name for name in names if "/" not in name and name.lower().endswith(WEIGHTS) and not SHARD.fullmatch(name))
+    found = sorted(name for name in names if "/" not in name and name.lower().endswith(WEIGHTS))
+    return [name for name in found if not SHARD.fullmatch(name)] or found
+
+
+def _is_whole(weights: list[str]) -> bool:
+    """Whether files of weights are those of one model, and all of them."""
+    return bool(weights) and sorted(parts_of(weights[0])) == weights
 
 
 def _files_of_a_model(names: list[str], repository: str, reference: str) -> list[str]:
     """The files to download of all that a repository has; raises `ModelFileError` where they make no model."""
     weights = _weights(names)
-    if len(weights) == 1:
+    if _is_whole(weights):
         tokens = TOKENS if FILES[0] in names else (TOKENIZER,)
         return [
             *(name for name in (CONFIG, OPEN_CLIP_CONFIG, PREPROCESSOR, PROCESSOR, *tokens, CARD, SUMS) if name in names),
             *weights,
         ]
     pickles = sorted(name for name in names if "/" not in name and name.lower().endswith(PICKLES))
-    shards = sorted(name for name in names if SHARD.fullmatch(name))
     download = f"hf download {repository}"
     if weights:
         what = f"several files of weights: {some(weights)}"
         hint = f"{download} {weights[0]} {CONFIG} --local-dir FOLDER, and give FOLDER/{weights[0]}"
-    elif shards:
-        what, hint = in_several_files(len(shards), shards[0])
     elif pickles:
         what = f"no weights but pickles, which can run code when loaded and were not downloaded: {some(pickles)}"
-        hint = f"if you trust it: {download} {pickles[0]} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"
+        files = " ".join(parts_of(pickles[0]))
+        hint = f"if you trust it: {download} {files} --local-dir FOLDER, then vitrail convert FILE OUT --trust-pickle"
     else:
         what = f"no weights: {some(sorted(names)) or 'the repository is empty'}"
         hint = f"take a repository with {USUAL}"

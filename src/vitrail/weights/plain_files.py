@@ -25,7 +25,7 @@ WEIGHTS = (".safetensors", ".npz")
 GRAPHS = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 """The file of an exported model that holds its graph."""
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".pth.tar")
-SHARD = re.compile(r".+-[0-9]{5}-of-(?P<count>[0-9]{5})\.(safetensors|bin)")
+SHARD = re.compile(r"(?P<start>.+-)[0-9]{5}-of-(?P<count>(?!00000)[0-9]{5})(?P<end>\.(safetensors|bin))")
 """How one of several files is called that hold the weights of a model together."""
 
 OWN = "vitrail"
@@ -34,10 +34,12 @@ PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
 """Under which it says there how images are prepared, what its layout is, and the whole configuration in our own words."""
 
 
-def in_several_files(count: int, first: str) -> tuple[str, str]:
-    """What is wrong with weights in several files, and what to do."""
-    what = f"the weights are split into {count} files ({first}, …), which is not supported"
-    return what, "load it with transformers and write it whole: save_pretrained(FOLDER, max_shard_size='100GB')"
+def parts_of(name: str) -> list[str]:
+    """The names of the files that hold a model's weights together with one of them, in order; that of any other file alone."""
+    shard = SHARD.fullmatch(name)
+    if shard is None:
+        return [name]
+    return [f"{shard['start']}{number:05}-of-{shard['count']}{shard['end']}" for number in range(1, int(shard["count"]) + 1)]
 
 
 def is_pickle(file: Path) -> bool:
