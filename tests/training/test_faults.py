@@ -79,6 +79,7 @@ def test_it_is_seen_whether_somebody_takes_batches_over_into_pinned_memory(alive
 
 def test_batches_that_nobody_takes_over_any_more_are_not_waited_for(monkeypatch):
     monkeypatch.setattr("vitrail.data.loader.LOOK", 1)
+    monkeypatch.setattr("vitrail.data.loader.WAIT", 10)
     items = [Item(f"{i}.png", np.zeros((8, 8, 3), np.uint8), 0) for i in range(3)] + [Item("silent.png", Silent(), 0)]
     loader = EpochLoader(ImageDataset(items, Preparation.standard((8, 8), 3)), 1, shuffle=False, workers=1)
     batches = loader.epoch()
