@@ -328,7 +328,7 @@ def test_a_batch_on_its_device_is_the_same_batch():
 
 
 def test_a_transform_that_workers_cannot_have_is_refused_at_once(monkeypatch):
-    monkeypatch.setattr("vitrail.data.transform.get_start_method", lambda: "spawn")
+    monkeypatch.setattr("vitrail.data.transform.forks", lambda: False)
     EpochLoader(augmented(transform=jittered), 4, shuffle=False, workers=1)
     EpochLoader(augmented(transform=lambda image: image), 4, shuffle=False)
     with pytest.raises(ConfigError, match="worker"):

@@ -111,9 +111,9 @@ def test_other_peoples_randomness_is_as_it_was(transform):
 
 def test_a_transform_that_cannot_be_sent_to_workers_is_refused_where_they_are_not_forked(monkeypatch):
     for method in ("spawn", "forkserver"):
-        monkeypatch.setattr("vitrail.data.transform.get_start_method", lambda method=method: method)
+        monkeypatch.setattr("vitrail.data.transform.forks", lambda method=method: method == "fork")
         require_sendable(draw)
         with pytest.raises(ConfigError, match=r"data\.workers"):
             require_sendable(lambda image: image)
-    monkeypatch.setattr("vitrail.data.transform.get_start_method", lambda: "fork")
+    monkeypatch.setattr("vitrail.data.transform.forks", lambda: True)
     require_sendable(lambda image: image)

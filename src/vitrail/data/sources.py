@@ -20,7 +20,7 @@ from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
-from vitrail.data.tree import folders_of, images_of_data, require_entered
+from vitrail.data.tree import folders_of, images_of_data
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
 from vitrail.settings import brief
@@ -131,7 +131,6 @@ def _require_one_reading(table: Path) -> None:
 def _read_path(path: Path) -> Contents:
     """A folder or a table."""
     if path.is_dir():
-        require_entered(path)
         table = table_of(path)
         if table is None:
             return read_folder(path)

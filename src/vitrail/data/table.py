@@ -50,7 +50,7 @@ class _Header(NamedTuple):
 
 def table_of(folder: Path) -> Path | None:
     """The table of a folder: `TABLE`, or the only one beside images, or None."""
-    if (folder / TABLE).is_file():
+    if os.path.isfile(folder / TABLE):
         return folder / TABLE
     tables = [file for file in files_of(folder) if file.suffix.lower() in ENDINGS]
     return tables[0] if len(tables) == 1 and images_below(folder) else None

@@ -3,7 +3,6 @@
 import random as python_random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import get_start_method
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from vitrail.data.preparation import Preparation
 from vitrail.errors import ConfigError
+from vitrail.runtime.device import forks
 
 Transform = Callable[[Image.Image], Any]
 """Takes the decoded picture; returns a picture, or pixels (C, H, W) of the model's size as an array or tensor."""
@@ -83,7 +83,7 @@ def _seeded(random: np.random.Generator) -> Iterator[None]:
 
 def require_sendable(transform: Transform) -> None:
     """Refuse a transform that worker processes cannot be given; where they are forked, they have it already."""
-    if get_start_method() == "fork":
+    if forks():
         return
     try:
         ForkingPickler.dumps(transform)

@@ -35,15 +35,6 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in SYSTEM
 
 
-def require_entered(folder: str | Path) -> None:
-    """Refuse a folder whose files' names can be seen, but not the files: that takes another right; raises `DataError`."""
-    try:
-        os.stat(os.path.join(folder, os.curdir))
-    except OSError as error:
-        error.filename = os.fspath(folder)
-        _refuse_unreadable(error)
-
-
 def images_below(folder: Path) -> list[Path]:
     """Image files anywhere below a folder, in natural order; left out is what `files_below` leaves out."""
     return [file for file in files_below(folder) if is_image(file)]
@@ -65,7 +56,7 @@ def files_below(
     found: list[Path] = []
     aside = [] if left_out is None else left_out
     for place, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
-        require_entered(place)
+        _require_entered(place)
         followed, paths = follow(Path(place)), [Path(place, name) for name in folders]
         reasons = [_reason(path) or ("" if followed or not os.path.islink(path) else "linked") for path in paths]
         folders[:] = [path.name for path, reason in zip(paths, reasons, strict=True) if not reason]
@@ -123,13 +114,21 @@ def _entries(folder: Path) -> list[Path]:
         found = list(folder.iterdir())
     except OSError as error:
         _refuse_unreadable(error)
-    require_entered(folder)
+    _require_entered(folder)
     return found
+
+
+def _require_entered(folder: str | Path) -> None:
+    """Refuse a folder whose files' names can be seen, but not the files: that takes another right; raises `DataError`."""
+    try:
+        os.stat(os.path.join(folder, os.curdir))
+    except OSError as error:
+        _refuse_unreadable(error)
 
 
 def _refuse_unreadable(error: OSError) -> NoReturn:
     hint = "give yourself the right to read it, or take it out of the data: names that begin with a dot are passed over"
-    raise DataError(f"a folder cannot be read: {error.strerror}", where=error.filename, hint=hint) from None
+    raise DataError(f"a folder cannot be read: {error.strerror}", where=str(Path(error.filename)), hint=hint) from None
 
 
 def _reason(path: Path) -> str:

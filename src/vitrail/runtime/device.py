@@ -1,7 +1,6 @@
 """Where to compute, and in which precision."""
 
 import multiprocessing
-import os
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -9,7 +8,7 @@ from typing import Literal
 import torch
 
 from vitrail.errors import ConfigError
-from vitrail.runtime.processor import usable_cores
+from vitrail.runtime.processor import processes_here, usable_cores
 
 Precision = Literal["fp32", "bf16"]
 """In which a model answers."""
@@ -37,15 +36,16 @@ def workers_beside(device: torch.device) -> int:
     as quick; where processes are spawned and not forked, since they would run the user's script anew; in a process that may have
     none; and where there is little of the shared memory through which batches come.
     """
-    if device.type != "cuda" or not _may_fork() or not _has_shared_memory():
+    may_fork = forks() and not multiprocessing.current_process().daemon
+    if device.type != "cuda" or not may_fork or not _has_shared_memory():
         return 0
-    cores = usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    cores = usable_cores() // processes_here()
     return min(cores, MOST_WORKERS) if cores >= FEWEST_CORES else 0
 
 
-def _may_fork() -> bool:
-    start_method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    return start_method == "fork" and not multiprocessing.current_process().daemon
+def forks() -> bool:
+    """Whether processes that Python starts are forked from this one, and have what it has; asking does not choose it."""
+    return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def _has_shared_memory() -> bool:

@@ -24,6 +24,11 @@ def usable_cores() -> int:
     return cores
 
 
+def processes_here() -> int:
+    """Processes of a run that torchrun has started on this machine; 1 without it."""
+    return max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+
+
 def take_short_turns() -> None:
     """Let this thread, and those that it starts, take turns of a tenth of a millisecond on a core that others want as well.
 

@@ -1,7 +1,6 @@
 """The largest batch that fits into memory, found by training on it."""
 
 import gc
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from vitrail.data.batches import on_device
 from vitrail.errors import ConfigError
 from vitrail.runtime.memory import available_memory, forget_peak, memory_in_use, peak_memory
+from vitrail.runtime.processor import processes_here
 from vitrail.training.trainer import Trainer
 
 SHARE = 0.8
@@ -112,4 +112,4 @@ def _free(device: torch.device) -> float:
     free = available_memory()
     if free is None:
         return 2.0**31
-    return free / int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # the others of this machine try at the same time
+    return free / processes_here()  # the others of this machine try at the same time

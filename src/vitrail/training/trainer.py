@@ -108,11 +108,16 @@ class Trainer(RunState):
 
     def loader(self, dataset: Samples, *, shuffle: bool = False, balance: bool = False) -> EpochLoader:
         """This process's part of batches of some items, prepared as the run prepares them."""
-        part, device = (self.group.rank, self.group.count), pick_device(self.settings.training.device)
         has_images = isinstance(dataset, ImageDataset)  # sentences lie in memory
-        workers = self.settings.workers if has_images else self.settings.data.workers or 0
-        options: dict[str, Any] = {"shuffle": shuffle, "workers": workers, "balance": balance, "part": part}
-        return EpochLoader(dataset, self.settings.training.batch, **options, device=device)
+        return EpochLoader(
+            dataset,
+            self.settings.training.batch,
+            shuffle=shuffle,
+            workers=self.settings.workers if has_images else self.settings.data.workers or 0,
+            balance=balance,
+            part=(self.group.rank, self.group.count),
+            device=pick_device(self.settings.training.device),
+        )
 
     def subset(self, items: list[Any]) -> list[Any]:
         """Two batches at random in a fast run for developers, else all."""

@@ -192,7 +192,7 @@ def _weights(names: Iterable[str]) -> list[str]:
 
 
 def _is_whole(weights: list[str]) -> bool:
-    """Whether files of weights are those of one model, and all of them."""
+    """Whether files of weights belong to one model, and none of them is missing."""
     return bool(weights) and sorted(parts_of(weights[0])) == weights
 
 

@@ -35,7 +35,7 @@ PREPARED, LAYOUT, CONFIGURED = "preprocessor_config", "layout", "config"
 
 
 def parts_of(name: str) -> list[str]:
-    """The names of the files that hold a model's weights together with one of them, in order; that of any other file alone."""
+    """The names of all files that hold a model's weights together with the named one, in order; else its name alone."""
     shard = SHARD.fullmatch(name)
     if shard is None:
         return [name]
