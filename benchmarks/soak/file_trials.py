@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+PACKAGE = Path(find_spec("vitrail").origin).parent
+"""Folder of the package: a fault outside it is not ours, whatever the folders above are called."""
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     ["file_openers", "vitrail.study.comparison", "onnxruntime", "openvino", "ctranslate2", "tokenizers", "sentencepiece"]
@@ -81,8 +84,8 @@ def outcome_of(kind: str, folder: Path, chance: random.Random) -> str:
     except VitrailError as error:
         return type(error).__name__
     except BaseException as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/vitrail/" in frame.filename]
-        place = f"{frames[-1].filename.rpartition('/vitrail/')[2]}:{frames[-1].lineno}" if frames else "elsewhere"
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(PACKAGE)]
+        place = f"{Path(frames[-1].filename).relative_to(PACKAGE)}:{frames[-1].lineno}" if frames else "elsewhere"
         if os.environ.get("SOAK_TRACEBACK"):
             traceback.print_exc()
         return f"{type(error).__name__} from {place}: {re.sub(r'[0-9.]+', '#', ' '.join(str(error).split()))[:100]}"
