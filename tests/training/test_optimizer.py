@@ -11,7 +11,15 @@ from vitrail.models.configs.base import ImageConfig
 from vitrail.models.configs.vit import ViTConfig
 from vitrail.models.registry import build, model_config
 from vitrail.models.vit import ViT
-from vitrail.training.optimizer import create_optimizers, freeze, layer_settings, parameter_groups
+from vitrail.training.optimizer import (
+    create_optimizers,
+    freeze,
+    layer_settings,
+    named_state,
+    parameter_groups,
+    state_names,
+)
+from vitrail.training.parallel import load_optimizer_tensors, optimizer_tensors
 from vitrail.training.settings import OptimizerSettings
 
 BASE = {"image_size": 8, "patch_size": 4, "channels": 1, "num_classes": 3, "dim": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
@@ -270,3 +278,68 @@ def test_of_a_model_of_texts_muon_takes_the_first_layer_too():
     linear = {f"{name}.weight" for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     assert names_of(muon, model) == linear - {"output.weight"}
     assert names_of(adamw, model) == dict(model.named_parameters()).keys() - names_of(muon, model)
+
+
+def stepped(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
+    """Make a step with random gradients, so that each parameter has a state of its own."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def numbered(optimizers: list[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    """Return the state under the numbers that torch gives the parameters, as earlier versions saved it."""
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    return {f"{i}.{n}.{key}": t for i, s in enumerate(states) for n, entries in s.items() for key, t in entries.items()}
+
+
+def former_groups(model: ViT) -> list[dict]:
+    """Return AdamW's groups of November 21, 2026: other matrices, vectors, then the linear layers of blocks."""
+    matrices = {m.weight for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+    inner = [p for n, p in model.named_parameters() if n.startswith("blocks.") and p in matrices and p.ndim == 2]
+    outer = [p for p in model.parameters() if p in matrices and not any(p is q for q in inner)]
+    vectors = [p for p in model.parameters() if p not in matrices]
+    first, second = (outer, vectors) if next(model.parameters()) in matrices else (vectors, outer)
+    return [{"params": params, "lr": 0.01} for params in (first, second, inner)]
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("fields", [{}, {"embedding": "stem", "image_size": 16}, {"registers": 2, "layer_scale": 0.1}])
+def test_a_state_under_numbers_is_that_under_names(name, fields):
+    model, settings = vit(**fields), OptimizerSettings(name=name)
+    optimizers = create_optimizers(model, settings)
+    stepped(model, optimizers)
+    by_name = optimizer_tensors(optimizers, state_names(model))
+    read = named_state(numbered(optimizers), model, settings)
+    assert read.keys() == by_name.keys() and all(torch.equal(read[key], by_name[key]) for key in read)
+
+
+@pytest.mark.parametrize("fields", [{}, {"embedding": "stem", "image_size": 16}, {"registers": 2, "layer_scale": 0.1}])
+def test_a_state_is_read_in_the_order_of_the_first_version(fields):
+    model = vit(**fields)
+    former = torch.optim.AdamW(former_groups(model))
+    stepped(model, [former])
+    read = named_state(numbered([former]), model, OptimizerSettings())
+    names = state_names(model)
+    assert all(torch.equal(read[f"{names[p]}.exp_avg"], state["exp_avg"]) for p, state in former.state.items())
+
+
+def test_numbers_of_another_model_are_refused():
+    model, other, settings = vit(), vit(depth=3), OptimizerSettings()
+    optimizers = create_optimizers(other, settings)
+    stepped(other, optimizers)
+    with pytest.raises(ValueError, match="an earlier version of Vitrail"):
+        named_state(numbered(optimizers), model, settings)
+
+
+def test_parameters_of_one_name_in_the_model_and_beside_it_keep_their_own_states():
+    model, beside, settings = vit(), vit(), OptimizerSettings()
+    optimizers = create_optimizers(model, settings, beside)
+    stepped(nn.ModuleList([model, beside]), optimizers)
+    saved = optimizer_tensors(optimizers, state_names(model, beside))
+    again = create_optimizers(model, settings, beside)
+    load_optimizer_tensors(again, saved, state_names(model, beside))
+    for old, new in zip(optimizers, again, strict=True):
+        assert all(torch.equal(old.state[p]["exp_avg"], new.state[p]["exp_avg"]) for p in old.state)

@@ -29,10 +29,10 @@ STATES = {
     "data is a list": lambda state: dict(state, data=[]),
 }
 TENSORS = {
-    "a moment is missing": ("optimizer", lambda tensors: _without(tensors, "0.1.exp_avg")),
-    "a moment of another shape": ("optimizer", lambda tensors: {**tensors, "0.1.exp_avg_sq": torch.zeros(3)}),
-    "a step of no number": ("optimizer", lambda tensors: {**tensors, "0.1.step": torch.zeros(0)}),
-    "a parameter that is none": ("optimizer", lambda tensors: {**tensors, "0.9999.step": torch.zeros(())}),
+    "a moment is missing": ("optimizer", lambda tensors: _without(tensors, "head.linear.bias.exp_avg")),
+    "a moment of another shape": ("optimizer", lambda tensors: {**tensors, "head.linear.bias.exp_avg_sq": torch.zeros(4)}),
+    "a step of no number": ("optimizer", lambda tensors: {**tensors, "head.linear.bias.step": torch.zeros(0)}),
+    "a parameter that is none": ("optimizer", lambda tensors: {**tensors, "head.nobody.step": torch.zeros(())}),
     "an epoch of another model": ("epoch-00", lambda tensors: {name: tensor[None] for name, tensor in tensors.items()}),
 }
 

@@ -20,7 +20,7 @@ from vitrail.runtime.processes import ALONE, Processes
 from vitrail.tasks.task import Task
 from vitrail.training import parallel
 from vitrail.training.checkpoint import Tensors
-from vitrail.training.optimizer import create_optimizers, freeze, require_parts
+from vitrail.training.optimizer import create_optimizers, freeze, named_state, require_parts, state_names
 from vitrail.training.recompute import recompute_layers
 from vitrail.training.schedule import first_and_last_image_size, image_size_at, learning_rate_factor, patch_dropout_at
 from vitrail.training.settings import RunSettings, ScheduleSettings
@@ -214,7 +214,7 @@ class Learner:
         """All that was learnt, whole; every process must ask for it."""
         tensors = {
             **{name: parallel.whole(module.state_dict()) for name, module in self._learned().items()},
-            "optimizer": parallel.optimizer_tensors(self.optimizers),
+            "optimizer": parallel.optimizer_tensors(self.optimizers, state_names(self.model, self.task.beside())),
         }
         if self.average is not None:
             tensors["average"]["n_averaged"] = self.average.n_averaged
@@ -226,7 +226,9 @@ class Learner:
             self.average.n_averaged.copy_(tensors["average"].pop("n_averaged"))
         for name, module in self._learned().items():
             parallel.load_whole(module, tensors[name])
-        parallel.load_optimizer_tensors(self.optimizers, tensors["optimizer"])
+        beside = self.task.beside()
+        state = named_state(tensors["optimizer"], self.model, self.settings.optimizer, beside)
+        parallel.load_optimizer_tensors(self.optimizers, state, state_names(self.model, beside))
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(scaler)
 

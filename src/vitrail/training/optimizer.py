@@ -1,7 +1,8 @@
 """Optimizers, and the learning rate and decay of every parameter."""
 
+import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,7 +16,9 @@ from vitrail.training.muon import Muon
 from vitrail.training.settings import LayerSettings, OptimizerSettings
 
 
-def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: Model, settings: OptimizerSettings, beside: nn.Module | None = None, *, hidden: set[Tensor] | None = None
+) -> list[dict[str, Any]]:
     """Parameters that share a learning rate and a weight decay, frozen ones left out.
 
     What is learned ``beside`` the model counts as its head does.
@@ -24,12 +27,13 @@ def parameter_groups(model: Model, settings: OptimizerSettings, beside: nn.Modul
     ``layer_decay`` multiplies the learning rate once for every layer between a parameter and the head (Clark et al.
     2020, https://arxiv.org/abs/2003.10555); ``layers`` then has the last word on the parts it names.
 
-    Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it.
+    Each group has in ``initial_lr`` what the schedule multiplies, and in ``hidden`` whether Muon takes it; ``hidden`` are the
+    model's hidden matrices by default.
     """
     beside = beside or nn.ModuleDict()
     decaying = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
     matrices = {m.weight for m in (*model.modules(), *beside.modules()) if isinstance(m, decaying)}
-    hidden = _hidden(model)
+    hidden = _hidden(model) if hidden is None else hidden
     above = layers_above(model)
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in (*model.named_parameters(), *beside.named_parameters()):
@@ -112,6 +116,52 @@ def layers_above(model: Model) -> dict[nn.Parameter, int]:
     return above
 
 
+def state_names(model: nn.Module, beside: nn.Module | None = None) -> dict[Tensor, str]:
+    """Return the name by which a checkpoint saves the optimizer's state of each parameter."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return names | {parameter: f"beside.{name}" for name, parameter in (beside or nn.ModuleDict()).named_parameters()}
+
+
+def named_state(
+    tensors: Mapping[str, Tensor], model: Model, settings: OptimizerSettings, beside: nn.Module | None = None
+) -> Mapping[str, Tensor]:
+    """Return an optimizer's state under names of parameters, ``head.weight.exp_avg``, also where it is under numbers.
+
+    Until November 27, 2026 the parameters were numbered, ``0.3.exp_avg``: the fourth one of the first optimizer. The order was
+    another one before Muon took more than the linear layers of blocks. Two orders divide the parameters into groups of other
+    lengths, so only one of them fits the shapes.
+
+    Raises:
+        ValueError: no order fits.
+    """
+    if not all(_NUMBERED.match(name) for name in tensors):
+        return tensors
+    names = state_names(model, beside)
+    for order in _former_orders(model, settings, beside):
+        state = [(order.get(name[: name.rindex(".")]), name.rpartition(".")[2], tensor) for name, tensor in tensors.items()]
+        if all(p is not None and tensor.shape in ((), p.shape) for p, _, tensor in state):
+            return {f"{names[p]}.{key}": tensor for p, key, tensor in state if p is not None}
+    raise ValueError("an earlier version of Vitrail numbered the parameters of another model")
+
+
+_NUMBERED = re.compile(r"\d+\.\d+\.\w+$")
+
+
+def _former_orders(model: Model, settings: OptimizerSettings, beside: nn.Module | None) -> Iterator[dict[str, Tensor]]:
+    """Yield the parameters by the numbers that earlier versions gave them, those of the latest version first."""
+    hidden = _hidden(model)
+    of_blocks: set[Tensor] = {p for name, p in model.named_parameters() if name.startswith("blocks.") and p.ndim == 2}
+    for matrices in (hidden, hidden & of_blocks):
+        groups = parameter_groups(model, settings, beside, hidden=matrices)
+        split = [[g for g in groups if g["hidden"]], [g for g in groups if not g["hidden"]]]
+        optimizers = [part for part in split if part] if settings.name == "muon" else [groups]
+        yield {
+            f"{i}.{number}": parameter
+            for i, part in enumerate(optimizers)
+            for number, parameter in enumerate(p for group in part for p in group["params"])
+        }
+
+
 def create_optimizers(model: Model, settings: OptimizerSettings, beside: nn.Module | None = None) -> list[Optimizer]:
     """The optimizers that step together: one, or for Muon a second one that takes what is no hidden matrix.
 
@@ -145,7 +195,8 @@ def require_state(optimizer: Optimizer, parameter: Tensor, entries: Mapping[str,
         ValueError: something is missing, too much, or of another shape.
     """
     if entries.keys() != KEPT[type(optimizer)]:
-        raise ValueError(f"the optimizer's state has {', '.join(sorted(entries))}")
+        keys = ", ".join(sorted(entries))
+        raise ValueError(f"{type(optimizer).__name__}'s state has {keys}; an earlier version of Vitrail may have made it")
     for name, tensor in entries.items():
         if tensor.shape != (() if name == "step" else parameter.shape):
             raise ValueError(f"the optimizer's {name} is {tuple(tensor.shape)} for a parameter of {tuple(parameter.shape)}")

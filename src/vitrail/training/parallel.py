@@ -82,32 +82,35 @@ def sharded(tensor: Tensor, like: Tensor) -> Tensor:
     return tensor
 
 
-def optimizer_tensors(optimizers: list[Optimizer]) -> Tensors:
-    """The state of optimizers that step together, flat and whole: ``{"0.3.exp_avg": …}``."""
+def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> Tensors:
+    """Return the state of optimizers that step together, flat and whole: ``{"head.weight.exp_avg": …}``."""
     return whole(
         {
-            f"{i}.{parameter}.{key}": torch.as_tensor(value)
-            for i, optimizer in enumerate(optimizers)
-            for parameter, entries in optimizer.state_dict()["state"].items()
+            f"{names[parameter]}.{key}": torch.as_tensor(value)
+            for optimizer in optimizers
+            for parameter, entries in optimizer.state.items()
             for key, value in entries.items()
             if value is not None
         }
     )
 
 
-def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Tensors) -> None:
-    """Give optimizers built alike their state back; raises `ValueError` where it is none of theirs."""
-    for i, optimizer in enumerate(optimizers):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def load_optimizer_tensors(optimizers: list[Optimizer], tensors: Mapping[str, Tensor], names: Mapping[Tensor, str]) -> None:
+    """Give optimizers the state that `optimizer_tensors` returned; raises `ValueError` where it is not theirs."""
+    states: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        parameter_name, _, key = name.rpartition(".")
+        states.setdefault(parameter_name, {})[key] = tensor
+    for optimizer in optimizers:
         state = optimizer.state_dict()
         state["state"] = {}
-        for name, tensor in tensors.items():
-            index, number, key = name.split(".", 2)
-            if int(index) == i:
-                state["state"].setdefault(int(number), {})[key] = sharded(tensor, parameters[int(number)])
-        for number, entries in state["state"].items():
-            require_state(optimizer, parameters[number], entries)
+        for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if entries := states.pop(names[parameter], None):
+                require_state(optimizer, parameter, entries)
+                state["state"][number] = {key: sharded(tensor, parameter) for key, tensor in entries.items()}
         optimizer.load_state_dict(state)
+    if states:
+        raise ValueError(f"the optimizer's state names {next(iter(states))}, which is no trained parameter")
 
 
 def load_whole(model: nn.Module, tensors: Tensors) -> None:
