@@ -55,7 +55,7 @@ def test_letters_are_composed_and_spaces_around_them_go(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "where", "what"),
     [
-        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells in place of 2"),
+        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells for 2 columns"),
         ("a.tsv", "en\tde\na\tb\nc\t \n", "a.tsv:3", "no translation"),
         ("a.tsv", "en\tfr\na\tb\n", "a.tsv:1", "'de'"),
         ("a.tsv", "en\tde\tde\na\tb\tc\n", "a.tsv:1", "2 columns"),
