@@ -23,7 +23,7 @@ def find_image(folder: Path, name: str) -> Path | None:
     characters, or hold letters that look alike: an é is one letter on some systems, and an e with an accent on others.
     """
     plain = clean(name.replace("\\", "/"))
-    spellings = [name, plain, unquote(plain), *(normalize(form, word) for form in ("NFC", "NFD") for word in (name, plain))]
+    spellings = [name, plain, unquote(plain), normalize("NFD", plain)]
     for image in (folder / spelling for spelling in dict.fromkeys(spellings)):
         if os.path.isfile(image):
             return image

@@ -43,7 +43,7 @@ def test_a_table_with_tabs_or_commas_two_files_and_a_folder_of_splits_hold_the_s
 
 
 def test_a_quote_in_a_table_with_tabs_is_a_letter_like_others(tmp_path):
-    rows = [('"No, he said', "„Nein, sagte er"), ('5" pipes"', '"Rohre" von 5"')]
+    rows = [('"No, he said', "„Nein, sagte er"), ('"Stop, you!"', '"Halt!"'), ('5" pipes"', '"Rohre" von 5"')]
     assert texts(open_pairs(written(tmp_path, "pairs.tsv", as_tsv(rows)), LANGUAGES).split("train")) == rows
 
 
