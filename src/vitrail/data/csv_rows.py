@@ -137,7 +137,7 @@ class Table:
                         raise self._damaged(begin, error) from None
                     yield Row(begin, {}, "text stands behind a closing quotation mark: double the marks inside a cell")
                     continue
-                if any(map(clean, cells)):
+                if any(cell and (cell.isprintable() or clean(cell)) for cell in cells):
                     yield self._row(self._skipped + reader.line_num, cells, position)
                 else:
                     self.empty_rows += len(cells) > 1
