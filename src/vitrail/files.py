@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, TextIOWrapper
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vitrail.errors import ConfigError, DiskFullError
+from vitrail.plain_text import clean
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
@@ -49,10 +51,15 @@ def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader
 
 
 @contextmanager
-def text_file(file: Path, most: int = LARGE) -> Iterator[TextIOWrapper]:
-    """A `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables."""
-    with regular_file(file, most) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
-        yield text
+def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str = "strict") -> Iterator[TextIOWrapper]:
+    """Open a `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables.
+
+    A mark of UTF-16, in which Excel saves "Unicode text", is understood, too.
+    """
+    with regular_file(file, most) as content:
+        encoding = "utf-16" if content.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
+        with TextIOWrapper(content, encoding=encoding, errors=errors, newline=newline) as text:
+            yield text
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -72,8 +79,8 @@ def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
 
 
 def read_lines(file: Path, most: int = SMALL) -> list[str]:
-    """What stands on the lines of a text, empty ones left out; it may begin with a byte-order mark. Raises as `read_text`."""
-    return [line.strip() for line in read_text(file, most, encoding="utf-8-sig").splitlines() if line.strip()]
+    """Return the lines of a text, clean and without empty ones; it may begin with a byte-order mark. Raises as `read_text`."""
+    return [line for line in map(clean, read_text(file, most, encoding="utf-8-sig").split("\n")) if line]
 
 
 def write_text(file: Path, text: str) -> None:
@@ -104,7 +111,7 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 def is_text(name: str) -> bool:
     """Whether a name can be written in UTF-8; for the bytes of a file's name that cannot, Python has halves of letters."""
-    return not re.search("[\ud800-\udfff]", name)
+    return name.isprintable() or not re.search("[\ud800-\udfff]", name)
 
 
 def write_json(file: Path, values: Any) -> None:

@@ -71,7 +71,7 @@ def predict(
         none to FOLDER/none. Nothing is moved.
     boxes
         Of a model that finds joints: a file of the boxes to look for people in, in COCO's format for results of detection or for
-        annotations. Without it an image is one person.
+        annotations, or a table: image,left,top,width,height. Without it an image is one person.
     mirror
         Take the mean of the answers to an image, or a box, and to its mirror image, for twice the time. A box that is looked at
         in eight turns has no use for it.
@@ -175,12 +175,13 @@ def _tell_copies(folder: Path, copies: Mapping[str, int]) -> None:
 def _labels(given: str) -> list[str]:
     """The lines of a file, or what stands between commas."""
     from vitrail.files import is_text, path_of, read_lines
+    from vitrail.plain_text import clean
 
     file = path_of(given)
     if not os.path.isfile(file):
         if not is_text(given):
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
-        return given.split(",")
+        return list(map(clean, given.split(",")))
     try:
         return read_lines(file)
     except UnicodeDecodeError:

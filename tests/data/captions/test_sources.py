@@ -8,8 +8,7 @@ import pytest
 
 from captioned import write_captions
 from vitrail.data.captions.captions import tidy
-from vitrail.data.captions.sources import open_captions, read_captions
-from vitrail.data.rows import split_in
+from vitrail.data.captions.sources import open_captions, read_captions, tells_captions
 from vitrail.errors import DataError
 
 
@@ -236,15 +235,15 @@ def test_captions_are_tidied():
         ("image,caption\n,words\n", "no image is named"),
         ("image,caption\nnothing.png,words\n", "there is no such image"),
         ("image,caption,split\n00.png,words,elsewhere\n", "none of train, val, test"),
-        ("picture,caption\n00.png,words\n", "no column image"),
-        ("image,label\n00.png,words\n", "no column caption"),
-        ("picture;caption\n00.png;one, two\n", "no column image; there are 'picture', 'caption'"),
+        ("picture,caption\n00.png,words\n", "no column is called 'image'"),
+        ("image,label\n00.png,words\n", "no column is called 'caption'"),
+        ("picture;caption\n00.png;one, two\n", "no column is called 'image'; there are 'picture', 'caption'"),
         ("image;caption\n00.png;one; two\n", "3 cells for 2 columns"),
-        ("image," + "z" * 200_000, "no table"),
+        ("image," + "z" * 200_000, "the table is damaged"),
         ("image,caption\n", "no captions found"),
-        ("", "no column image"),
-        ("image,caption,caption\n00.png,a,b\n", "two columns"),
-        ('image,caption\n00.png,"words\n', "no table"),
+        ("", "no column is called 'image'"),
+        ("image,caption,caption\n00.png,a,b\n", "2 columns"),
+        ('image,caption\n00.png,"words\n', "the table is damaged"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(table, content, message):
@@ -330,10 +329,27 @@ def test_a_split_of_training_images_is_repeated_where_another_file_has_the_same_
     assert again.splits == data.splits and len({item.name for item in data.split("all")}) == 64
 
 
-@pytest.mark.parametrize("column", ["Split", "SUBSET"])
-def test_the_column_of_splits_is_found_in_whatever_letters(tmp_path, column):
-    rows = [{"image": "a", column: "train"}, {"image": "b", column: "Test"}]
-    assert [split_in(row) for row in rows] == ["train", "test"]
-    with pytest.raises(ValueError, match="none of train, val, test"):
-        split_in({column: "other"})
-    assert split_in({"image": "a"}) == "all"
+def test_flickrs_list_without_a_header_is_read_and_found_by_its_form(table):
+    captions = {line.split(",", 1)[0]: line.split(",", 1)[1] for line in table.read_text().splitlines()[1:]}
+    other = table.with_name("token.txt")
+    other.write_text("\ufeff" + "".join(f"{name}#0\t{caption}\r\n" for name, caption in captions.items()) + "\n")
+    assert tells_captions(other) and len(read_captions(other).splits["all"]) == 32
+    other.write_text("00.png#0\tA dog .\n01.png\tA cat .\n")
+    (issue,) = read_captions(other).issues
+    assert (issue.kind, issue.path) == ("bad-row", f"{other}:2")
+
+
+def test_a_folder_may_hold_captions_txt_beside_a_readme_and_images_in_any_other_folder(table):
+    (table.parent / "Images").mkdir()
+    for picture in table.parent.glob("*.png"):
+        shutil.move(picture, table.parent / "Images")
+    (table.parent / "readme.txt").write_text("photographs\n")
+    table.rename(table.with_suffix(".txt"))
+    assert len(read_captions(table.parent).splits["all"]) == 32
+
+
+def test_invisible_characters_are_no_part_of_a_caption_and_counted(table):
+    values = json.loads(as_coco(table).read_text())
+    values["annotations"][0]["caption"] = "\u200bA red\u00a0circle\u00ad."
+    found = read_captions(as_coco(table, annotations=values["annotations"]))
+    assert found.splits["all"][0].target[0] == "A red circle." and found.notes[0].endswith("odd blanks: 1")

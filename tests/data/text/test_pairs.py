@@ -43,7 +43,7 @@ def test_a_table_with_tabs_or_commas_two_files_and_a_folder_of_splits_hold_the_s
 
 
 def test_a_quote_in_a_table_with_tabs_is_a_letter_like_others(tmp_path):
-    rows = [('"No, he said', "„Nein, sagte er"), ('5" pipes"', '"Rohre" von 5"')]
+    rows = [('"No, he said', "„Nein, sagte er"), ('"Stop, you!"', '"Halt!"'), ('5" pipes"', '"Rohre" von 5"')]
     assert texts(open_pairs(written(tmp_path, "pairs.tsv", as_tsv(rows)), LANGUAGES).split("train")) == rows
 
 
@@ -55,7 +55,7 @@ def test_letters_are_composed_and_spaces_around_them_go(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "where", "what"),
     [
-        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells in place of 2"),
+        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells for 2 columns"),
         ("a.tsv", "en\tde\na\tb\nc\t \n", "a.tsv:3", "no translation"),
         ("a.tsv", "en\tfr\na\tb\n", "a.tsv:1", "'de'"),
         ("a.tsv", "en\tde\tde\na\tb\tc\n", "a.tsv:1", "2 columns"),
@@ -128,3 +128,20 @@ def test_dev_is_another_name_of_the_validation_sentences(tmp_path):
         written(tmp_path, f"{name}.tsv", "en\tde\n" + "".join(f"{name} {n}\teins\n" for n in range(count)))
     data = open_pairs(tmp_path, LANGUAGES)
     assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 3, "val": 2, "test": 0}
+
+
+def test_two_files_may_end_in_empty_lines_and_lines_that_are_empty_in_both_are_passed_over(tmp_path):
+    written(tmp_path, "a.en", "a dog\n\u200b\nthe\u00a0cat\n\n \n")
+    written(tmp_path, "a.de", "ein Hund\n\ndie Katze")
+    data = open_pairs(tmp_path / "a", LANGUAGES)
+    assert texts(data.split("train")) == [("a dog", "ein Hund"), ("the cat", "die Katze")]
+    assert [pair.name for pair in data.split("train")] == ["a.de:1", "a.de:3"]
+    (note,) = data.notes
+    assert "empty lines of both passed over: 1" in note and "odd blanks: 2" in note
+
+
+def test_a_table_of_any_suffix_and_columns_in_capitals_are_found(tmp_path):
+    file = written(tmp_path, "corpus.txt", "EN;DE;Photo\na dog, red;ein Hund;7\n")
+    data = open_pairs(file, LANGUAGES)
+    assert texts(data.split("train")) == [("a dog, red", "ein Hund")]
+    assert data.notes == ("corpus.txt: separated by ';', en in the column 'EN', de in 'DE', not used: 'Photo'",)
