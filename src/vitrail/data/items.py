@@ -60,6 +60,7 @@ LEFT_OUT = {
     "linked": "linked folder{s}",
     "no-split": "folder{s} beside the splits",
     "no-class": "image{s} outside the folders of classes",
+    "unlisted": "image{s} in no row of the table",
     "outside": "image{s} outside the splits",
     "empty-class": "folder{s} without images",
     "unreadable": "link{s} to no file",
@@ -69,6 +70,21 @@ MOST_KINDS = 8
 """More kinds of them are counted."""
 MOST_SHOWN = 50
 """Classes in a table of a notebook; more are counted."""
+
+
+def count_by_kind(issues: Iterable[Issue]) -> str:
+    """Return how many things of each kind are left out, the most frequent first: ``12 .txt, 3 .mp4``; "" for none."""
+    count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
+    often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
+    words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
+    more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
+    return ", ".join(words[:MOST_KINDS] + more)
+
+
+def left_out_notes(issues: Iterable[Issue]) -> tuple[str, ...]:
+    """Return the line that counts what is left out, by kind; nothing where nothing is."""
+    kinds = count_by_kind(issues)
+    return (f"left out: {kinds}",) if kinds else ()
 
 
 @dataclass(frozen=True)
@@ -93,12 +109,7 @@ class Contents:
     @property
     def told(self) -> tuple[str, ...]:
         """The notes, and a line of what was left out: ``left out: 12 .txt, 3 .mp4``."""
-        issues = [*self.ignored, *self.warnings]
-        count = Counter(issue.kind if issue.kind != "ignored" else Path(issue.path).suffix.lower() for issue in issues)
-        often = sorted(count.items(), key=lambda pair: (-pair[1], not pair[0].startswith("."), natural_key(pair[0])))
-        words = [f"{n:,} {LEFT_OUT.get(kind, kind).replace('{s}', 's' * (n > 1))}" for kind, n in often]
-        more = [f"{len(words) - MOST_KINDS} more kinds"] if len(words) > MOST_KINDS else []
-        return (*self.notes, f"left out: {', '.join(words[:MOST_KINDS] + more)}") if words else self.notes
+        return (*self.notes, *left_out_notes([*self.ignored, *self.warnings]))
 
     @property
     def has_splits(self) -> bool:

@@ -13,16 +13,18 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
+from vitrail.data.decode import SUFFIXES
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
-from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label
+from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label, left_out_notes
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
 from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
-from vitrail.data.tree import folders_of, images_of_data
+from vitrail.data.tree import folders_of, images_of_data, no_images, unlisted_in
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
+from vitrail.runtime.observer import Note
 from vitrail.settings import brief
 
 __all__ = ["SPLITS", "ImageData", "Item", "Label", "image_files", "match_classes", "open_data", "read_data"]
@@ -139,7 +141,9 @@ def _read_path(path: Path) -> Contents:
             _require_one_reading(table)
         if by_folders or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
-        return read_table(table)
+        contents = read_table(table)
+        listed = {os.path.abspath(str(item.image)) for items in contents.splits.values() for item in items}
+        return replace(contents, ignored=[*contents.ignored, *unlisted_in(path, {*listed, str(table)})])
     if path.suffix.lower() not in ENDINGS:
         people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
@@ -194,8 +198,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(map(brief, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def image_files(paths: list[str]) -> list[Path]:
-    """The images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
+def image_files(paths: list[str], note: Note = lambda text: None) -> list[Path]:
+    """Return the images that ``paths`` name: files as given, folders searched, globs and ``~`` expanded, each image once.
+
+    The line that counts what else is in the folders goes to ``note``.
 
     Raises:
         DataError: a path that names nothing.
@@ -204,13 +210,19 @@ def image_files(paths: list[str]) -> list[Path]:
     if not paths:
         raise ConfigError("no images given", where="predict", hint="name image files, folders or globs like 'photos/*.jpg'")
     found: dict[str, Path] = {}
+    left_out: dict[str, Issue] = {}
     for path in map(os.path.expanduser, paths):
         hits = [Path(path)] if os.path.exists(path) else [Path(p) for p in sorted(glob.glob(path, recursive=True))]
-        files = [f for hit in hits for f in (images_of_data(hit) if hit.is_dir() else [hit])]
+        others: list[Issue] = []
+        files = [f for hit in hits for f in (images_of_data(hit, others) if hit.is_dir() else [hit])]
+        if not files and hits:
+            raise no_images(hits[0], others, hint=f"name images, or a folder with some below it: {', '.join(SUFFIXES)}")
         if not files:
-            raise DataError(
-                f"no image at {path!r}", where=path, hint="check the path; quote a glob so that the shell leaves it alone"
-            )
+            hint = "check the path; quote a glob so that the shell leaves it alone"
+            raise DataError(f"no image at {path!r}", where=path, hint=hint)
         for file in files:
             found.setdefault(os.path.abspath(file), file)
+        left_out |= {os.path.abspath(issue.path): issue for issue in others}
+    for line in left_out_notes(issue for place, issue in left_out.items() if place not in found):
+        note(line)
     return list(found.values())

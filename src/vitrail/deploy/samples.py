@@ -83,7 +83,7 @@ def samples_of(
         DataError: an image or the data cannot be read, or there are too few images for three purposes.
     """
     most = (CALIBRATED, JUDGED, REPORTED)
-    plain = unlabelled_items(data, sum(most), predictor.multi_label) if data is not None else []
+    plain = unlabelled_items(data, sum(most), predictor.multi_label, note=observer.note) if data is not None else []
     if plain:
         parts, labelled = _three_parts({"all": plain}, where=data), False
     else:

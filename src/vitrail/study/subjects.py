@@ -9,6 +9,7 @@ from vitrail.data.items import ImageData, Item, count_classes
 from vitrail.data.order import pick_items, shuffled
 from vitrail.data.unlabelled import unlabelled, unlabelled_items
 from vitrail.errors import ConfigError, DataError
+from vitrail.runtime.observer import Note
 from vitrail.weights.folder import TrainedModel
 
 KNOWN, TESTED = 1000, 500
@@ -48,10 +49,15 @@ class Subjects:
 
 
 def subjects_of(
-    trained: TrainedModel, data: str | Path | None, opened: Callable[[], tuple[ImageData, bool]], split: str | None, count: int
+    trained: TrainedModel,
+    data: str | Path | None,
+    opened: Callable[[], tuple[ImageData, bool]],
+    split: str | None,
+    count: int,
+    note: Note,
 ) -> tuple[str, Subjects]:
-    """Where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
-    plain = unlabelled_items(data, count, trained.multi_label) if data is not None else []
+    """Return where the images of a study come from, and which; data with labels is ``opened`` as `vitrail.api.open_for` does."""
+    plain = unlabelled_items(data, count, trained.multi_label, note=note) if data is not None else []
     if plain and split is not None:
         raise ConfigError("images without labels have no splits", where="--split", hint="leave it out")
     if plain:
