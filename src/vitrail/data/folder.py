@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Item, natural_key
+from vitrail.data.items import SPLITS, Contents, Issue, Item, natural_key, pooled_notes, split_of
 from vitrail.data.readings import CLASSES, way_to_classes
 from vitrail.data.table import ENDINGS, TABLE
 from vitrail.data.tree import (
@@ -63,8 +63,8 @@ def read_folder(root: Path) -> Contents:
     splits: dict[str, list[Item]] = {split: [] for split in (*SPLITS, "all") if any(split == part for part, _ in parts)}
     for split, folder in found.folders:
         splits[split] += [Item(f.relative_to(root).as_posix(), f, index[folder.name]) for f in found.images[folder]]
-    aside = [] if flat else [folder for folder in below if (SPLIT_OF_NAME.get(folder.name.lower()), folder) not in parts]
-    bare = [folder for folder in aside if folder.name.lower() in SPLIT_OF_NAME]
+    aside = [] if flat else [folder for folder in below if (split_of(folder.name), folder) not in parts]
+    bare = [folder for folder in aside if split_of(folder.name)]
     beside = [file for folder in dict.fromkeys([root, *parents, *bare]) for file in files_of(folder)]
     beside = [file for file in beside if file != root / CLASSES]
     others = not_images([*(file for files in found.files.values() for file in files), *beside])
@@ -75,7 +75,8 @@ def read_folder(root: Path) -> Contents:
     warnings += [Issue("no-class", str(file), "an image outside the folders of classes") for file in beside if is_image(file)]
     ignored += [Issue("no-split", str(folder), "a folder that is no split with folders of classes") for folder in aside]
     ignored += dict.fromkeys([*found.left_out, *left_out_of(root)])
-    return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored)
+    notes = tuple(pooled_notes((split, part.name) for split, part in parts))
+    return Contents(str(root), classes, splits, warnings=warnings, ignored=ignored, notes=notes)
 
 
 def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
@@ -98,10 +99,10 @@ def _classes(images: Mapping[Path, list[Path]], root: Path) -> list[str]:
 def has_class_folders(root: Path) -> bool:
     """Whether a folder sorts images by folders: into splits and classes, or into two classes or more."""
     below = folders_of(root)
-    classes = [f for f in below if f.name.lower() not in SPLIT_OF_NAME and images_below(f)]
+    classes = [f for f in below if not split_of(f.name) and images_below(f)]
     return bool(_split_folders(below)) or len(classes) > 1
 
 
 def _split_folders(below: list[Path]) -> list[tuple[str, Path]]:
     """The folders that are splits, with the split's name: those called like one that hold folders."""
-    return [(SPLIT_OF_NAME[p.name.lower()], p) for p in below if p.name.lower() in SPLIT_OF_NAME and folders_of(p)]
+    return [(split, p) for p in below if (split := split_of(p.name)) and folders_of(p)]

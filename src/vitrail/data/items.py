@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal  # which unlike int reads numbers of any length
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,15 @@ from vitrail.runtime.notebook import table
 from vitrail.runtime.observer import Note
 
 SPLITS = ("train", "val", "test")
-SPLIT_OF_NAME = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-"""What folders, columns and files may call a split, in small letters."""
+NAMES_OF_SPLITS = {
+    "train": ("train", "training", "trn", "restval"),
+    "val": ("val", "valid", "validation", "validate", "dev", "devel", "development", "eval", "evaluation"),
+    "test": ("test", "testing", "tst", "holdout", "heldout"),
+}
+"""The names of each split in all kinds of data, in small letters; ``restval`` is of Karpathy's files."""
+SPLIT_OF_NAME = {name: split for split, names in NAMES_OF_SPLITS.items() for name in names}
+_BEHIND_SPLITS = re.compile("(sets?|splits?|data|images?|imgs?)+$")
+"""Words behind a split's name that say nothing: ``train_images``, ``testset``."""
 
 Label = int | tuple[int, ...]
 """The index of a class; in multi-label data the indices of all that an image shows, ascending, possibly none."""
@@ -251,6 +259,29 @@ class ImageData(Data):
     def counts(self, split: str) -> list[int]:
         """Images of every class in a split; one that shows several classes counts for each."""
         return count_classes(self.splits.get(split, []), len(self.classes))
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that a folder, a file, a cell or a word calls by its name; None where it names none.
+
+    Capitals, digits, blanks, hyphens and underscores do not count: ``Hold-out``, ``train2017`` and ``Test Set`` are splits.
+    """
+    return SPLIT_OF_NAME.get(_BEHIND_SPLITS.sub("", re.sub(r"[\W\d_]+", "", name.lower())))
+
+
+def splits_in(name: str) -> list[str]:
+    """Return the splits that words of a file's name call, one after the other: ``captions_train2017``, ``my-hold-out``."""
+    words = re.findall(r"[^\W\d_]+", name)
+    found = filter(None, map(split_of, [*words, *map("".join, pairwise(words))]))
+    return list(dict.fromkeys(found))
+
+
+def pooled_notes(folders: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each split that has several names in the data, given as pairs of split and name."""
+    names: dict[str, list[str]] = {}
+    for split, name in dict.fromkeys(folders):
+        names.setdefault(split, []).append(name)
+    return [f"the split {split} is made of {' and '.join(own)}" for split, own in names.items() if len(own) > 1]
 
 
 def natural_key(name: str) -> list[tuple[int, Decimal, str]]:

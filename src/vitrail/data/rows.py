@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vitrail.data.items import SPLIT_OF_NAME
+from vitrail.data.items import split_of
 from vitrail.errors import DataError
 from vitrail.files import text_file
 from vitrail.settings import brief
@@ -106,6 +106,6 @@ def split_in(row: dict[str, str]) -> str:
     column = next((name for name in row if name.lower() in SPLITS_OF_TABLES), None)
     if column is None:
         return "all"
-    if split := SPLIT_OF_NAME.get(row[column].lower()):
+    if split := split_of(row[column]):
         return split
     raise ValueError(f"the split {brief(row[column])} is none of train, val, test")

@@ -1,11 +1,10 @@
 """Folders with a file of annotations for each split, such as COCO's."""
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from vitrail.data.items import SPLIT_OF_NAME
+from vitrail.data.items import splits_in
 from vitrail.data.tree import files_of
 from vitrail.errors import DataError
 
@@ -57,9 +56,8 @@ def _is_of_a_kind(file: Path) -> bool:
 
 def _split_named(file: Path) -> str:
     """The split that is a word of a file's name, perhaps with a number behind it; "all" where none is, or several are."""
-    words = [word.rstrip("0123456789") for word in re.split(r"[\W_]+", file.stem.lower())]
-    splits = {SPLIT_OF_NAME[word] for word in words if word in SPLIT_OF_NAME}
-    return splits.pop() if len(splits) == 1 else "all"
+    splits = splits_in(file.stem)
+    return splits[0] if len(splits) == 1 else "all"
 
 
 def _listed(files: Sequence[Path]) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Contents, Issue, Named, with_indices
+from vitrail.data.items import SPLITS, Contents, Issue, Named, split_of, with_indices
 from vitrail.data.rows import BETWEEN, SPLITS_OF_TABLES, separator_in
 from vitrail.data.tree import files_of, folders_of, images_below
 from vitrail.errors import DataError
@@ -85,7 +85,7 @@ def read_table(file: Path) -> Contents:
         name = row.get("image", "")
         image = _image(folder, name) or folder / name
         labels = dict.fromkeys(part.strip() for part in row.get("label", "").split(SEPARATOR) if part.strip())
-        split = SPLIT_OF_NAME.get(row["split"].lower(), "") if "split" in row else "all"
+        split = (split_of(row["split"]) or "") if "split" in row else "all"
         wrong = list(_wrong(row, image, lines.get(os.path.normpath(image)), bool(labels) or multi_label, split))
         lines.setdefault(os.path.normpath(image), line)
         issues += [Issue(kind, f"{file}:{line}", what) for kind, what in wrong]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vitrail.data.decode import SUFFIXES
-from vitrail.data.items import SPLIT_OF_NAME, Issue, count_by_kind, natural_key
+from vitrail.data.items import Issue, count_by_kind, natural_key, split_of
 from vitrail.errors import DataError
 
 SYSTEM = {
@@ -73,7 +73,7 @@ def files_of_data(root: Path, left_out: list[Issue] | None = None) -> list[Path]
     """
 
     def holds_classes(folder: Path) -> bool:
-        return folder == root or (folder.parent == root and folder.name.lower() in SPLIT_OF_NAME)
+        return folder == root or (folder.parent == root and split_of(folder.name) is not None)
 
     return files_below(root, left_out, follow=holds_classes)
 

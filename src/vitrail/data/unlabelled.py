@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitrail.data.decode import SUFFIXES, Source
 from vitrail.data.folder import has_class_folders
-from vitrail.data.items import SPLIT_OF_NAME, Contents, ImageData, Issue, Item, left_out_notes
+from vitrail.data.items import Contents, ImageData, Issue, Item, left_out_notes, pooled_notes, split_of
 from vitrail.data.order import spread
 from vitrail.data.sources import is_named, open_contents, read_data
 from vitrail.data.splits import SHARES, Assignment
@@ -67,19 +67,20 @@ def read_unlabelled(source: str | Path) -> Contents:
     splits: dict[str, list[Item]] = defaultdict(list)
     left_out: list[Issue] = []
     places = {file: file.relative_to(root) for file in images_of_data(root, left_out)}
-    split_of = _split_folders({path.parts[0] for path in places.values() if len(path.parts) > 1})
+    split_of_folder = _split_folders({path.parts[0] for path in places.values() if len(path.parts) > 1})
     for file, path in places.items():
-        if split := split_of.get(path.parts[0], "" if split_of else "train"):
+        if split := split_of_folder.get(path.parts[0], "" if split_of_folder else "train"):
             splits[split].append(unlabelled(path.as_posix(), file, multi_label=True))
         else:
             left_out.append(Issue("outside", str(file), "an image outside the splits"))
     if not splits["train"]:
         raise no_images(root, left_out, hint=f"give a folder with images below it: {', '.join(SUFFIXES)}")
-    return Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out)
+    notes = tuple(pooled_notes((split, name) for name, split in split_of_folder.items()))
+    return Contents(str(root), [], dict(splits), multi_label=True, ignored=left_out, notes=notes)
 
 
 def _split_folders(names: set[str]) -> dict[str, str]:
     """The splits that folders are called like; none where it may be by chance, as of others beside them."""
-    found = {name: SPLIT_OF_NAME[name.lower()] for name in names if name.lower() in SPLIT_OF_NAME}
+    found = {name: split for name in names if (split := split_of(name))}
     splits = set(found.values())
     return found if "train" in splits and (len(splits) > 1 or len(found) == len(names)) else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vitrail.data.items import SPLIT_OF_NAME, SPLITS, Data
+from vitrail.data.items import SPLITS, Data, split_of
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.files import path_of, regular_file
@@ -20,8 +20,6 @@ MOST_HELD_OUT = 1000
 """... and no more sentences than this to either."""
 SEPARATORS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
 """How tables are told by their suffix, and what stands between their columns."""
-SPLIT_OF_FILE = {**SPLIT_OF_NAME, "dev": "val"}
-"""What files of sentences may call a split, in small letters."""
 MOST_BYTES = 2**20
 """Of a line. A longer one is no sentence, and would take memory for nothing."""
 MOST = 2**34
@@ -117,9 +115,8 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
     for file in (*tables, *texts):
-        name = file.stem.lower() if file in tables else file.name.lower()
-        split = SPLIT_OF_FILE.get(name, "")
-        if split in found:
+        split = split_of(file.stem if file in tables else file.name)
+        if split and split in found:
             hint = "leave one of them there"
             raise DataError(f"{found[split].name} and {file.name} are both the {split} split", where=folder, hint=hint)
         if split:
