@@ -5,7 +5,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from decimal import Decimal
 from itertools import chain, islice
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
+from vitrail.data.class_matching import match_classes
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
@@ -172,30 +172,6 @@ def _digits() -> Contents:
         Item(f"digit-{i:04d}", Image.fromarray(p), int(t)) for i, (p, t) in enumerate(zip(pixels, bunch.target, strict=True))
     ]
     return Contents("digits", [str(d) for d in range(10)], {"all": items})
-
-
-def match_classes(classes: list[str], labels: list[str], *, where: object) -> list[int]:
-    """The model's index of every class of some data: by name, or a whole number as the index itself.
-
-    Raises:
-        DataError: listing both sides where a class matches neither. It never guesses by position.
-    """
-    by_name = {label: i for i, label in enumerate(labels)}
-    numbers = {Decimal(label): i for i, label in enumerate(labels) if label.isdecimal()}  # where there are, a number is a name
-    index = numbers or {Decimal(i): i for i in range(len(labels))}
-    matched = [by_name.get(c, index.get(Decimal(c), -1) if c.isdecimal() else -1) for c in classes]
-    strangers = [c for c, i in zip(classes, matched, strict=True) if not 0 <= i < len(labels)]
-    if strangers:
-        raise DataError(
-            f"classes {_some(strangers)} of the data are none of the model's labels {_some(labels)}",
-            where=where,
-            hint="rename the folders to the model's labels or to their indices",
-        )
-    return matched
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(map(brief, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def image_files(paths: list[str], note: Note = lambda text: None) -> list[Path]:

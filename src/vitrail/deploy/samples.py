@@ -92,6 +92,7 @@ def samples_of(
         whole = own_splits or all(source.splits.values())
         parts = _three_parts(source.splits if whole else {"all": source.split("all")}, where=source.source)
         try:
+            predictor.relabelled(source, [], observer.note)
             parts, labelled = [(origin, predictor.relabelled(source, items)) for origin, items in parts], True
         except DataError as error:
             observer.note(f"the model's own answers stand for labels: {error.what}")

@@ -64,16 +64,16 @@ def subjects_of(
         return str(data), Subjects(plain)
     source, own_splits = opened()
     chosen = split or (source.evaluation_split if own_splits else "all")
-    return source.source, labelled_subjects(trained, source, chosen, count)
+    return source.source, labelled_subjects(trained, source, chosen, count, note)
 
 
-def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int) -> Subjects:
+def labelled_subjects(trained: TrainedModel, data: ImageData, split: str, count: int, note: Note = lambda text: None) -> Subjects:
     """``count`` images of a split, at random, and those for probes."""
     every, why = data.split(split), ""
     items = [every[i] for i in _at_random(len(every), count)]
     probed = _for_probes(data)
     try:
-        items = trained.relabelled(data, items)
+        items = trained.relabelled(data, items, note)
     except DataError as error:
         why = f"errors are left out: {error.what}"
         items = [unlabelled(item.name, item.image, trained.multi_label) for item in items]
