@@ -45,7 +45,7 @@ def every_module(test: Callable[[str], None]) -> Callable[[], None]:
     return look_at_all
 
 
-GROUND = {"errors", "checks", "settings", "files", "runtime"}
+GROUND = {"errors", "checks", "settings", "plain_text", "files", "runtime"}
 BELOW = {"parts", "models", "data", "weights", "tasks", "training", "study", "deploy"}
 ALLOWED = {
     "lazy": set(),
@@ -54,7 +54,8 @@ ALLOWED = {
     "errors": set(),
     "checks": {"errors"},
     "settings": {"errors"},
-    "files": {"errors"},
+    "plain_text": set(),
+    "files": {"errors", "plain_text"},
     "runtime": {"errors", "files"},
     "parts": {"errors", "checks"},
     "models": GROUND | {"lazy", "parts"},

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vitrail.errors import ConfigError, DiskFullError
+from vitrail.plain_text import clean
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
 LOCK = ".lock"
@@ -49,9 +50,12 @@ def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader
 
 
 @contextmanager
-def text_file(file: Path, most: int = LARGE) -> Iterator[TextIOWrapper]:
-    """A `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables."""
-    with regular_file(file, most) as content, TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
+def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str = "strict") -> Iterator[TextIOWrapper]:
+    """Open a `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables."""
+    with (
+        regular_file(file, most) as content,
+        TextIOWrapper(content, encoding="utf-8-sig", errors=errors, newline=newline) as text,
+    ):
         yield text
 
 
@@ -72,8 +76,8 @@ def read_text(file: Path, most: int = SMALL, *, encoding: str = "utf-8") -> str:
 
 
 def read_lines(file: Path, most: int = SMALL) -> list[str]:
-    """What stands on the lines of a text, empty ones left out; it may begin with a byte-order mark. Raises as `read_text`."""
-    return [line.strip() for line in read_text(file, most, encoding="utf-8-sig").splitlines() if line.strip()]
+    """Return the lines of a text, clean and without empty ones; it may begin with a byte-order mark. Raises as `read_text`."""
+    return [line for line in map(clean, read_text(file, most, encoding="utf-8-sig").split("\n")) if line]
 
 
 def write_text(file: Path, text: str) -> None:

@@ -98,16 +98,20 @@ WRITTEN = {
     "tabs": ("image\tlabel", "{}\t{}", "separated by tabs"),
     "filename and label": ("filename,label", "{},{}", "image in the column 'filename', label in 'label'"),
     "path and class": ("path,class", "{},{}", "image in the column 'path', label in 'class'"),
-    "file and label": ("File,Label", "{},{}", "image in the column 'file', label in 'label'"),
-    "image path and category": ("category,Image Path", "{1},{0}", "image in the column 'image_path', label in 'category'"),
-    "a number beside the image": ("id,image,label", "7,{},{}", None),
-    "a number beside the file": ("id,filename,label", "7,{},{}", "image in the column 'filename', label in 'label'"),
+    "file and label": ("File,Label", "{},{}", "image in the column 'File', label in 'Label'"),
+    "image path and category": ("category,Image Path", "{1},{0}", "image in the column 'Image Path', label in 'category'"),
+    "a number beside the image": ("id,image,label", "7,{},{}", "not used: 'id'"),
+    "a number beside the file": (
+        "id,filename,label",
+        "7,{},{}",
+        "image in the column 'filename', label in 'label', not used: 'id'",
+    ),
     "all at once": (
         '\ufeff"filename";"class"\r',
         '"{}";"{}"\r',
         "separated by ';', image in the column 'filename', label in 'class'",
     ),
-    "a label beside a class": ("image,label,class", "{},{},x", None),
+    "a label beside a class": ("image,label,class", "{},{},x", "not used: 'class'"),
 }
 
 
@@ -211,8 +215,8 @@ FAULTY = {
     "gone.png,cat": ("missing-file", "gone.png"),
     ",cat": ("missing-file", "names no image"),
     ".,cat": ("missing-file", "no file"),
-    "a.png": ("bad-row", "as many cells"),
-    "a, black.png,cat": ("bad-row", "quotes"),
+    "a.png": ("bad-row", "1 cells for 2 columns"),
+    "a, black.png,cat": ("bad-row", "quote what has commas in it"),
     "j.png,cat": ("repeated-row", "line 2"),
     "./j.png,dog": ("repeated-row", "line 2"),
     "x/../j.png,dog": ("repeated-row", "line 2"),
@@ -282,7 +286,7 @@ def test_what_is_no_table_is_refused(table, lines, words):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_table_in_another_encoding_is_refused(table, encoding):
     with pytest.raises(DataError, match="UTF-8"):
-        read_data(table("image,label", "a.png,naïve", encoding=encoding))
+        open_data(table("image,label", "a.png,naïve", encoding=encoding))
 
 
 def test_a_table_that_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path):
@@ -290,7 +294,6 @@ def test_a_table_that_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path)
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
     with (tmp_path / "large.csv").open("wb") as file:
         file.truncate(LARGE + 1)  # takes no room
-    (tmp_path / "picture.csv").write_bytes(b"image,label\na.png,cat\n\xff,dog\n")
-    for name, reason in (("pipe", "no regular"), ("zero", "no regular"), ("large", "more than"), ("picture", r"picture\.csv:3")):
+    for name, reason in (("pipe", "no regular"), ("zero", "no regular"), ("large", "more than")):
         with pytest.raises(DataError, match=reason):
-            read_data(tmp_path / f"{name}.csv")
+            open_data(tmp_path / f"{name}.csv")

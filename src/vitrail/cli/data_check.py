@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vitrail.data.poses.skeleton import Skeleton
     from vitrail.data.text.check import PairCheck
 
-OPTIONS = ["source", "target", "task", "config", "model", "out", "json"]
+OPTIONS = ["source", "target", "task", "config", "model", "out", "bad-lines", "json"]
 """Of the command."""
 MAX_ROWS = 40
 """Longer tables of classes are summed up."""
@@ -40,6 +40,7 @@ def check(
     config: Path | None = None,
     model: str | None = None,
     out: str | None = None,
+    bad_lines: str | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Look at every image and label of a data set, at every sentence, person or caption, and say what is wrong.
@@ -83,11 +84,13 @@ def check(
         trained on these labels finds most.
     out
         A folder to write a page with pictures and tables to. Default: with a model checks/NAME-DATE-TIME, else none.
+    bad_lines
+        Of sentences: with skip, lines that are no pair are notes, since vitrail train --bad-lines skip leaves them out.
     json
         One JSON document: source, images, classes, splits, sizes, modes, notes, faults, notices, near_duplicates, and the
-        folder where one is written. Of sentences: source, languages, sentences, splits, words, faults, notices. Of people:
-        source, people, images, splits, marked, boxes, left_out, untold, faults, notices. Of captions: source, images, splits,
-        captions, words, left_out, faults, notices.
+        folder where one is written. Of sentences: source, languages, sentences, splits, words, notes, faults, notices. Of people:
+        source, people, images, splits, marked, boxes, left_out, notes, untold, faults, notices. Of captions: source, images,
+        splits, captions, words, left_out, notes, faults, notices.
     """
     kind = kind_of(data, task, languages=source is not None or target is not None)
     if kind != "images":
@@ -97,8 +100,9 @@ def check(
         given = {"--config": config is not None, **{f"--{name}": True for name in own}}
         refuse_given("only people have a skeleton that may be given", given)
     if kind == "sentences":
-        _check_sentences(data, languages_of(source, target), json=json)
+        _check_sentences(data, languages_of(source, target), bad_lines, json=json)
         return
+    refuse_given(f"{kind} have no lines of sentences", {"--bad-lines": bad_lines is not None})
     if kind == "people":
         _check_people(data, config, own, json=json)
         return
@@ -182,10 +186,12 @@ def _counted(check: Callable[..., Any], data: str) -> Any:
         return check(data, on_start=progress.start, on_image=progress.advance)
 
 
-def _check_sentences(data: str, languages: tuple[str, str], *, json: bool) -> None:
+def _check_sentences(data: str, languages: tuple[str, str], bad_lines: str | None, *, json: bool) -> None:
     from vitrail.data.text.check import check_pairs
+    from vitrail.tasks.settings import TranslationSettings
 
-    found = check_pairs(data, languages)
+    chosen = TranslationSettings.read_field("bad_lines", bad_lines or "stop", where="--bad-lines")
+    found = check_pairs(data, languages, chosen)
     _tell(found, _print_sentences, json=json)
 
 
@@ -195,8 +201,10 @@ def _print_sentences(found: "PairCheck") -> None:
     result(f"sentences  {' → '.join(found.data.languages)}, with their translations: {splits}")
     words = (f"{language} {of['median']:g}, at most {of['max']}" for language, of in found.words.items())
     result(f"words      {'; '.join(words)} (median and longest)")
+    for line in found.data.notes:
+        result(f"note       {line}")
     result("")
-    _print_issues(found.issues, found.notices)
+    _print_issues(found.issues, found.notices, MAX_NOTICES)
 
 
 def _check_people(data: str, config: Path | None, settings: dict[str, Any], *, json: bool) -> None:
@@ -223,6 +231,8 @@ def _print_people(found: "PeopleCheck") -> None:
     result(f"source   {found.contents.source}")
     for split, count in found.splits.items():
         result(f"{split:<7}  {count['people']:,} people in {count['images']:,} images")
+    for line in found.contents.notes:
+        result(f"note     {line}")
     for reason, number in found.contents.left_out.items():
         result(f"note     left out: {number:,} {reason}")
     for line in found.untold:
@@ -247,6 +257,8 @@ def _print_captions(found: "CaptionCheck") -> None:
     result(f"source    {found.contents.source}")
     for split, items in found.contents.splits.items():
         result(f"{split:<8}  {sum(len(item.target) for item in items):,} captions of {len(items):,} images")
+    for line in found.contents.notes:
+        result(f"note      {line}")
     for reason, number in found.contents.left_out.items():
         if number:
             result(f"note      left out: {number:,} {reason}")
@@ -292,7 +304,8 @@ def _print(found: "Check") -> None:
     _print_issues(found.issues, found.notices)
 
 
-def _print_issues(issues: "list[Issue]", noticed: "list[Issue]") -> None:
+def _print_issues(issues: "list[Issue]", noticed: "list[Issue]", most: int | None = None) -> None:
+    """Print notices and faults; of these at most so many of each kind."""
     kinds: Counter[str] = Counter(notice.kind for notice in noticed if notice.kind != "hidden")
     for kind, count in kinds.items():
         notices = [notice for notice in noticed if notice.kind == kind]
@@ -300,8 +313,11 @@ def _print_issues(issues: "list[Issue]", noticed: "list[Issue]") -> None:
             result(f"note: {kind}  {notice.path}  {notice.what}")
         if count > MAX_NOTICES:
             result(f"note: {kind}  and {count - MAX_NOTICES:,} more; --json lists them all")
-    for issue in issues:
-        result(f"{issue.kind}  {issue.path}  {issue.what}")
+    for kind, number in Counter(issue.kind for issue in issues).items():
+        for issue in [issue for issue in issues if issue.kind == kind][:most]:
+            result(f"{kind}  {issue.path}  {issue.what}")
+        if most is not None and number > most:
+            result(f"{kind}  and {number - most:,} more; --json lists them all")
     count = len(issues)
     result(f"{count:,} fault{'s' if count > 1 else ''}" if count else "no faults")
 

@@ -36,6 +36,7 @@ def train(
     checkpoint_every_seconds: float | None = None,
     parallel: str | None = None,
     bad_images: str | None = None,
+    bad_lines: str | None = None,
     balance: str | None = None,
     flip: bool | None = None,
     track: str | None = None,
@@ -102,6 +103,8 @@ def train(
         Under torchrun: ddp, a whole model in every process, or fsdp, a share of its parameters in each.
     bad_images
         skip leaves images that cannot be read out, up to 1 % or three of them; stop, the default, does not begin.
+    bad_lines
+        Of translation: skip leaves lines that are no pair of sentences out; stop, the default, does not begin.
     balance
         Rare classes weigh as much as frequent ones: by sampling, or by loss.
     flip
@@ -121,7 +124,8 @@ def train(
         "time_limit": time_limit, "patience": patience,
         "image_size": None if image_size is None else number(image_size), "precision": precision,
         "checkpoint_every_steps": checkpoint_every_steps, "checkpoint_every_seconds": checkpoint_every_seconds,
-        "parallel": parallel, "bad_images": bad_images, "balance": balance, "track": track, "fast_dev_run": fast_dev_run,
+        "parallel": parallel, "bad_images": bad_images, "bad_lines": bad_lines, "balance": balance, "track": track,
+        "fast_dev_run": fast_dev_run,
     }  # fmt: skip
     if flip is not None:
         flags["augmentation.horizontal_flip"] = 0.5 if flip else 0.0

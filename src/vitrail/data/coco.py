@@ -1,7 +1,6 @@
 """What all of COCO's files of annotations have in common: JSON, and pictures by their numbers."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -9,11 +8,6 @@ from typing import Any, TypeGuard
 from vitrail.data.items import Issue
 from vitrail.errors import DataError
 from vitrail.files import LARGE, read_text
-
-TRIED = 100
-"""Pictures that are looked for in each folder they may be in."""
-OF_A_SPLIT = ("person_keypoints_", "captions_")
-"""What stands before the name of the split in the names of COCO's files."""
 
 
 def read_json(file: Path) -> Any:
@@ -37,16 +31,6 @@ def pictures_in(listed: list[Any], issues: list[Issue], file: Path) -> dict[int,
         else:
             pictures[picture["id"]] = picture
     return pictures
-
-
-def folder_of(file: Path, names: list[str]) -> Path:
-    """The folder that pictures are in: of the usual ones the first that has the most of the first pictures."""
-    split = file.stem
-    for prefix in OF_A_SPLIT:
-        split = split.removeprefix(prefix)
-    near = file.parent, file.parent / "images", file.parent / split, file.parent.parent / split, file.parent.parent / "images"
-    more = file.parent / "images" / split, file.parent.parent / "images" / split
-    return max((*near, *more), key=lambda folder: sum(os.path.isfile(folder / name) for name in names[:TRIED]))
 
 
 def is_whole(value: Any) -> TypeGuard[int]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from vitrail.data.csv_rows import ENDINGS
 from vitrail.data.items import SPLITS, Contents, Issue, Item, natural_key, pooled_notes, split_of
 from vitrail.data.readings import CLASSES, way_to_classes
-from vitrail.data.table import ENDINGS, TABLE
+from vitrail.data.table import TABLE
 from vitrail.data.tree import (
     files_below,
     files_of,

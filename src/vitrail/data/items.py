@@ -184,7 +184,7 @@ class Data:
             raise DataError(
                 f"no {self.things} in the split {name!r}",
                 where=self.source,
-                hint=f"splits here: {', '.join(s for s in self.splits if self.splits[s])}, all",
+                hint=f"splits here: {', '.join([*(s for s in self.splits if self.splits[s]), 'all'])}",
             )
         return items
 

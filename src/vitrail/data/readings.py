@@ -1,7 +1,6 @@
 """Folders that can be read in several ways, of which the wrong one would train without a complaint."""
 
 import shlex
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,8 @@ from vitrail.data.items import Issue, natural_key, split_of
 from vitrail.data.table import TABLE
 from vitrail.data.tree import shown
 from vitrail.errors import DataError
-from vitrail.files import read_text
+from vitrail.files import read_lines
+from vitrail.plain_text import clean
 
 CLASSES = "classes.txt"
 """Names the classes, one a line, where folders can be read in two ways; it is read only then."""
@@ -80,10 +80,9 @@ def _inside(images: Images) -> Inside:
 def _named(root: Path) -> list[str] | None:
     """The names in the file of classes, sorted; None without one."""
     try:
-        lines = read_text(root / CLASSES, encoding="utf-8-sig").splitlines()
+        return _sorted(set(read_lines(root / CLASSES)))
     except (OSError, UnicodeDecodeError):
         return None
-    return _sorted({line.strip() for line in lines if line.strip()})
 
 
 def _unsorted_splits(root: Path, names: list[str]) -> DataError:
@@ -129,15 +128,19 @@ def _command(root: Path, names: list[str]) -> str:
 
 
 def similar_classes(source: str, classes: list[str]) -> list[Issue]:
-    """Classes whose names differ in case, blanks or the coding of accents alone; letters, A and a, may be meant."""
+    """Return issues for classes whose names differ in case, blanks, accents' coding or invisible characters alone.
+
+    Single letters, A and a, may be meant.
+    """
     alike = defaultdict(list)
     for name in classes:
-        alike["".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
+        alike["".join(clean(name).casefold().split())].append(name)
     return [
         Issue(
             "similar-classes",
             source,
-            f"the classes {_list(names)} differ in capitals or blanks alone; give them one name, or names that differ more",
+            f"the classes {_list(names)} differ in capitals, blanks or invisible characters alone; "
+            "give them one name, or names that differ more",
         )
         for names in alike.values()
         if len(names) > 1 and any(len(name) > 1 for name in names)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from vitrail.data.cifar10 import read_cifar10
 from vitrail.data.class_matching import match_classes
+from vitrail.data.csv_rows import NAMED_ENDINGS
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
@@ -20,7 +21,7 @@ from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label, 
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
-from vitrail.data.table import ENDINGS, TABLE, labels_in, read_table, table_of
+from vitrail.data.table import TABLE, labels_in, read_table, table_of
 from vitrail.data.tree import folders_of, images_of_data, no_images, unlisted_in
 from vitrail.errors import ConfigError, DataError
 from vitrail.files import is_text, path_of
@@ -144,7 +145,7 @@ def _read_path(path: Path) -> Contents:
         contents = read_table(table)
         listed = {os.path.abspath(str(item.image)) for items in contents.splits.values() for item in items}
         return replace(contents, ignored=[*contents.ignored, *unlisted_in(path, {*listed, str(table)})])
-    if path.suffix.lower() not in ENDINGS:
+    if path.suffix.lower() not in NAMED_ENDINGS:
         people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
         raise DataError(f"{path} is a file", where="--data", hint=hint)

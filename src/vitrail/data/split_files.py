@@ -14,6 +14,8 @@ UNCLEAR = (
     "put one of the words train, val or test into the name of each; or move elsewhere what is no part of the data; or name one "
     "file that holds all of it in place of the folder"
 )
+PLAIN = ".txt"
+"""The suffix of files that count only where their names have the kind; any other may be a README."""
 MOST_NAMED = 4
 """Files that an error names; more are counted."""
 
@@ -35,7 +37,8 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     """
     places = [place for place in (folder, folder / "annotations") if place.is_dir()]
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
-    files = [file for file in files if kind in file.stem.lower()] or [file for file in files if not _is_of_a_kind(file)]
+    called = [file for file in files if kind in file.stem.lower()]
+    files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
     named: dict[str, list[Path]] = {}
     for file in files:
         named.setdefault(_split_named(file), []).append(file)

@@ -12,7 +12,6 @@ import torch
 
 from vitrail.checks import require_at_most, require_positive
 from vitrail.data.text.dataset import filled
-from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.deploy.ctranslate2 import BATCH, ExportedTranslator
 from vitrail.deploy.drafts import drafted_copy, fast_copy
@@ -20,6 +19,7 @@ from vitrail.errors import ModelFileError
 from vitrail.models.inference import in_evaluation_mode
 from vitrail.models.search import Written, beam_search, greedy
 from vitrail.models.text_model import TextModel
+from vitrail.plain_text import clean
 from vitrail.runtime.device import pick_device
 from vitrail.weights.locate import is_exported_translator, translates
 from vitrail.weights.translator import Aligned, TrainedTranslator, longest, open_translator

@@ -9,8 +9,8 @@ from torch import Tensor
 from vitrail.data.ahead import answer_ahead
 from vitrail.data.check import Check, check_contents, path_in
 from vitrail.data.items import Issue, Item
+from vitrail.data.several_labels import SEPARATOR
 from vitrail.data.sources import read_data
-from vitrail.data.table import SEPARATOR
 from vitrail.errors import DataError, ModelFileError
 from vitrail.files import whole_folder, write_text
 from vitrail.models.inference import for_inference, in_evaluation_mode

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vitrail.data.items import Item
-from vitrail.data.table import SEPARATOR
+from vitrail.data.several_labels import SEPARATOR
 from vitrail.errors import DataError
 from vitrail.files import text_file, write_bytes
 from vitrail.weights.labelled import Answer, Labelled

@@ -43,6 +43,11 @@ class TranslationSettings(TaskSettings):
     """The language that is written."""
     vocabulary: Positive = 6000
     """Number of tokens that both languages are cut into, at most; a translator to start from brings its own."""
+    normalization: Literal["nfkc", "none"] = "nfkc"
+    """What texts go through before they are cut into tokens: Unicode's NFKC, as SentencePiece has it, or nothing; a translator to
+    start from brings its own."""
+    bad_lines: Literal["stop", "skip"] = "stop"
+    """What a line that is no pair does: end the run, or stay out of it."""
     max_length: Positive = 256
     """Tokens of a sentence; longer ones are not learned from."""
     beams: Positive = 5
@@ -59,6 +64,9 @@ class CaptionSettings(TaskSettings):
     """Passes over those sentences."""
     vocabulary: Positive = 3000
     """Number of tokens that captions are cut into, at most; a captioner to start from brings its own."""
+    normalization: Literal["nfkc", "none"] = "nfkc"
+    """What captions go through before they are cut into tokens: Unicode's NFKC, or nothing; a captioner to start from brings its
+    own."""
     max_length: Positive = LONGEST_CAPTION
     """Tokens of a caption; of a longer one the rest is not learned from."""
     beams: Positive = CAPTION_BEAMS

@@ -58,7 +58,8 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: S
         tokenizer = start.tokenizer
     else:
         captions = [caption for item in source.split("train") for caption in item.target]
-        tokenizer = Tokenizer.learned([*captions, *more], _task(settings).vocabulary)
+        task = _task(settings)
+        tokenizer = Tokenizer.learned([*captions, *more], task.vocabulary, task.normalization)
     return replace(source, tokenizer=tokenizer)
 
 

@@ -274,6 +274,7 @@ SHORT_NAMES = {
     "checkpoint_every_seconds": "training.checkpoint_every_seconds",
     "parallel": "training.parallel",
     "bad_images": "data.bad_images",
+    "bad_lines": "task.bad_lines",
     "fast_dev_run": "training.fast_dev_run",
     "balance": "data.balance",
     "track": "training.track",

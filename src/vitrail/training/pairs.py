@@ -10,7 +10,7 @@ from vitrail.data.order import some_share
 from vitrail.data.text.pairs import PairData, open_pairs
 from vitrail.data.text.tokenizer import END, PAD, START, Tokenizer
 from vitrail.data.text.tokens import Tokens, open_tokens
-from vitrail.errors import ConfigError
+from vitrail.errors import ConfigError, DataError
 from vitrail.models.configs.texts import TextConfig
 from vitrail.models.registry import build
 from vitrail.models.text_model import TextModel
@@ -41,7 +41,9 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
     require_languages(task)
     assignment = run.assignment if run else None
     languages = (task.source, task.target)
-    source = open_pairs(settings.data.source, languages, **settings.data.splitting, assignment=assignment)
+    source = open_pairs(
+        settings.data.source, languages, **settings.data.splitting, assignment=assignment, bad_lines=task.bad_lines
+    )
     tokenizer: Tokens
     if run:
         tokenizer = open_tokens(run.path)
@@ -49,7 +51,8 @@ def open_source(settings: RunSettings, *, run: RunFolder | None = None, start: T
         tokenizer = start.preparation
     else:
         pairs = source.split("train")
-        tokenizer = Tokenizer.learned((text for pair in pairs for text in (pair.source, pair.target)), task.vocabulary)
+        texts = (text for pair in pairs for text in (pair.source, pair.target))
+        tokenizer = Tokenizer.learned(texts, task.vocabulary, task.normalization)
     return replace(source, tokenizer=tokenizer)
 
 
@@ -61,9 +64,10 @@ def open_pairs_for(
     if data is None and run is None:
         raise ConfigError("no data given", where="--data", hint="name sentences to evaluate on: pairs.tsv")
     assignment = run.assignment if own and run else None
-    source = open_pairs(run.settings.data.source if run and own else str(data), trained.languages, assignment=assignment)
-    source.tell(note)
     task = _task(run.settings) if run else TranslationSettings(source=trained.languages[0], target=trained.languages[1])
+    place, bad_lines = (run.settings.data.source, task.bad_lines) if run and own else (str(data), "stop")
+    source = open_pairs(place, trained.languages, assignment=assignment, bad_lines=bad_lines)
+    source.tell(note)
     if run and own:
         source = used(source, run.bad_images, run.settings)
     return source, split or (source.evaluation_split if own or source.has_splits else "all"), task
@@ -97,6 +101,9 @@ def check(source: PairData, settings: RunSettings, observer: Observer, group: Pr
     sides = tokenizer.encode([pair.source for pair in pairs]), tokenizer.encode_targets([pair.target for pair in pairs])
     why = f"longer than {longest} tokens"
     bad = {pair.name: why for pair, *both in zip(pairs, *sides, strict=True) if max(map(len, both)) > longest}
+    if pairs and len(bad) == len(pairs):
+        hint = "raise task.max_length, and model.max_tokens where it is less; or give sentences, one to a line"
+        raise DataError(f"all {len(pairs):,} pairs have a sentence {why}", where=source.source, hint=hint)
     if bad:
         observer.note(f"{len(bad):,} of {len(pairs):,} pairs have a sentence {why} and are left out: task.max_length")
     return bad

@@ -9,7 +9,6 @@ import pytest
 from captioned import write_captions
 from vitrail.data.captions.captions import tidy
 from vitrail.data.captions.sources import open_captions, read_captions
-from vitrail.data.rows import split_in
 from vitrail.errors import DataError
 
 
@@ -236,15 +235,15 @@ def test_captions_are_tidied():
         ("image,caption\n,words\n", "no image is named"),
         ("image,caption\nnothing.png,words\n", "there is no such image"),
         ("image,caption,split\n00.png,words,elsewhere\n", "none of train, val, test"),
-        ("picture,caption\n00.png,words\n", "no column image"),
-        ("image,label\n00.png,words\n", "no column caption"),
-        ("picture;caption\n00.png;one, two\n", "no column image; there are 'picture', 'caption'"),
+        ("picture,caption\n00.png,words\n", "no column is called 'image'"),
+        ("image,label\n00.png,words\n", "no column is called 'caption'"),
+        ("picture;caption\n00.png;one, two\n", "no column is called 'image'; there are 'picture', 'caption'"),
         ("image;caption\n00.png;one; two\n", "3 cells for 2 columns"),
-        ("image," + "z" * 200_000, "no table"),
+        ("image," + "z" * 200_000, "the table is damaged"),
         ("image,caption\n", "no captions found"),
-        ("", "no column image"),
-        ("image,caption,caption\n00.png,a,b\n", "two columns"),
-        ('image,caption\n00.png,"words\n', "no table"),
+        ("", "no column is called 'image'"),
+        ("image,caption,caption\n00.png,a,b\n", "2 columns"),
+        ('image,caption\n00.png,"words\n', "the table is damaged"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said(table, content, message):
@@ -328,12 +327,3 @@ def test_a_split_of_training_images_is_repeated_where_another_file_has_the_same_
     assert data.assignment.keys() == {f"{number:02}.png" for number in range(32)}
     again = open_captions(named_alike, split_seed=7, assignment=data.assignment)
     assert again.splits == data.splits and len({item.name for item in data.split("all")}) == 64
-
-
-@pytest.mark.parametrize("column", ["Split", "SUBSET"])
-def test_the_column_of_splits_is_found_in_whatever_letters(tmp_path, column):
-    rows = [{"image": "a", column: "train"}, {"image": "b", column: "Test"}]
-    assert [split_in(row) for row in rows] == ["train", "test"]
-    with pytest.raises(ValueError, match="none of train, val, test"):
-        split_in({column: "other"})
-    assert split_in({"image": "a"}) == "all"

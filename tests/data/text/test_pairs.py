@@ -43,7 +43,7 @@ def test_a_table_with_tabs_or_commas_two_files_and_a_folder_of_splits_hold_the_s
 
 
 def test_a_quote_in_a_table_with_tabs_is_a_letter_like_others(tmp_path):
-    rows = [('"No, he said', "„Nein, sagte er"), ('5" pipes"', '"Rohre" von 5"')]
+    rows = [('"No, he said', "„Nein, sagte er"), ('"Stop, you!"', '"Halt!"'), ('5" pipes"', '"Rohre" von 5"')]
     assert texts(open_pairs(written(tmp_path, "pairs.tsv", as_tsv(rows)), LANGUAGES).split("train")) == rows
 
 
@@ -55,7 +55,7 @@ def test_letters_are_composed_and_spaces_around_them_go(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "where", "what"),
     [
-        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells in place of 2"),
+        ("a.tsv", "en\tde\na\tb\nc\n", "a.tsv:3", "1 cells for 2 columns"),
         ("a.tsv", "en\tde\na\tb\nc\t \n", "a.tsv:3", "no translation"),
         ("a.tsv", "en\tfr\na\tb\n", "a.tsv:1", "'de'"),
         ("a.tsv", "en\tde\tde\na\tb\tc\n", "a.tsv:1", "2 columns"),

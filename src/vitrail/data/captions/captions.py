@@ -9,9 +9,9 @@ from vitrail.data.copies import leaks, same_files
 from vitrail.data.decode import Source
 from vitrail.data.items import Data, Issue
 from vitrail.data.splits import SHARES, Assignment, assign_splits, divided, named_apart, to_divide
-from vitrail.data.text.pairs import clean
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
+from vitrail.plain_text import clean
 
 _BEFORE_MARKS = re.compile(r"\s+([.,;:!?])")
 
@@ -41,6 +41,8 @@ class CaptionContents:
     """What prevents use."""
     left_out: dict[str, int] = field(default_factory=dict)
     """How many images are no part of the data, by the reason."""
+    notes: list[str] = field(default_factory=list)
+    """Lines on how tables were read."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class CaptionData(Data):
 
 
 def tidy(caption: str) -> str:
-    """A caption as it is learned: composed letters, single spaces, and none before a full stop or a comma."""
-    return _BEFORE_MARKS.sub(r"\1", " ".join(clean(caption).split()))
+    """Return a caption as it is learned: `clean`, and without spaces before a full stop or a comma."""
+    return _BEFORE_MARKS.sub(r"\1", clean(caption))
 
 
 def with_splits(
@@ -106,7 +108,7 @@ def with_splits(
     if any(contents.splits.get(split) for split in ("val", "test")):
         _require_no_leak(contents.source, contents.splits)
     made = divided(contents.splits, to_divide(contents.splits), assign, shares, assignment)
-    notes = [f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count]
+    notes = [*contents.notes, *(f"left out: {count:,} {reason}" for reason, count in contents.left_out.items() if count)]
     if made.added:
         notes.append(f"images added since the splits were made, which are in none: {made.added:,}")
     splits = named_apart(made.splits, lambda item, name: replace(item, name=name, own_name=item.name))

@@ -53,6 +53,7 @@ class CaptionCheck:
             "captions": self.captions,
             "words": self.words,
             "left_out": self.contents.left_out,
+            "notes": self.contents.notes,
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],
         }

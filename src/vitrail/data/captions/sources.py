@@ -1,28 +1,31 @@
 """Where captions come from: the ``--data`` argument of captioning to named splits."""
 
 import os
-from collections.abc import Iterable, Mapping
-from functools import partial
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
-from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
+from vitrail.data.coco import is_whole, pictures_in, read_json
+from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
+from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue
-from vitrail.data.rows import read_rows, row_of, split_in
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
+from vitrail.data.table import has_labels
 from vitrail.errors import DataError
 from vitrail.files import path_of
 from vitrail.settings import brief
 
 SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
 HINT = f"give captions.csv ({SHAPE}), or captions.json in COCO's format, or a folder with such a file for each split"
-ENDINGS = (".csv", ".tsv", ".tab", ".json")
-COLUMNS = {
-    "image": ("image", "filename", "file_name", "file", "path", "image_name", "image_path"),
-    "caption": ("caption", "sentence", "text", "description", "comment"),
-}
-"""What columns may be called; the first that is there counts."""
+ENDINGS = (*NAMED_ENDINGS, ".json")
+CLEAR, VAGUE = ("captions", "sentence"), ("text", "description", "comment")
+"""Other names of the column ``caption``, the second of which other tables have, too; the first that is there counts."""
+NUMBER = re.compile(r"(.*[ _])?(number|id|index)", re.IGNORECASE)
+"""The name of a column that may stand beside vague ones: of a number."""
+OF_FLICKR = re.compile(r"([^\t]+)#\d+\t(.*)")
+"""A line of Flickr8k.token.txt, which has no header: the image, the caption's number, the caption."""
 NO_CAPTION = "images without a caption"
 
 Line = tuple[str, str, str, str]
@@ -61,18 +64,15 @@ def read_captions(source: str | Path) -> CaptionContents:
     """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
-    splits: dict[str, list[Captioned]] = {}
-    issues: list[Issue] = []
-    empty = 0
+    found = CaptionContents(str(path), {})
     for split, file in files.items():
         read = _read_coco if file.suffix.lower() == ".json" else _read_table
-        folder, lines, without = read(file, issues)
-        empty += without
-        for own, items in _by_split(lines, folder, issues).items():
-            splits.setdefault(own if own != "all" else split, []).extend(items)
-    if not any(splits.values()) and not issues:
+        folder, lines = read(file, found)
+        for own, items in _by_split(lines, folder, found.issues).items():
+            found.splits.setdefault(own if own != "all" else split, []).extend(items)
+    if not any(found.splits.values()) and not found.issues:
         raise DataError("no captions found", where=path, hint=HINT)
-    return CaptionContents(str(path), splits, issues, {NO_CAPTION: empty})
+    return found
 
 
 def require_there(source: str | Path) -> Path:
@@ -88,41 +88,75 @@ def require_there(source: str | Path) -> Path:
 
 
 def tells_captions(source: str | Path) -> bool:
-    """Whether a file can only hold captions: it is named so."""
+    """Return whether a file can only hold captions: by the columns of a table, and by the name of a JSON file."""
     path = path_of(source)
-    return os.path.isfile(path) and path.suffix.lower() in ENDINGS and "caption" in path.stem.lower()
+    if not os.path.isfile(path) or path.suffix.lower() not in ENDINGS:
+        return False
+    if path.suffix.lower() == ".json":
+        return "caption" in path.stem.lower()
+    if _is_flickrs(path):
+        return True
+    try:
+        table = Table(path, columns_of)
+    except DataError:
+        return False
+    others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
+    clear = column_of(table.names, "caption", CLEAR, first=True) is not None or not others
+    return clear and not has_labels(table.names)
 
 
 def _files(folder: Path) -> dict[str, Path]:
     return split_files(folder, "caption", ENDINGS, hint=HINT)
 
 
-def _read_table(file: Path, issues: list[Issue]) -> tuple[Path, list[Line], int]:
-    """The folder that images lie in, a line for each caption, and how many images have none."""
-    columns, rows = read_rows(file, SHAPE, partial(_called, file))
-    called = _called(file, columns)
+def columns_of(names: Sequence[str]) -> Columns:
+    """Return the columns of images, captions and splits; raises `DataError` where one of the first two is lacking."""
+    columns = {
+        "image": column_of(names, "image", IMAGE, first=True),
+        "caption": column_of(names, "caption", (*CLEAR, *VAGUE), first=True),
+        "split": column_of(names, "split", SPLIT),
+    }
+    if lacking := next((word for word in ("image", "caption") if columns[word] is None), None):
+        raise DataError(f"no column is called {lacking!r}; there are {listed(names)}", hint=SHAPE)
+    return {word: name for word, name in columns.items() if name is not None}
+
+
+def _read_table(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+    """Return the folder that images lie in, and a line for each caption."""
     lines: list[Line] = []
-    for number, cells in rows:
-        try:
-            row = row_of(columns, cells)
-            lines.append((f"{file}:{number}", row[called["image"]], split_in(row), row[called["caption"]]))
-        except ValueError as error:
-            issues.append(Issue("bad-row", f"{file}:{number}", str(error)))
-    return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines, 0
+    if _is_flickrs(file):
+        lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
+    else:
+        table = Table(file, columns_of)
+        for number, cells, problem in table.rows():
+            try:
+                if problem:
+                    raise ValueError(problem)
+                lines.append((f"{file}:{number}", cells["image"], split_in(cells), cells["caption"]))
+            except ValueError as error:
+                found.issues.append(Issue("bad-row", f"{file}:{number}", str(error)))
+        found.notes.extend(table.notes())
+    return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
 
 
-def _called(file: Path, columns: list[str]) -> dict[str, str]:
-    """What the columns of images and captions are called; raises `DataError` where one is lacking."""
-    own = {column.lower(): column for column in reversed(columns)}
-    called = {name: next((own[word] for word in words if word in own), "") for name, words in COLUMNS.items()}
-    if lacking := next((name for name, column in called.items() if not column), None):
-        what = f"{file.name} has no column {lacking}; there are {', '.join(map(brief, columns)) or 'none'}"
-        raise DataError(what, where=file, hint=SHAPE)
-    return called
+def _is_flickrs(file: Path) -> bool:
+    """Return whether a file is a list of captions as Flickr8k and Flickr30k have it."""
+    with text_lines(file) as lines:
+        return bool(OF_FLICKR.fullmatch(next(lines, "").strip("\ufeff\r\n")))
 
 
-def _read_coco(file: Path, issues: list[Issue]) -> tuple[Path, list[Line], int]:
-    """As `_read_table` of a file of COCO's."""
+def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]]:
+    with text_lines(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if match := OF_FLICKR.fullmatch(line.rstrip("\r\n")):
+                yield number, match[1], match[2]
+            elif line.strip():
+                issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
+
+
+def _read_coco(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+    """Return the same as `_read_table` of a file of COCO's."""
+    issues = found.issues
     values = read_json(file)
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
         hint = "see https://cocodataset.org/#format-data, image captioning"
@@ -139,7 +173,8 @@ def _read_coco(file: Path, issues: list[Issue]) -> tuple[Path, list[Line], int]:
             continue
         seen.add(number)
         lines.append((f"{file}, annotation {brief(told.get('id', place + 1))}", pictures[number]["file_name"], "all", caption))
-    return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines, len(pictures.keys() - seen)
+    found.left_out[NO_CAPTION] = found.left_out.get(NO_CAPTION, 0) + len(pictures.keys() - seen)
+    return folder_of(file, [picture["file_name"] for picture in pictures.values()]), lines
 
 
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
@@ -156,10 +191,11 @@ def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[
             issues.append(Issue("leak", where, f"the image {name} is in the splits {split_of[name]} and {split}"))
         else:
             captions.setdefault(split, {}).setdefault(name, []).append(caption)
-    missing = [name for name in split_of if not os.path.isfile(folder / name)]
-    issues += [Issue("missing-file", str(folder / name), "there is no such image") for name in missing]
-    gone = set(missing)
+    files = {name: find_image(folder, name) for name in split_of}
+    issues += [
+        Issue("missing-file", str(folder / name), "there is no such image") for name, file in files.items() if file is None
+    ]
     return {
-        split: [Captioned(name, folder / name, tuple(own)) for name, own in images.items() if name not in gone]
+        split: [Captioned(name, file, tuple(own)) for name, own in images.items() if (file := files[name])]
         for split, images in captions.items()
     }

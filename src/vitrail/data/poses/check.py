@@ -88,6 +88,7 @@ class PeopleCheck:
             "marked": self.marked,
             "boxes": self.boxes,
             "left_out": self.contents.left_out,
+            "notes": list(self.contents.notes),
             "untold": self.untold,
             "faults": [vars(issue) for issue in self.issues],
             "notices": [vars(notice) for notice in self.notices],

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from vitrail.data.coco import folder_of, is_whole, pictures_in, read_json
+from vitrail.data.coco import is_whole, pictures_in, read_json
+from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue
 from vitrail.data.poses.people import EMPTY_BOX, Box, Joint, Person, Picture, Pose
 from vitrail.data.poses.skeleton import Skeleton
@@ -39,6 +40,8 @@ class Annotations:
     warnings: list[Issue] = field(default_factory=list)
     notices: list[Issue] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    """Lines on how a table was read."""
 
     def note_unmarked(self, image: Path, number: int) -> None:
         """Note a box in a picture, of which the number of the annotation or the line is known, that has no marked joint."""
@@ -60,22 +63,23 @@ def read_coco(file: Path) -> Annotations:
     for large in (number for number in pictures if not -LARGEST <= number < LARGEST):
         what = f"the id of the image {pictures[large]['file_name']}, {brief(large)}, has more than 64 bits"
         found.issues.append(Issue("bad-image", str(file), what))
-    folder = folder_of(file, [picture["file_name"] for picture in pictures.values()])
-    for picture in pictures.values():
+    names = {key: picture["file_name"] for key, picture in pictures.items()}
+    folder = folder_of(file, list(names.values()))
+    paths = {key: find_image(folder, name) or folder / name for key, name in names.items()}
+    for key, picture in pictures.items():
         if _is_size(size := (picture.get("width"), picture.get("height"))):
-            found.sizes[str(folder / picture["file_name"])] = size
+            found.sizes[str(paths[key])] = size
     ignored: dict[int, list[dict[str, Any]]] = {}
     for annotation in _of_category(values["annotations"], number, found, file):
-        person, reason = (None, CROWD) if annotation.get("iscrowd") else _person(annotation, pictures, folder, found, file)
+        person, reason = (None, CROWD) if annotation.get("iscrowd") else _person(annotation, pictures, paths, found, file)
         if person:
             found.people.append(person)
         elif reason:
             found.left_out[reason] += 1
             if reason == NO_JOINTS and annotation.get("bbox") is not None:
-                found.note_unmarked(folder / pictures[annotation["image_id"]]["file_name"], annotation["id"])
+                found.note_unmarked(paths[annotation["image_id"]], annotation["id"])
             if is_whole(image := annotation.get("image_id")):
                 ignored.setdefault(image, []).extend(_ignored(annotation, found.skeleton))
-    paths = {number: folder / picture["file_name"] for number, picture in pictures.items()}
     found.pictures = [Picture(number, path, number, tuple(ignored.get(number, ()))) for number, path in paths.items()]
     return found
 
@@ -120,7 +124,11 @@ def _of_category(annotations: list[Any], number: int, found: Annotations, file: 
 
 
 def _person(
-    annotation: Mapping[str, Any], pictures: Mapping[int, Mapping[str, Any]], folder: Path, found: Annotations, file: Path
+    annotation: Mapping[str, Any],
+    pictures: Mapping[int, Mapping[str, Any]],
+    paths: Mapping[int, Path],
+    found: Annotations,
+    file: Path,
 ) -> tuple[Person | None, str]:
     """The person of an annotation, or why there is none; nothing of both, with an issue, where something is wrong."""
     number, image = annotation["id"], annotation.get("image_id")
@@ -143,7 +151,7 @@ def _person(
     area = annotation.get("area")
     covered = float(area) if _is_number(area) and area > 0 else box.width * box.height
     pose = Pose(box, joints, covered, image, number)
-    return Person(f"{picture['file_name']}#{number}", folder / picture["file_name"], pose), ""
+    return Person(f"{picture['file_name']}#{number}", paths[image], pose), ""
 
 
 def _ignored(annotation: Mapping[str, Any], skeleton: Skeleton) -> list[dict[str, Any]]:

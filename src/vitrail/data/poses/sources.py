@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from vitrail.data.csv_rows import NAMED_ENDINGS
 from vitrail.data.decode import upright_size
 from vitrail.data.items import Issue
 from vitrail.data.poses.boxes import with_boxes
@@ -85,17 +86,17 @@ def require_there(source: str | Path) -> Path:
         raise DataError(f"no data at {str(source)!r}", where="--data", hint=HINT)
     if path.is_dir():
         _files(path)
-    elif path.suffix.lower() not in (".json", ".csv"):
+    elif path.suffix.lower() not in (".json", *NAMED_ENDINGS):
         raise DataError(f"{path.name} holds no people", where="--data", hint=HINT)
     return path
 
 
 def tells_people(source: str | Path) -> bool:
-    """Whether a file can only hold people: JSON, or a table with columns for the places of joints."""
+    """Return whether a file can only hold people: JSON, or a table with columns for the places of joints."""
     path = path_of(source)
     if not os.path.isfile(path):
         return False
-    return path.suffix.lower() == ".json" or (path.suffix.lower() == ".csv" and has_joints(path))
+    return path.suffix.lower() == ".json" or (path.suffix.lower() in NAMED_ENDINGS and has_joints(path))
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -120,7 +121,9 @@ def _joined(source: str, found: dict[str, Annotations], splits: dict[str, list[P
     named = named_apart(splits, lambda person, name: replace(person, name=name))
     pictures = {split: read.pictures for split, read in found.items()}
     _number(named, pictures)
-    return PeopleContents(source, first.skeleton.complete, named, pictures, issues, warnings, notices, dict(left_out), sizes)
+    notes = tuple(note for read in found.values() for note in read.notes)
+    complete = first.skeleton.complete
+    return PeopleContents(source, complete, named, pictures, issues, warnings, notices, dict(left_out), sizes, notes)
 
 
 def _number(splits: dict[str, list[Person]], pictures: dict[str, list[Picture]]) -> None:

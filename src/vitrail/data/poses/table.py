@@ -1,108 +1,155 @@
 """People in a table: a line for each, with columns for the places of joints."""
 
-import csv
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from vitrail.data.csv_rows import IMAGE, SPLIT, Columns, Table, column_of, listed, number_in, plain_name, split_in
+from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue
 from vitrail.data.poses.coco import NO_JOINTS, Annotations, around, joint_of
 from vitrail.data.poses.people import Box, Joint, Person, Pose
 from vitrail.data.poses.skeleton import Skeleton
-from vitrail.data.rows import read_rows, row_of, split_in
-from vitrail.data.table import NAMES
+from vitrail.data.table import has_labels
 from vitrail.errors import ConfigError, DataError
-from vitrail.files import text_file
 from vitrail.settings import brief
 
+JOINT = re.compile(r"(.*)[_ .-]([xyv])", re.IGNORECASE)
+"""The column of a joint: its name, and which of place and mark it holds."""
 X, Y, SEEN = "_x", "_y", "_v"
-"""What the columns of a joint end in."""
-BOX = ("left", "top", "width", "height")
+"""What our own words for the columns of a joint end in."""
+SIDES = {
+    "left": ("x", "xmin", "x_min", "x1"),
+    "top": ("y", "ymin", "y_min", "y1"),
+    "width": ("w",),
+    "height": ("h",),
+    "right": ("xmax", "x_max", "x2"),
+    "bottom": ("ymax", "y_max", "y2"),
+}
+"""The columns of a box, and their other names; any of them may begin with `OF_BOX`."""
+OF_BOX = re.compile(r"(bbox|box|bounding_box)[_ .-]", re.IGNORECASE)
+SIZED, CORNERED = ("left", "top", "width", "height"), ("left", "top", "right", "bottom")
+"""The columns of which a box has all; two corners where it has no size."""
 SHAPE = "the columns are image, perhaps split, left, top, width, height, and NOSE_x, NOSE_y, perhaps NOSE_v for each joint"
 
 
 def read_table(file: Path) -> tuple[Annotations, dict[str, list[Person]]]:
-    """The people in a table in UTF-8, all of them and by their splits: ``image,left,top,width,height,nose_x,nose_y,nose_v,…``.
+    """Read the people in a table, all of them and by their splits: ``image,left,top,width,height,nose_x,nose_y,nose_v,…``.
 
-    Paths of images are relative to the table's folder. A joint without a place is not marked; one without ``_v`` is seen. Without
-    a box it is the one around the joints.
+    Paths of images are relative to the table's folder, or to `folder_of` them. A joint without a place is not marked; one without
+    ``_v`` is seen. Boxes may have other names, see `SIDES`; without a box it is the one around the joints.
 
     Raises:
         DataError: no such table. What is wrong with single lines is among the issues.
     """
-    columns, rows = read_rows(file, SHAPE)
-    joints = [name.removesuffix(X) for name in columns if name.endswith(X)]
-    if lonely := next((name for name in joints if name + Y not in columns), None):
-        raise DataError(f"there is a column {brief(lonely + X)} and none {brief(lonely + Y)}", where=file, hint=SHAPE)
-    if "image" not in columns or not joints:
-        raise DataError(f"{file.name} has no column image, or no joints", where=file, hint=SHAPE)
+    table = Table(file, columns_of)
+    joints = [word.removesuffix(X) for word in table.columns if word.endswith(X)]
     try:
         found = Annotations(Skeleton.of(joints))
     except ConfigError as error:
         raise DataError(f"the columns name no joints: {error.what}", where=file, hint=SHAPE) from None
+    rows = list(table.rows())
+    folder = folder_of(file, list(dict.fromkeys(row.cells["image"] for row in rows if not row.problem)))
     splits: dict[str, list[Person]] = {}
     numbers: dict[str, int] = {}
-    for line, cells in rows:
+    for line, cells, problem in rows:
         try:
-            row = row_of(columns, cells)
-            split, name = split_in(row), row["image"]
+            if problem:
+                raise ValueError(problem)
+            split, name = split_in(cells), cells["image"]
             if not name:
                 raise ValueError("no image is named")
-            pose = _pose(row, joints, numbers.setdefault(name, len(numbers)), line)
+            pose = _pose(cells, joints, table, numbers.setdefault(name, len(numbers)), line)
         except ValueError as error:
             found.issues.append(Issue("bad-row", f"{file}:{line}", str(error)))
             continue
+        image = find_image(folder, name) or folder / name
         if pose is None:
             found.left_out[NO_JOINTS] += 1
-            if any(row.get(side) for side in BOX):
-                found.note_unmarked(file.parent / name, line)
+            if any(cells.get(side) for side in SIDES):
+                found.note_unmarked(image, line)
             continue
-        person = Person(f"{name}#{line}", file.parent / name, pose)
+        person = Person(f"{name}#{line}", image, pose)
         found.people.append(person)
         splits.setdefault(split, []).append(person)
+    found.notes += table.notes(shown=("image", "split", *SIDES))
     return found, splits
 
 
 def has_joints(file: Path) -> bool:
-    """Whether the first line of a table has columns for the places of joints, and none of a label, which images have."""
+    """Return whether a table has columns for the places of joints, and none of a label, which images have."""
     try:
-        with text_file(file) as text:
-            columns = [name.strip() for name in next(csv.reader(text), [])]
-    except (OSError, UnicodeDecodeError, csv.Error):
+        return not has_labels(Table(file, columns_of).names)
+    except DataError:
         return False
-    labelled = any(name.lower() in ("label", *NAMES["label"]) for name in columns)
-    return not labelled and any(name.endswith(X) and name.removesuffix(X) + Y in columns for name in columns)
 
 
-def _pose(row: dict[str, str], names: list[str], image: int, line: int) -> Pose | None:
-    """The pose in a line; None where no joint is marked. Raises `ValueError` for what is no number."""
-    joints = tuple(_joint(row, name) for name in names)
+def columns_of(names: Sequence[str]) -> Columns:
+    """Return the columns of images, splits, boxes and joints; raises `DataError` where there are no images or no joints."""
+    find = partial(column_of, names)
+    image, split = find("image", IMAGE), find("split", SPLIT)
+    bare = {OF_BOX.sub("", name): name for name in reversed(names)}
+    found = {word: column_of(list(bare), word, others) for word, others in SIDES.items()}
+    columns = {**({"image": image} if image else {}), **({"split": split} if split else {})}
+    for sides in (CORNERED, SIZED):
+        box = {word: bare[name] for word in sides if (name := found[word])}
+        if len(box) == len(sides) and len({bool(OF_BOX.match(name)) for name in box.values()}) == 1:  # else of the image's size
+            columns = {word: name for word, name in columns.items() if word not in SIDES} | box
+    spelled: dict[str, str] = {}
+    for name in names:
+        if name not in columns.values() and not OF_BOX.match(name) and (part := JOINT.fullmatch(name)) and part[1]:
+            joint = spelled.setdefault(plain_name(part[1]), part[1])
+            word = f"{joint}_{part[2].lower()}"
+            if word in columns:
+                raise DataError(f"two columns are called {brief(word)}", hint="name each once")
+            columns[word] = name
+    joints = [word[: -len(X)] for word in columns if word.endswith((X, Y))]
+    if lonely := next((name for name in joints if not {name + X, name + Y} <= columns.keys()), None):
+        there, lacking = (lonely + end for end in ((X, Y) if lonely + X in columns else (Y, X)))
+        raise DataError(f"there is a column {brief(there)} and none {brief(lacking)}", hint=SHAPE)
+    if not image or not joints:
+        raise DataError(f"there is no column image, or there are no joints; there are {listed(names)}", hint=SHAPE)
+    return columns
+
+
+def _pose(cells: Mapping[str, str], names: list[str], table: Table, image: int, line: int) -> Pose | None:
+    """Return the pose in a line, None where no joint is marked; raises `ValueError` for what is no number."""
+    joints = tuple(_joint(cells, name, table) for name in names)
     if not any(joint[2] for joint in joints):
         return None
-    sides = [_number(row, name) for name in BOX]
-    if None in sides and any(side is not None for side in sides):
-        raise ValueError(f"a box needs {', '.join(BOX)}")
-    box = around(joints) if None in sides else Box(*(side for side in sides if side is not None))
+    box = _box(cells, table) or around(joints)
     if min(box.width, box.height) <= 0:
         raise ValueError(f"the box is {box.width:g} wide and {box.height:g} high")
     return Pose(box, joints, box.width * box.height, image, line)
 
 
-def _joint(row: dict[str, str], name: str) -> Joint:
-    x, y, seen = _number(row, name + X), _number(row, name + Y), _number(row, name + SEEN)
-    if (x is None) != (y is None):
-        raise ValueError(f"of {name} one of {X} and {Y} is given")
-    if x is None or y is None:
+def _box(cells: Mapping[str, str], table: Table) -> Box | None:
+    words = CORNERED if "right" in table.columns else SIZED
+    sides = [side for word in words if (side := _number(cells, word, table)) is not None]
+    if not sides:
+        return None
+    if len(sides) < len(words):
+        raise ValueError(f"a box needs {', '.join(words)}")
+    left, top, width, height = sides
+    return Box(left, top, width - left, height - top) if words == CORNERED else Box(left, top, width, height)
+
+
+def _joint(cells: Mapping[str, str], name: str, table: Table) -> Joint:
+    x, y, seen = (_number(cells, name + end, table) for end in (X, Y, SEEN))
+    if seen == 0 or (x is None and y is None):
         return joint_of(0, 0, 0)
+    if x is None or y is None:
+        raise ValueError(f"of {name} one of {X} and {Y} is given")
     return joint_of(x, y, 2 if seen is None else seen)
 
 
-def _number(row: dict[str, str], column: str) -> float | None:
-    text = row.get(column)
-    if not text:
-        return None
+def _number(cells: Mapping[str, str], word: str, table: Table) -> float | None:
+    cell = cells.get(word, "")
     try:
-        value = float(text)
+        value = number_in(cell, separator=table.separator)
     except ValueError:
-        raise ValueError(f"{brief(text)} under {column} is no number") from None
-    if not abs(value) < 2**31:
-        raise ValueError(f"{brief(text)} under {column} is no place")
+        raise ValueError(f"{brief(cell)} under {table.columns[word]} is no number") from None
+    if value is not None and not abs(value) < 2**31:
+        raise ValueError(f"{brief(cell)} under {table.columns[word]} is no place")
     return value

@@ -1,29 +1,28 @@
 """Sentences with their translations: a table of languages, or a file for each language."""
 
-import csv
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from vitrail.data.items import SPLITS, Data, split_of
+from vitrail.data.csv_rows import ENDINGS, Columns, Table, column_of, listed, text_lines
+from vitrail.data.items import SPLITS, Data, Issue, split_of
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
-from vitrail.files import path_of, regular_file
+from vitrail.files import is_text, path_of
+from vitrail.plain_text import clean, is_odd
 
 HELD_OUT = {"test": 0.05, "val": 0.05}
 """What data without splits of its own gives to test and validation, ..."""
 MOST_HELD_OUT = 1000
 """... and no more sentences than this to either."""
-SEPARATORS = {".tsv": "\t", ".tab": "\t", ".csv": ","}
-"""How tables are told by their suffix, and what stands between their columns."""
-MOST_BYTES = 2**20
-"""Of a line. A longer one is no sentence, and would take memory for nothing."""
-MOST = 2**34
-"""Bytes of a file, whose sentences are all kept."""
+MOST_KINDS = 4
+"""Reasons that a note gives for lines that are left out."""
+HINT = "give pairs.tsv, the common part of two files, or a folder with train.tsv"
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,8 @@ class PairData(Data):
     notes: tuple[str, ...] = ()
     tokenizer: Tokens | None = None
     """Of both languages, where one is chosen."""
+    bad_lines: tuple[Issue, ...] = ()
+    """Lines that are no pair, and are left out."""
 
     things = "sentences"
 
@@ -71,6 +72,7 @@ def open_pairs(
     split_seed: int = 0,
     shares: Mapping[str, float] = HELD_OUT,
     assignment: dict[str, str] | None = None,
+    bad_lines: Literal["stop", "skip"] = "stop",
 ) -> PairData:
     """Open sentences with their translations.
 
@@ -78,40 +80,59 @@ def open_pairs(
         data: a table in UTF-8, ``pairs.tsv`` or ``.csv``, whose first line names the languages of its columns; or ``TEXT``
             where ``TEXT.en`` and ``TEXT.de`` hold a sentence in each line; or a folder with ``train``, perhaps ``val`` and
             ``test``, each a table or two such files; ``dev`` is another name of ``val``. In tables with tabs quotation marks
-            are part of the sentence.
+            are part of the sentence, unless there are some in the first line, too.
         languages: the columns, or the suffixes of the files: of what is read and of what is written.
         split_seed: data without validation sentences gives some of its own, drawn by it.
         shares: of test and validation in such data, a twentieth each where they are not given; never more than 1,000 sentences.
         assignment: repeats an earlier split.
+        bad_lines: whether lines that are no pair are an error or left out, which a note counts.
 
     Raises:
         DataError: nothing there, no such language, or lines that are no pair, by file and line.
     """
     path, wanted = path_of(data), {name: shares.get(name, share) for name, share in HELD_OUT.items()}
-    if path.is_dir():
-        splits = {split: list(_read(stem, languages)) for split, stem in _stems(path, languages).items()}
-        found = PairData(str(path.resolve()), {split: splits.get(split, []) for split in SPLITS}, languages)
-        if found.splits["val"]:
-            return found
-        return _divided(replace(found, has_splits=bool(found.splits["test"])), {"val": wanted["val"]}, split_seed, assignment)
-    pairs = list(_read(path, languages))
-    found = PairData(str(path.absolute()), {"train": pairs, "val": [], "test": []}, languages, has_splits=False)
-    return _divided(found, wanted, split_seed, assignment)
+    stems = _stems(path, languages) if path.is_dir() else {"train": path}
+    read = {split: _read(stem, languages) for split, stem in stems.items()}
+    issues = tuple(issue for one in read.values() for issue in one.issues)
+    if issues and bad_lines == "stop":
+        raise _bad_lines(issues, path, languages)
+    notes = tuple(note for one in read.values() for note in one.notes)
+    notes += left_out(issues)
+    splits = {split: read[split].pairs if split in read else [] for split in SPLITS}
+    found = PairData(str(path.absolute()), splits, languages, has_splits=False, notes=notes, bad_lines=issues)
+    if not path.is_dir():
+        return _divided(found, wanted, split_seed, assignment)
+    found = replace(found, source=str(path.resolve()), has_splits=bool(splits["val"] or splits["test"]))
+    return found if splits["val"] else _divided(found, {"val": wanted["val"]}, split_seed, assignment)
+
+
+def left_out(issues: Sequence[Issue]) -> tuple[str, ...]:
+    """Return a line that counts lines that are no pair by the reason; none where there is none."""
+    kinds = Counter(issue.what for issue in issues)
+    why = [f"{count:,}: {what}" for what, count in kinds.most_common(MOST_KINDS)]
+    return (f"left out: {len(issues):,} lines that are no pair ({'; '.join(why)})",) if issues else ()
+
+
+def _bad_lines(issues: Sequence[Issue], path: Path, languages: tuple[str, str]) -> DataError:
+    first, *others = issues
+    check = f"vitrail data check {shlex.quote(str(path))} --source {languages[0]} --target {languages[1]}"
+    hint = f"correct it: {check} lists all there is; vitrail train --bad-lines skip leaves such lines out"
+    return DataError(first.what + (f" (and {len(others):,} more faults)" if others else ""), where=first.path, hint=hint)
 
 
 def require_there(data: str | Path, languages: tuple[str, str]) -> None:
     """Refuse sentences that are not where they are said to be, or not of these languages; all else is for `open_pairs` to say."""
     path = path_of(data)
     for stem in _stems(path, languages).values() if path.is_dir() else [path]:
-        if stem.suffix.lower() in SEPARATORS:
-            next(_read_table(stem, languages), None)
+        if _is_table(stem, languages):
+            _table(stem, languages)
         else:
             _files(stem, languages)
 
 
 def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     """The tables or pairs of files of a folder that are named as splits, as `_read` takes them; raises `DataError`."""
-    tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in SEPARATORS)
+    tables = sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
     texts = sorted(file.with_suffix("") for file in folder.iterdir() if file.suffix == f".{languages[0]}")
     found: dict[str, Path] = {}
     for file in (*tables, *texts):
@@ -127,18 +148,66 @@ def _stems(folder: Path, languages: tuple[str, str]) -> dict[str, Path]:
     return found
 
 
-def _read(path: Path, languages: tuple[str, str]) -> Iterator[Pair]:
-    """The pairs of a table, or of two files; raises `DataError` for the first line that is none."""
-    if path.suffix.lower() in SEPARATORS:
-        yield from _read_table(path, languages)
-        return
-    files = _files(path, languages)
-    sides = [[line.rstrip("\r\n") for line in _lines(file)] for file in files]
+@dataclass
+class _Read:
+    """The pairs of a table or of two files."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+    def add(self, file: Path, line: int, source: str, target: str) -> None:
+        """Add a line of clean sentences, or an issue where one is empty."""
+        if source and target:
+            self.pairs.append(Pair(f"{file.name}:{line}", source, target))
+        else:
+            lacking = "translation" if source else "sentence"
+            self.refuse(file, line, f"no-{lacking}", f"there is no {lacking}")
+
+    def refuse(self, file: Path, line: int, kind: str, what: str) -> None:
+        """Add a line that is no pair."""
+        self.issues.append(Issue(kind, f"{file}:{line}", what))
+
+
+def _read(path: Path, languages: tuple[str, str]) -> _Read:
+    """Return the pairs of a table, or of two files."""
+    found = _Read()
+    if not _is_table(path, languages):
+        _read_files(_files(path, languages), found)
+        return found
+    table = _table(path, languages)
+    for line, cells, problem in table.rows():
+        if problem:
+            found.refuse(path, line, "bad-row", problem)
+        else:
+            found.add(path, line, *(cells[language] for language in languages))
+    found.notes = table.notes()
+    return found
+
+
+def _read_files(files: Sequence[Path], found: _Read) -> None:
+    sides = []
+    for file in files:
+        with text_lines(file, "\n") as lines:
+            sides.append([line.rstrip("\r\n") for line in lines])
+        while sides[-1] and not clean(sides[-1][-1]):
+            sides[-1].pop()  # an empty last line moves no other
     if len(sides[0]) != len(sides[1]):
         what = f"{files[0].name} has {len(sides[0]):,} lines and {files[1].name} {len(sides[1]):,}"
-        raise DataError(what, where=path, hint="line by line, one must be the translation of the other")
-    for number, (source, target) in enumerate(zip(*sides, strict=True), 1):
-        yield _pair(files[0] if not source.strip() else files[1], number, source, target)
+        raise DataError(what, where=files[0].with_suffix(""), hint="line by line, one must be the translation of the other")
+    empty = cleaned = 0
+    for number, texts in enumerate(zip(*sides, strict=True), 1):
+        source, target = map(clean, texts)
+        cleaned += sum(map(is_odd, texts))
+        if wrong := next((file for file, text in zip(files, texts, strict=True) if not is_text(text)), None):
+            found.refuse(wrong, number, "bad-row", "the line is not in UTF-8")
+        elif source or target:
+            found.add(files[0] if not source else files[1], number, source, target)
+        else:
+            empty += 1
+    parts = [f"empty lines of both passed over: {empty:,}"] if empty else []
+    parts += [f"lines cleaned of invisible characters or odd blanks: {cleaned:,}"] if cleaned else []
+    found.notes = (f"{files[0].name}, {files[1].name}: {', '.join(parts)}",) if parts else ()
 
 
 def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
@@ -151,61 +220,22 @@ def _files(path: Path, languages: tuple[str, str]) -> list[Path]:
     return files
 
 
-def _read_table(file: Path, languages: tuple[str, str]) -> Iterator[Pair]:
-    separator = SEPARATORS[file.suffix.lower()]
-    quoting: Any = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader(_lines(file), delimiter=separator, quoting=quoting, strict=True)
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        places = [_column(file, header, language) for language in languages]
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                what = f"{len(row)} cells in place of {len(header)}"
-                raise DataError(what, where=f"{file}:{reader.line_num}", hint="give every line a cell for each column")
-            yield _pair(file, reader.line_num, *(row[place] for place in places))
-    except csv.Error as error:
-        where = f"{file}:{reader.line_num}"
-        raise DataError(f"the table is damaged: {error}", where=where, hint="correct that line") from None
+def _is_table(path: Path, languages: tuple[str, str]) -> bool:
+    return path.suffix.lower() in ENDINGS or (path.is_file() and not Path(f"{path}.{languages[0]}").is_file())
 
 
-def _column(file: Path, header: Sequence[str], language: str) -> int:
-    if header.count(language) != 1:
-        there = ", ".join(map(repr, header)) or "none"
-        what = f"{header.count(language) or 'no'} columns are called {language!r}; there are {there}"
-        raise DataError(what, where=f"{file}:1", hint="name the columns by --source and --target")
-    return header.index(language)
+def _table(file: Path, languages: tuple[str, str]) -> Table:
+    if not file.exists():
+        raise DataError(f"no sentences at {str(file)!r}", where="--data", hint=HINT)
 
+    def columns_of(names: Sequence[str]) -> Columns:
+        columns = {language: column_of(names, language) for language in languages}
+        if lacking := next((language for language, name in columns.items() if name is None), None):
+            hint = "name the columns by --source and --target"
+            raise DataError(f"no columns are called {lacking!r}; there are {listed(names)}", hint=hint)
+        return {language: name for language, name in columns.items() if name is not None}
 
-def _pair(file: Path, line: int, source: str, target: str) -> Pair:
-    source, target = clean(source), clean(target)
-    if not source or not target:
-        what = f"there is no {'translation' if source else 'sentence'}"
-        raise DataError(what, where=f"{file}:{line}", hint="fill it in, or take the line out")
-    return Pair(f"{file.name}:{line}", source, target)
-
-
-def clean(text: str) -> str:
-    """A text as models see it: composed letters, and no space around it."""
-    whole = text.encode("utf-8", errors="replace").decode()  # half a letter of UTF-16 is none
-    return unicodedata.normalize("NFC", whole).strip()
-
-
-def _lines(file: Path) -> Iterator[str]:
-    """The lines of a file in UTF-8."""
-    number = 0
-    try:
-        with regular_file(file, MOST) as lines:
-            for number, line in enumerate(iter(lambda: lines.readline(MOST_BYTES + 1), b""), 1):
-                if len(line) > MOST_BYTES:
-                    raise DataError("a line of more than a megabyte", where=f"{file}:{number}", hint="sentences are shorter")
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except OSError as error:
-        hint = "give pairs.tsv, the common part of two files, or a folder with train.tsv"
-        raise DataError(f"no sentences at {str(file)!r}: {error.strerror}", where="--data", hint=hint) from None
-    except UnicodeDecodeError:
-        raise DataError("the line is not in UTF-8", where=f"{file}:{number}", hint="save the file in UTF-8") from None
+    return Table(file, columns_of, literal=True)
 
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:

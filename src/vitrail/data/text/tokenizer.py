@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from vitrail.errors import ConfigError, ModelFileError
 from vitrail.files import read_text
@@ -15,6 +15,7 @@ SETTINGS = "tokenizer_config.json"
 """... and beside it in one of transformers'."""
 PAD, START, END = range(3)
 SPECIAL = ("<pad>", "<s>", "</s>")
+Normalization = Literal["nfkc", "none"]
 LARGEST, MOST = 2**27, 2**24
 """Bytes of a file, and tokens of a vocabulary."""
 
@@ -61,8 +62,14 @@ class Tokenizer(ByteLevel):
     pad, start, end = PAD, START, END
 
     @classmethod
-    def learned(cls, texts: Iterable[str], vocabulary: int) -> Self:
+    def learned(cls, texts: Iterable[str], vocabulary: int, normalization: Normalization = "nfkc") -> Self:
         """Learn which bytes often stand together, up to so many tokens.
+
+        Args:
+            texts: to learn from.
+            vocabulary: the most tokens.
+            normalization: what every text goes through first: Unicode's NFKC, as SentencePiece has it, makes one letter of an
+                accent and its letter, of ``ﬁ`` two, and digits of full-width ones; ``none`` leaves texts as they are.
 
         Raises:
             ConfigError: ``vocabulary`` is smaller than the bytes and the marks of beginning, end and filling; the extra ``text``
@@ -71,6 +78,8 @@ class Tokenizer(ByteLevel):
         library = tokenizers_library()
         require_vocabulary(vocabulary)
         inner = _empty(library)
+        if normalization == "nfkc":
+            inner.normalizer = library.normalizers.NFKC()
         bytes_alone = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=bytes_alone, show_progress=False
@@ -87,7 +96,8 @@ class Tokenizer(ByteLevel):
         numbered = sorted(inner.get_vocab().values()) == list(range(inner.get_vocab_size()))
         alphabet = set(library.pre_tokenizers.ByteLevel.alphabet()) <= set(inner.get_vocab())
         alike = _rules(inner) == _rules(_empty(library))
-        if not (own and numbered and alphabet and alike) or inner.normalizer or inner.truncation or inner.padding:
+        normal = json.loads(text).get("normalizer") in (None, {"type": "NFKC"})
+        if not (own and numbered and alphabet and alike and normal) or inner.truncation or inner.padding:
             what = f"the tokenizer is not one of bytes whose tokens begin with {', '.join(SPECIAL)}"
             raise ModelFileError(what, where=where, hint="give one that Vitrail has made")
         inner.post_processor, inner.decoder = None, library.decoders.ByteLevel()  # in place of what is there for others

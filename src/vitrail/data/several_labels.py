@@ -1,0 +1,88 @@
+"""Several labels of an image in one cell of a table: read where it is unmistakable, noted where it only looks like it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+SEPARATOR = ";"
+"""Our own separator of labels in a cell."""
+READ = {SEPARATOR: "';'", "|": "'|'", ",": "commas"}
+"""Separators that are read, and how messages call them; commas only where `_Joined.certain`."""
+NOTED = {"/": "'/'", "+": "'+'", "&": "'&'", " ": "blanks", "_": "'_'", "-": "'-'"}
+"""Separators that are never read, since names of single classes have them, too."""
+MOST, SOME = 0.8, 0.5
+"""Share of the parts that occur in several different cells, from which on cells are read as several labels, or a note is made."""
+NO_LABEL = {"", "nan", "<na>"}
+"""Cells without a label, in small letters: empty ones, and what pandas writes for them. ``None`` may be a class."""
+_LIST = re.compile(r"\[.*\]|\(.*,.*\)|\{.*\}", re.DOTALL)
+_PART = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,'"][^,'"]*)""")
+
+
+class CellLabels(NamedTuple):
+    """The labels in the cells of a column."""
+
+    labels: list[tuple[str, ...]]
+    """Of each cell, without repetition."""
+    multi_label: bool
+    """Whether a cell may hold several labels, or none."""
+    said: str = ""
+    """How the cells were read, where it is not our own way."""
+    doubt: str = ""
+    """A note, where cells were read as one label each and look like several."""
+
+
+def labels_in_cells(cells: Sequence[str]) -> CellLabels:
+    """Return the labels of each cell: ``cat;dog``, ``cat|dog``, ``['cat', 'dog']``; and ``cat, dog`` whose parts recur."""
+    cells = ["" if cell.lower() in NO_LABEL else cell for cell in cells]
+    named = [cell for cell in cells if cell]
+    if named and all(map(_LIST.fullmatch, named)):
+        labels = [_distinct("".join(part) for part in _PART.findall(cell[1:-1])) for cell in cells]
+        return CellLabels(labels, any(len(own) != 1 for own in labels), "labels in lists")
+    for separator, called in READ.items():
+        if any(separator in cell for cell in named) and (separator != "," or _Joined(named, separator).certain):
+            said = "" if separator == SEPARATOR else f"several labels between {called}"
+            return CellLabels([_distinct(cell.split(separator)) for cell in cells], True, said)
+    return CellLabels([(cell,) if cell else () for cell in cells], False, doubt=_doubt(named))
+
+
+def _distinct(parts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _doubt(cells: Sequence[str]) -> str:
+    for separator, called in {",": READ[","], **NOTED}.items():
+        joined = _Joined(cells, separator)
+        if joined.likely:
+            parts = sorted(joined.parts, key=lambda part: -joined.holders[part])
+            names = ", ".join(map(repr, parts[:4])) + (", …" if len(parts) > 4 else "")
+            return (
+                f"the labels look like several to an image between {called}: {names} recur in {len(joined.cells):,} of them; "
+                f"each combination is a class of its own. Write '{SEPARATOR}' between labels to learn them as several"
+            )
+    return ""
+
+
+class _Joined:
+    """How the parts of cells between a separator recur: labels occur in several combinations, parts of names hardly do."""
+
+    def __init__(self, cells: Sequence[str], separator: str):
+        distinct = {cell: _distinct(cell.split(separator)) for cell in cells if cell}
+        self.holders = Counter(part for parts in distinct.values() for part in parts)
+        self.cells = [cell for cell, parts in distinct.items() if len(parts) > 1]
+        self.parts = {part for cell in self.cells for part in distinct[cell]}
+        recurring = sum(self.holders[part] > 1 for part in self.parts)
+        self.share = recurring / len(self.parts) if self.parts else 0.0
+        self.alone = any(len(parts) == 1 and parts[0] in self.parts for parts in distinct.values())
+        self.many = len(distinct) >= len(self.holders)
+        self.separator = separator
+
+    @property
+    def certain(self) -> bool:
+        return self.alone and self.many and self.share >= MOST
+
+    @property
+    def likely(self) -> bool:
+        if self.separator in NOTED:
+            return self.certain
+        return self.share >= SOME and (self.alone or self.many)

@@ -1,0 +1,34 @@
+"""Texts without what nobody can see: one cleaning for sentences, labels, names of columns and lists in files."""
+
+import re
+from unicodedata import normalize
+
+_CONTROL = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
+_BLANKS = "\x0b\x0c\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e001f"
+)
+_JOINERS = "\u115f\u1160\u180b-\u180d\u180f\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef"
+_OTHER_SCRIPT = "[^\\s\x00-\u036f\u1e00-\u1eff\u2000-\u206f]"
+"""Persian, Indic scripts and emoji need joiners between their letters; beside Latin letters and blanks joiners do nothing."""
+_NEEDLESS = f"(?<!{_OTHER_SCRIPT})[{_JOINERS}]|[\u200c\u200d](?!{_OTHER_SCRIPT})"
+
+_TO_BLANK = re.compile(f"[{_CONTROL}]")
+_TO_NOTHING = re.compile(f"[{_INVISIBLE}]|{_NEEDLESS}")
+_ODD = re.compile(f"[{_CONTROL}{_BLANKS}{_INVISIBLE}]|{_NEEDLESS}")
+
+
+def clean(text: str) -> str:
+    """Return a text with composed letters (NFC), single plain blanks, and no invisible characters.
+
+    Blanks of all kinds and control characters become one blank; none is left at the ends. Half a letter of UTF-16 becomes "?".
+    """
+    whole = text.encode("utf-8", errors="replace").decode()
+    visible = _TO_NOTHING.sub("", _TO_BLANK.sub(" ", whole))
+    return normalize("NFC", " ".join(visible.split()))
+
+
+def is_odd(text: str) -> bool:
+    """Return whether `clean` takes invisible characters or blanks of another kind out of a text, beside spaces and line ends."""
+    return _ODD.search(text) is not None
