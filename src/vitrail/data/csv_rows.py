@@ -15,7 +15,9 @@ from vitrail.files import is_text, text_file
 from vitrail.plain_text import clean, is_odd
 from vitrail.settings import brief
 
-ENDINGS = (".csv", ".tsv", ".tab")
+JSON_LINES = (".jsonl", ".ndjson")
+"""Suffixes of files with a JSON object on every line, see `vitrail.data.json_rows`."""
+ENDINGS = (".csv", ".tsv", ".tab", *JSON_LINES)
 """Suffixes by which tables are found in a folder."""
 NAMED_ENDINGS = (*ENDINGS, ".txt")
 """Suffixes of tables that are named."""

@@ -17,7 +17,19 @@ from vitrail.data.csv_rows import NAMED_ENDINGS
 from vitrail.data.decode import SUFFIXES
 from vitrail.data.folder import has_class_folders, read_folder
 from vitrail.data.hub import read_hub
-from vitrail.data.items import SPLITS, Contents, ImageData, Issue, Item, Label, left_out_notes
+from vitrail.data.items import (
+    SPLITS,
+    Contents,
+    ImageData,
+    Issue,
+    Item,
+    Label,
+    Named,
+    left_out_notes,
+    pooled_notes,
+    split_of,
+    with_indices,
+)
 from vitrail.data.readings import similar_classes
 from vitrail.data.shards import read_shards
 from vitrail.data.splits import SHARES, Assignment, with_splits
@@ -136,20 +148,44 @@ def _read_path(path: Path) -> Contents:
     if path.is_dir():
         table = table_of(path)
         if table is None:
-            return read_folder(path)
+            return _read_tables_of_splits(path) or read_folder(path)
         by_folders = has_class_folders(path)
         if by_folders:
             _require_one_reading(table)
         if by_folders or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
         contents = read_table(table)
-        listed = {os.path.abspath(str(item.image)) for items in contents.splits.values() for item in items}
-        return replace(contents, ignored=[*contents.ignored, *unlisted_in(path, {*listed, str(table)})])
+        return replace(contents, ignored=_unlisted(path, [table], [contents]))
     if path.suffix.lower() not in NAMED_ENDINGS:
         people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
         raise DataError(f"{path} is a file", where="--data", hint=hint)
     return read_table(path)
+
+
+def _read_tables_of_splits(root: Path) -> Contents | None:
+    """Return what the folders of splits hold that have a table beside their images each; None where none has."""
+    folders = [(split, folder) for folder in folders_of(root) if (split := split_of(folder.name))]
+    tables = [(split, table) for split, folder in folders if not has_class_folders(folder) and (table := table_of(folder))]
+    if not any(labels_in(table.parent) for _, table in tables):
+        return None
+    found: list[Named] = []
+    read = [read_table(table) for _, table in tables]
+    for (split, table), contents in zip(tables, read, strict=True):
+        for item in chain.from_iterable(contents.splits.values()):
+            labels = tuple(contents.classes[label] for label in item.labels)
+            found.append(Named(split, f"{table.parent.name}/{item.name}", item.image, labels))
+    issues = [issue for contents in read for issue in contents.issues]
+    notes = (*pooled_notes((split, table.parent.name) for split, table in tables), *(n for one in read for n in one.notes))
+    several = any(contents.multi_label for contents in read)
+    joined = with_indices(str(root), found, multi_label=several, issues=issues, notes=tuple(dict.fromkeys(notes)))
+    return replace(joined, ignored=_unlisted(root, [table for _, table in tables], read))
+
+
+def _unlisted(root: Path, tables: list[Path], read: list[Contents]) -> list[Issue]:
+    """Return issues for what is in a folder, and in none of its tables."""
+    items = (item for contents in read for item in chain.from_iterable(contents.splits.values()))
+    return unlisted_in(root, {os.path.abspath(str(item.image)) for item in items} | set(map(str, tables)))
 
 
 def _existing(source: str | Path) -> Path:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from vitrail.data.items import splits_in
-from vitrail.data.tree import files_of
+from vitrail.data.items import split_of, splits_in
+from vitrail.data.tree import files_of, folders_of
 from vitrail.errors import DataError
 
 Kind = Literal["caption", "keypoint", "instances"]
@@ -39,6 +39,8 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     files = [file for place in places for file in files_of(place) if file.suffix.lower() in endings and file.is_file()]
     called = [file for file in files if kind in file.stem.lower()]
     files = called or [file for file in files if not _is_of_a_kind(file) and file.suffix.lower() != PLAIN]
+    if not files and (inside := _inside_splits(folder, endings)):
+        return inside
     named: dict[str, list[Path]] = {}
     for file in files:
         named.setdefault(_split_named(file), []).append(file)
@@ -51,6 +53,17 @@ def split_files(folder: Path, kind: Kind, endings: Collection[str], *, hint: str
     if twice := next((split for split, own in named.items() if len(own) > 1), None):
         raise DataError(f"{_listed(named[twice])} would each be the {twice} split", where=folder, hint=hint)
     return {split: file for split, (file,) in named.items()}
+
+
+def _inside_splits(folder: Path, endings: Collection[str]) -> dict[str, Path]:
+    """Return the only such file in each folder that is called like a split: ``train/metadata.jsonl``."""
+    found: dict[str, Path] = {}
+    for place in folders_of(folder):
+        files = [own for own in files_of(place) if own.suffix.lower() in endings and own.suffix.lower() != PLAIN]
+        split = split_of(place.name)
+        if split and split not in found and len(files) == 1:
+            found[split] = files[0]
+    return found
 
 
 def _is_of_a_kind(file: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from vitrail.data.csv_rows import ENDINGS, IMAGE, SPLIT, Columns, Row, Table, column_of, listed, split_in
 from vitrail.data.image_names import find_image, folder_of, with_suffixes
 from vitrail.data.items import Contents, Issue, Named, natural_key, with_indices
+from vitrail.data.json_rows import open_table
 from vitrail.data.several_labels import CellLabels, labels_in_cells
 from vitrail.data.tree import files_of, images_below
 from vitrail.errors import DataError
@@ -15,6 +16,8 @@ from vitrail.settings import brief
 
 TABLE = "labels.csv"
 """The table that a folder without folders for classes may hold."""
+METADATA = ("metadata.csv", "metadata.jsonl")
+"""What the library ``datasets`` calls the table of a folder of images."""
 LABEL = ("labels", "class", "class_name", "category", "target")
 """What others call the column of labels."""
 NUMBERS = ("image_id", "id")
@@ -28,9 +31,9 @@ HINT = (
 
 
 def table_of(folder: Path) -> Path | None:
-    """The table of a folder: `TABLE`, or the only one beside images, or None."""
-    if os.path.isfile(folder / TABLE):
-        return folder / TABLE
+    """Return the table of a folder: `TABLE`, one of `METADATA`, or the only one beside images; None without one."""
+    if usual := next((folder / name for name in (TABLE, *METADATA) if os.path.isfile(folder / name)), None):
+        return usual
     tables = [file for file in files_of(folder) if file.suffix.lower() in ENDINGS]
     return tables[0] if len(tables) == 1 and images_below(folder) else None
 
@@ -81,7 +84,7 @@ def read_table(file: Path) -> Contents:
 
 def _rows(file: Path) -> tuple[Table, list[Row], CellLabels, list[str] | None]:
     """Return the table, its rows, the labels of each, and the classes where columns name them."""
-    table = Table(file, columns_of)
+    table = open_table(file, columns_of)
     rows = list(table.rows())
     if not rows:
         raise DataError("no images listed", where=file, hint="give every image a row: image,label or image,label,split")

@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
 from vitrail.data.coco import is_whole, pictures_in, read_json
 from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
 from vitrail.data.image_names import find_image, folder_of
-from vitrail.data.items import Issue
+from vitrail.data.items import Issue, split_of
+from vitrail.data.json_rows import JsonTable, open_table
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import has_labels
@@ -66,7 +68,7 @@ def read_captions(source: str | Path) -> CaptionContents:
     files = _files(path) if path.is_dir() else {"all": path}
     found = CaptionContents(str(path), {})
     for split, file in files.items():
-        read = _read_coco if file.suffix.lower() == ".json" else _read_table
+        read = _read_json if file.suffix.lower() == ".json" else _read_table
         folder, lines = read(file, found)
         for own, items in _by_split(lines, folder, found.issues).items():
             found.splits.setdefault(own if own != "all" else split, []).extend(items)
@@ -97,7 +99,7 @@ def tells_captions(source: str | Path) -> bool:
     if _is_flickrs(path):
         return True
     try:
-        table = Table(path, columns_of)
+        table = open_table(path, columns_of)
     except DataError:
         return False
     others = [name for name in table.names if name and name not in table.columns.values() and not NUMBER.fullmatch(name)]
@@ -127,16 +129,22 @@ def _read_table(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
     if _is_flickrs(file):
         lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
     else:
-        table = Table(file, columns_of)
-        for number, cells, problem in table.rows():
-            try:
-                if problem:
-                    raise ValueError(problem)
-                lines.append((f"{file}:{number}", cells["image"], split_in(cells), cells["caption"]))
-            except ValueError as error:
-                found.issues.append(Issue("bad-row", f"{file}:{number}", str(error)))
-        found.notes.extend(table.notes())
+        lines = _rows_of(open_table(file, columns_of), found)
     return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+
+
+def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
+    lines: list[Line] = []
+    for number, cells, problem in table.rows():
+        where = f"{table.file}:{number}"
+        try:
+            if problem:
+                raise ValueError(problem)
+            lines.append((where, cells["image"], split_in(cells), cells["caption"]))
+        except ValueError as error:
+            found.issues.append(Issue("bad-row", where, str(error)))
+    found.notes.extend(table.notes())
+    return lines
 
 
 def _is_flickrs(file: Path) -> bool:
@@ -154,12 +162,44 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
                 issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
 
 
-def _read_coco(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_json(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+    """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
+    values = read_json(file)
+    if isinstance(values, list):
+        lines = _rows_of(JsonTable(file, columns_of, values), found)
+        return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
+    images = values.get("images") if isinstance(values, dict) else None
+    if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
+        return _read_karpathy(file, images, found.issues)
+    return _read_coco(file, values, found)
+
+
+def _read_karpathy(file: Path, images: list[Any], issues: list[Issue]) -> tuple[Path, list[Line]]:
+    """Return the same of Karpathy's files, whose images have a split each; ``restval`` is for training."""
+    lines: list[Line] = []
+    for place, image in enumerate(images, 1):
+        where, own = f"{file}, image {place}", image if isinstance(image, dict) else {}
+        name, split, sentences = own.get("filename"), split_of(str(own.get("split", ""))), own.get("sentences")
+        raw = [one.get("raw") for one in sentences if isinstance(one, dict)] if isinstance(sentences, list) else []
+        texts = [text for text in raw if isinstance(text, str)]
+        if not isinstance(name, str) or not split or not texts or len(texts) < len(raw):
+            issues.append(Issue("bad-image", where, "it needs filename, split and sentences, each with raw"))
+            continue
+        below = own.get("filepath")
+        path = f"{below}/{name}" if isinstance(below, str) and below else name
+        lines += [(where, path, split, text) for text in texts]
+    names = list(dict.fromkeys(name for _, name, *_ in lines))
+    folder, bare = folder_of(file, names), [os.path.basename(name) for name in names]
+    if names and find_image(folder, names[0]) is None and find_image(flat := folder_of(file, bare), bare[0]) is not None:
+        return flat, [(where, os.path.basename(name), split, text) for where, name, split, text in lines]
+    return folder, lines
+
+
+def _read_coco(file: Path, values: Any, found: CaptionContents) -> tuple[Path, list[Line]]:
     """Return the same as `_read_table` of a file of COCO's."""
     issues = found.issues
-    values = read_json(file)
     if not isinstance(values, dict) or not all(isinstance(values.get(name), list) for name in ("images", "annotations")):
-        hint = "see https://cocodataset.org/#format-data, image captioning"
+        hint = "give COCO's captions, Karpathy's images with sentences, or a list of objects with image and caption"
         raise DataError(f"{file.name} has no images and annotations", where=file, hint=hint)
     pictures = pictures_in(values["images"], issues, file)
     lines: list[Line] = []
@@ -180,18 +220,18 @@ def _read_coco(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
 def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[str, list[Captioned]]:
     """The images of each split with all of their captions, in the order in which they come."""
     captions: dict[str, dict[str, list[str]]] = {}
-    split_of: dict[str, str] = {}
+    split_by_name: dict[str, str] = {}
     for where, name, split, text in lines:
         caption = tidy(text)
         if not name or not caption:
             issues.append(
                 Issue("no-caption" if name else "missing-file", where, "the caption is empty" if name else "no image is named")
             )
-        elif split_of.setdefault(name, split) != split:
-            issues.append(Issue("leak", where, f"the image {name} is in the splits {split_of[name]} and {split}"))
+        elif split_by_name.setdefault(name, split) != split:
+            issues.append(Issue("leak", where, f"the image {name} is in the splits {split_by_name[name]} and {split}"))
         else:
             captions.setdefault(split, {}).setdefault(name, []).append(caption)
-    files = {name: find_image(folder, name) for name in split_of}
+    files = {name: find_image(folder, name) for name in split_by_name}
     issues += [
         Issue("missing-file", str(folder / name), "there is no such image") for name, file in files.items() if file is None
     ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from vitrail.data.csv_rows import ENDINGS, Columns, Table, column_of, listed, text_lines
 from vitrail.data.items import SPLITS, Data, Issue, split_of
+from vitrail.data.json_rows import open_table
 from vitrail.data.text.tokens import Tokens
 from vitrail.errors import DataError
 from vitrail.files import is_text, path_of
@@ -235,7 +236,7 @@ def _table(file: Path, languages: tuple[str, str]) -> Table:
             raise DataError(f"no columns are called {lacking!r}; there are {listed(names)}", hint=hint)
         return {language: name for language, name in columns.items() if name is not None}
 
-    return Table(file, columns_of, literal=True)
+    return open_table(file, columns_of, literal=True)
 
 
 def _divided(data: PairData, shares: Mapping[str, float], seed: int, assignment: dict[str, str] | None) -> PairData:
