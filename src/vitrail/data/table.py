@@ -9,6 +9,7 @@ from vitrail.data.csv_rows import ENDINGS, IMAGE, SPLIT, Columns, Row, Table, co
 from vitrail.data.image_names import find_image, folder_of, with_suffixes
 from vitrail.data.items import Contents, Issue, Named, natural_key, with_indices
 from vitrail.data.json_rows import open_table
+from vitrail.data.missing_images import MissingImages
 from vitrail.data.several_labels import CellLabels, labels_in_cells
 from vitrail.data.tree import files_of, images_below
 from vitrail.errors import DataError
@@ -64,18 +65,20 @@ def read_table(file: Path) -> Contents:
     """
     table, rows, read, classes = _rows(file)
     folder = folder_of(file, [row.cells["image"] for row in rows if not row.problem])
-    issues: list[Issue] = []
+    missing, issues = MissingImages(folder), list[Issue]()
     lines: dict[str, int] = {}
     found: list[Named] = []
     for row, labels in zip(rows, read.labels, strict=True):
         name = row.cells.get("image", "")
         image = find_image(folder, name) or folder / name
         where = os.path.normpath(image)
-        wrong = list(_wrong(row, image, lines.get(where), bool(labels) or read.multi_label))
+        wrong = list(_wrong(row, image, lines.get(where), bool(labels) or read.multi_label, missing))
         lines.setdefault(where, row.line)
         issues += [Issue(kind, f"{file}:{row.line}", what) for kind, what in wrong]
         if not wrong:
             found.append(Named(split_in(row.cells), name, image, labels))
+    if not found and (prefix := missing.prefix([row.cells["image"] for row in rows if not row.problem])):
+        issues = [Issue("missing-file", str(file), prefix), *(issue for issue in issues if issue.kind != "missing-file")]
     said = [read.said] if read.said else []
     said += [] if folder == file.parent else [f"the images are in {os.path.relpath(folder, file.parent)}"]
     notes = (*table.notes(*said, shown=("image", "label", "split")), *([f"note: {read.doubt}"] if read.doubt else []))
@@ -137,7 +140,7 @@ def _label_columns(table: Table, rows: Sequence[Row]) -> list[str]:
     return labels
 
 
-def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool) -> Iterator[tuple[str, str]]:
+def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool, missing: MissingImages) -> Iterator[tuple[str, str]]:
     """What is wrong with a row: kinds of issues, and what exactly."""
     if row.problem:
         yield "bad-row", row.problem
@@ -148,8 +151,9 @@ def _wrong(row: Row, image: Path, earlier: int | None, labelled: bool) -> Iterat
     if earlier is not None:
         yield "repeated-row", f"{image} stands in line {earlier}, too"
     elif not os.path.isfile(image):
+        near = missing.near(row.cells["image"])
         several = " or ".join(file.name for file in with_suffixes(image))
-        yield "missing-file", f"{image} could be {several}" if several else f"there is no file {image}"
+        yield "missing-file", f"{image} could be {several}" if several else f"there is no file {image}{near}"
     if not labelled:
         yield "no-label", f"{image} has no label"
     try:

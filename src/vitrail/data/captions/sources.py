@@ -12,6 +12,7 @@ from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, c
 from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue, split_of
 from vitrail.data.json_rows import JsonTable, open_table
+from vitrail.data.missing_images import MissingImages
 from vitrail.data.split_files import split_files
 from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import has_labels
@@ -232,9 +233,11 @@ def _by_split(lines: Iterable[Line], folder: Path, issues: list[Issue]) -> dict[
         else:
             captions.setdefault(split, {}).setdefault(name, []).append(caption)
     files = {name: find_image(folder, name) for name in split_by_name}
-    issues += [
-        Issue("missing-file", str(folder / name), "there is no such image") for name, file in files.items() if file is None
-    ]
+    gone, missing = [name for name, file in files.items() if file is None], MissingImages(folder)
+    if len(gone) == len(files) and (prefix := missing.prefix(gone)):
+        issues.append(Issue("missing-file", str(folder), prefix))
+    else:
+        issues += [Issue("missing-file", str(folder / name), f"there is no such image{missing.near(name)}") for name in gone]
     return {
         split: [Captioned(name, file, tuple(own)) for name, own in images.items() if (file := files[name])]
         for split, images in captions.items()
