@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, TextIOWrapper
@@ -51,12 +52,14 @@ def regular_file(file: Path, most: int | None = None) -> Iterator[BufferedReader
 
 @contextmanager
 def text_file(file: Path, most: int = LARGE, *, newline: str = "", errors: str = "strict") -> Iterator[TextIOWrapper]:
-    """Open a `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables."""
-    with (
-        regular_file(file, most) as content,
-        TextIOWrapper(content, encoding="utf-8-sig", errors=errors, newline=newline) as text,
-    ):
-        yield text
+    """Open a `regular_file` in UTF-8, which may say so by a mark, with the ends of its lines as they are: for tables.
+
+    A mark of UTF-16, in which Excel saves "Unicode text", is understood, too.
+    """
+    with regular_file(file, most) as content:
+        encoding = "utf-16" if content.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
+        with TextIOWrapper(content, encoding=encoding, errors=errors, newline=newline) as text:
+            yield text
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -95,6 +95,25 @@ def test_sentences_are_checked_and_shown_as_sentences(vitrail, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["pairs.tsv"]
 
 
+def test_lines_that_are_no_pair_are_listed_ten_a_kind_and_notes_where_they_are_to_be_skipped(vitrail, tmp_path):
+    file = write_pairs(tmp_path / "pairs.tsv")
+    file.write_text(file.read_text() + "a\t\n" * 14 + "a\tb\tc\n" * 3)
+    command = ("data", "check", file, "--source", "en", "--target", "de")
+    checked = vitrail(*command)
+    lines = [line.split("  ")[0] for line in checked.out.splitlines()]
+    assert checked.code == 3 and lines.count("no-translation") == 11 and lines.count("bad-row") == 3
+    assert "no-translation  and 4 more" in checked.out and "17 faults" in checked.out and "left out" not in checked.out
+    skipped = vitrail(*command, "--bad-lines", "skip")
+    assert skipped.code == 0 and "left out: 17 lines that are no pair (14: there is no translation; 3: " in skipped.out
+    assert len(json.loads(vitrail(*command, "--json").out)["faults"]) == 17
+    wrong = vitrail(*command, "--bad-lines", "maybe")
+    assert wrong.code == 2 and "'stop' or 'skip'" in wrong.err
+    stopped = vitrail("train", "--task", "translate", "--data", file, *command[3:], "--out", tmp_path / "run")
+    assert stopped.code == 3 and "--bad-lines skip" in stopped.err
+    of_images = vitrail("train", "--data", "digits", "--bad-lines", "skip", "--out", tmp_path / "run")
+    assert of_images.code == 2 and "--task translate" in of_images.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -283,7 +283,7 @@ def test_what_is_no_table_is_refused(table, lines, words):
     assert "labels.csv" in str(error.value.where) and error.value.hint
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le", "cp1252"])
 def test_a_table_in_another_encoding_is_refused(table, encoding):
     with pytest.raises(DataError, match="UTF-8"):
         open_data(table("image,label", "a.png,naïve", encoding=encoding))

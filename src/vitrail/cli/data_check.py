@@ -190,7 +190,7 @@ def _check_sentences(data: str, languages: tuple[str, str], bad_lines: str | Non
     from vitrail.data.text.check import check_pairs
     from vitrail.tasks.settings import TranslationSettings
 
-    chosen = TranslationSettings.read_field("bad_lines", bad_lines or "stop", where="--bad-lines")
+    chosen = TranslationSettings.read_field("bad_lines", bad_lines or "stop", where="task")
     found = check_pairs(data, languages, chosen)
     _tell(found, _print_sentences, json=json)
 

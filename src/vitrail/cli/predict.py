@@ -175,12 +175,13 @@ def _tell_copies(folder: Path, copies: Mapping[str, int]) -> None:
 def _labels(given: str) -> list[str]:
     """The lines of a file, or what stands between commas."""
     from vitrail.files import is_text, path_of, read_lines
+    from vitrail.plain_text import clean
 
     file = path_of(given)
     if not os.path.isfile(file):
         if not is_text(given):
             raise ConfigError(f"{given!r} is not in UTF-8", where="--labels", hint="give them in UTF-8")
-        return given.split(",")
+        return list(map(clean, given.split(",")))
     try:
         return read_lines(file)
     except UnicodeDecodeError:

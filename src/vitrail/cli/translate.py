@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from vitrail.cli.console import Whole, result, result_json
+from vitrail.cli.console import Whole, note, result, result_json
 from vitrail.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def translate(
     """
     from vitrail.checks import require_at_most, require_positive
     from vitrail.files import path_of
+    from vitrail.plain_text import is_odd
     from vitrail.runtime.output import require_free_file
     from vitrail.weights.locate import require_possible
 
@@ -59,9 +60,10 @@ def translate(
     require_at_most("--beam", beam, MOST_BEAMS)
     translator = Translator(model, beams=beam)
     found: list[Translated] = []
-    told = json or drawing is not None
+    told, odd = json or drawing is not None, 0
     with counting("translating", "lines") as progress:
         for lines in _windows():
+            odd += sum(map(is_odd, lines))
             done = translator.translate(
                 lines, attention=drawing is not None, scores=json or drawing is not None, on_done=progress.advance
             )
@@ -70,6 +72,8 @@ def translate(
                     result(one.text)
             if told:
                 found += done
+    if odd:
+        note(f"lines cleaned of invisible characters or odd blanks: {odd:,}")
     if json:
         result_json([one.to_dict() for one in found])
     if drawing is not None:

@@ -23,7 +23,10 @@ NAMED_ENDINGS = (*ENDINGS, ".txt")
 """Suffixes of tables that are named."""
 BETWEEN = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 """Separators of columns, and how messages call them."""
-IMAGE = ("filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img")
+IMAGE = (
+    "filename", "file_name", "file", "filepath", "file_path", "path", "image_path", "img_path", "image_name", "img", "fname",
+    "image_file",
+)  # fmt: skip
 """Other names of the column ``image``."""
 SPLIT = ("subset",)
 """Other names of the column ``split``."""
@@ -97,7 +100,7 @@ class Table:
             except csv.Error as error:
                 raise self._damaged(self._skipped + 1, error) from None
         names = [clean(name) for name in raw]
-        if not is_text("".join(raw)):
+        if not is_text("".join(raw)) or "\0" in "".join(raw):  # which every other byte of UTF-16 is
             hint = "save it as CSV in UTF-8"
             raise DataError(f"{self.file.name} is not in UTF-8", where=f"{self.file}:{self._skipped + 1}", hint=hint)
         while names and not names[-1]:
@@ -196,6 +199,8 @@ def text_lines(file: Path, newline: str = "") -> Iterator[Iterator[str]]:
     except OSError as error:
         hint = "check the path; a table is a CSV file in UTF-8"
         raise DataError(f"{file.name} cannot be read: {error.strerror}", where=file, hint=hint) from None
+    except UnicodeDecodeError:  # of UTF-16 alone
+        raise DataError(f"{file.name} is damaged: it is not in UTF-16", where=file, hint="save it in UTF-8") from None
 
 
 def _short(text: TextIO, file: Path) -> Iterator[str]:

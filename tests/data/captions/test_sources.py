@@ -8,7 +8,7 @@ import pytest
 
 from captioned import write_captions
 from vitrail.data.captions.captions import tidy
-from vitrail.data.captions.sources import open_captions, read_captions
+from vitrail.data.captions.sources import open_captions, read_captions, tells_captions
 from vitrail.errors import DataError
 
 
@@ -327,3 +327,29 @@ def test_a_split_of_training_images_is_repeated_where_another_file_has_the_same_
     assert data.assignment.keys() == {f"{number:02}.png" for number in range(32)}
     again = open_captions(named_alike, split_seed=7, assignment=data.assignment)
     assert again.splits == data.splits and len({item.name for item in data.split("all")}) == 64
+
+
+def test_flickrs_list_without_a_header_is_read_and_found_by_its_form(table):
+    captions = {line.split(",", 1)[0]: line.split(",", 1)[1] for line in table.read_text().splitlines()[1:]}
+    other = table.with_name("token.txt")
+    other.write_text("\ufeff" + "".join(f"{name}#0\t{caption}\r\n" for name, caption in captions.items()) + "\n")
+    assert tells_captions(other) and len(read_captions(other).splits["all"]) == 32
+    other.write_text("00.png#0\tA dog .\n01.png\tA cat .\n")
+    (issue,) = read_captions(other).issues
+    assert (issue.kind, issue.path) == ("bad-row", f"{other}:2")
+
+
+def test_a_folder_may_hold_captions_txt_beside_a_readme_and_images_in_any_other_folder(table):
+    (table.parent / "Images").mkdir()
+    for picture in table.parent.glob("*.png"):
+        shutil.move(picture, table.parent / "Images")
+    (table.parent / "readme.txt").write_text("photographs\n")
+    table.rename(table.with_suffix(".txt"))
+    assert len(read_captions(table.parent).splits["all"]) == 32
+
+
+def test_invisible_characters_are_no_part_of_a_caption_and_counted(table):
+    values = json.loads(as_coco(table).read_text())
+    values["annotations"][0]["caption"] = "\u200bA red\u00a0circle\u00ad."
+    found = read_captions(as_coco(table, annotations=values["annotations"]))
+    assert found.splits["all"][0].target[0] == "A red circle." and found.notes[0].endswith("odd blanks: 1")

@@ -117,7 +117,7 @@ def test_unbalanced_quotes_are_refused_with_the_line(read, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"\xff\xfei\x00", "image,nose_x,nose_y\n".encode("utf-16"), b"\xff" * 1000, b"\x00" * 1000, b""]
+    "content", [b"\xff\xfei\x00", "image,nose_x,nose_y\n".encode("utf-16-le"), b"\xff" * 1000, b"\x00" * 1000, b""]
 )
 def test_what_is_no_text_is_refused(tmp_path, content):
     (tmp_path / "people.csv").write_bytes(content)

@@ -128,3 +128,20 @@ def test_dev_is_another_name_of_the_validation_sentences(tmp_path):
         written(tmp_path, f"{name}.tsv", "en\tde\n" + "".join(f"{name} {n}\teins\n" for n in range(count)))
     data = open_pairs(tmp_path, LANGUAGES)
     assert {split: len(pairs) for split, pairs in data.splits.items()} == {"train": 3, "val": 2, "test": 0}
+
+
+def test_two_files_may_end_in_empty_lines_and_lines_that_are_empty_in_both_are_passed_over(tmp_path):
+    written(tmp_path, "a.en", "a dog\n\u200b\nthe\u00a0cat\n\n \n")
+    written(tmp_path, "a.de", "ein Hund\n\ndie Katze")
+    data = open_pairs(tmp_path / "a", LANGUAGES)
+    assert texts(data.split("train")) == [("a dog", "ein Hund"), ("the cat", "die Katze")]
+    assert [pair.name for pair in data.split("train")] == ["a.de:1", "a.de:3"]
+    (note,) = data.notes
+    assert "empty lines of both passed over: 1" in note and "odd blanks: 2" in note
+
+
+def test_a_table_of_any_suffix_and_columns_in_capitals_are_found(tmp_path):
+    file = written(tmp_path, "corpus.txt", "EN;DE;Photo\na dog, red;ein Hund;7\n")
+    data = open_pairs(file, LANGUAGES)
+    assert texts(data.split("train")) == [("a dog, red", "ein Hund")]
+    assert data.notes == ("corpus.txt: separated by ';', en in the column 'EN', de in 'DE', not used: 'Photo'",)

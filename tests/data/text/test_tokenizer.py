@@ -67,3 +67,12 @@ def test_a_tokenizer_of_other_rules_is_refused(change):
     change(told)
     with pytest.raises(ModelFileError):
         Tokenizer.read(json.dumps(told), where="here")
+
+
+def test_letters_of_other_forms_are_the_same_tokens_unless_nothing_is_normalized_and_a_file_keeps_it():
+    for text, plain in {"ﬁne": "fine", "ｃａｔ": "cat", "cafe\u0301": "café", "x²": "x2", "the…": "the..."}.items():
+        assert TOKENIZER.encode([text]) == TOKENIZER.encode([plain]), text
+        assert AS_IT_IS.encode([text]) != AS_IT_IS.encode([plain]), text
+    for tokenizer in (TOKENIZER, AS_IT_IS):
+        again = Tokenizer.read(tokenizer.to_json(), where="x")
+        assert again.encode(["ﬁne cafe\u0301"]) == tokenizer.encode(["ﬁne cafe\u0301"])

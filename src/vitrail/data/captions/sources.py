@@ -18,6 +18,7 @@ from vitrail.data.splits import SHARES, Assignment
 from vitrail.data.table import has_labels
 from vitrail.errors import DataError
 from vitrail.files import path_of
+from vitrail.plain_text import is_odd
 from vitrail.settings import brief
 
 SHAPE = "the columns are image and caption, perhaps split; an image has a line for each of its captions"
@@ -71,6 +72,8 @@ def read_captions(source: str | Path) -> CaptionContents:
     for split, file in files.items():
         read = _read_json if file.suffix.lower() == ".json" else _read_table
         folder, lines = read(file, found)
+        if odd := sum(is_odd(caption) for *_, caption in lines):
+            found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
         for own, items in _by_split(lines, folder, found.issues).items():
             found.splits.setdefault(own if own != "all" else split, []).extend(items)
     if not any(found.splits.values()) and not found.issues:
