@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal  # which unlike int reads numbers of any length
 from itertools import pairwise
@@ -113,6 +113,8 @@ class Contents:
     """Files and folders that are no part of the data."""
     notes: tuple[str, ...] = ()
     """What one should know of how it was read, a line each."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The group of each image that has one, by name: images of a group belong in one split."""
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -134,6 +136,8 @@ class Named:
     name: str
     image: Source
     labels: tuple[str, ...]
+    group: str = ""
+    """Images of a group belong in one split."""
 
 
 def with_indices(
@@ -153,7 +157,8 @@ def with_indices(
     for one in found:
         labels = tuple(sorted(index[label] for label in one.labels))
         splits[one.split].append(Item(one.name, one.image, labels if multi_label else labels[0]))
-    return Contents(source, classes, splits, multi_label, issues, notes=notes)
+    groups = {one.name: one.group for one in found if one.group}
+    return Contents(source, classes, splits, multi_label, issues, notes=notes, groups=groups)
 
 
 class Data:

@@ -58,6 +58,7 @@ def open_data(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> ImageData:
     """Open labelled images with their splits.
 
@@ -69,12 +70,13 @@ def open_data(
             of data with a training split and no validation a part of the training images becomes validation.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
+        group: of a table, the column that names the group of each image, ``group`` by default; a group is in one split.
 
     Raises:
         DataError: nothing there, no images, or labels and images that do not fit each other.
         ConfigError: what reads this kind of data is not installed.
     """
-    return open_contents(read_data(source), split_seed, shares, assignment)
+    return open_contents(read_data(source, group), split_seed, shares, assignment)
 
 
 def open_contents(contents: Contents, split_seed: int, shares: Mapping[str, float], assignment: Assignment | None) -> ImageData:
@@ -103,20 +105,23 @@ def require_there(source: str | Path) -> None:
         _existing(path)
 
 
-def read_data(source: str | Path) -> Contents:
-    """What a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
-    contents = _read(source)
+def read_data(source: str | Path, group: str | None = None) -> Contents:
+    """Return what a data set holds as it is found, with everything that is wrong with it; see `open_data`."""
+    contents = _read(source, group)
+    if group and not contents.groups and not contents.issues:
+        hint = f"give a table such as {TABLE} with this column, or leave --data.group out"
+        raise DataError(f"the data has no column {group!r} of groups", where=contents.source, hint=hint)
     return replace(contents, issues=[*_unwritable(contents), *contents.issues])
 
 
-def _read(source: str | Path) -> Contents:
+def _read(source: str | Path, group: str | None = None) -> Contents:
     text = str(source)
     if text == "digits":
         return _digits()
     for prefix, read in READERS.items():
         if text.startswith(prefix):
             return read(text.removeprefix(prefix))
-    contents = _read_path(_existing(source))
+    contents = _read_path(_existing(source), group)
     return replace(contents, issues=[*similar_classes(contents.source, contents.classes), *contents.issues])
 
 
@@ -143,38 +148,38 @@ def _require_one_reading(table: Path) -> None:
             raise DataError(f"{what} {brief(file.parent.name)}", where=table.parent, hint=hint)
 
 
-def _read_path(path: Path) -> Contents:
+def _read_path(path: Path, group: str | None = None) -> Contents:
     """A folder or a table."""
     if path.is_dir():
         table = table_of(path)
         if table is None:
-            return _read_tables_of_splits(path) or read_folder(path)
+            return _read_tables_of_splits(path, group) or read_folder(path)
         by_folders = has_class_folders(path)
         if by_folders:
             _require_one_reading(table)
         if by_folders or (folders_of(path) and not labels_in(path)):
             return read_folder(path)  # a table of other things may lie beside folders
-        contents = read_table(table)
+        contents = read_table(table, group)
         return replace(contents, ignored=_unlisted(path, [table], [contents]))
     if path.suffix.lower() not in NAMED_ENDINGS:
         people = "; people and their joints are learned with --task pose" if path.suffix.lower() == ".json" else ""
         hint = f"give the folder that holds the images, or a table such as {TABLE}{people}"
         raise DataError(f"{path} is a file", where="--data", hint=hint)
-    return read_table(path)
+    return read_table(path, group)
 
 
-def _read_tables_of_splits(root: Path) -> Contents | None:
+def _read_tables_of_splits(root: Path, group: str | None) -> Contents | None:
     """Return what the folders of splits hold that have a table beside their images each; None where none has."""
     folders = [(split, folder) for folder in folders_of(root) if (split := split_of(folder.name))]
     tables = [(split, table) for split, folder in folders if not has_class_folders(folder) and (table := table_of(folder))]
     if not any(labels_in(table.parent) for _, table in tables):
         return None
     found: list[Named] = []
-    read = [read_table(table) for _, table in tables]
+    read = [read_table(table, group) for _, table in tables]
     for (split, table), contents in zip(tables, read, strict=True):
         for item in chain.from_iterable(contents.splits.values()):
             labels = tuple(contents.classes[label] for label in item.labels)
-            found.append(Named(split, f"{table.parent.name}/{item.name}", item.image, labels))
+            found.append(Named(split, f"{table.parent.name}/{item.name}", item.image, labels, contents.groups.get(item.name, "")))
     issues = [issue for contents in read for issue in contents.issues]
     notes = (*pooled_notes((split, table.parent.name) for split, table in tables), *(n for one in read for n in one.notes))
     several = any(contents.multi_label for contents in read)

@@ -43,6 +43,7 @@ def open_unlabelled(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> ImageData:
     """Open images to learn from without labels; see `vitrail.data.sources.open_data` for the arguments.
 
@@ -54,16 +55,16 @@ def open_unlabelled(
     Raises:
         DataError: no images.
     """
-    return open_contents(read_unlabelled(source), split_seed, shares, assignment)
+    return open_contents(read_unlabelled(source, group), split_seed, shares, assignment)
 
 
-def read_unlabelled(source: str | Path) -> Contents:
+def read_unlabelled(source: str | Path, group: str | None = None) -> Contents:
     """What `open_unlabelled` finds, before it is split; raises `DataError` where there are no images."""
     if is_named(source):
-        return read_data(source)
+        return read_data(source, group)
     root = Path(os.path.abspath(path_of(source)))
-    if not root.is_dir() or (root / TABLE).is_file():
-        return read_data(source)
+    if group or not root.is_dir() or (root / TABLE).is_file():
+        return read_data(source, group)
     splits: dict[str, list[Item]] = defaultdict(list)
     left_out: list[Issue] = []
     places = {file: file.relative_to(root) for file in images_of_data(root, left_out)}

@@ -3,12 +3,14 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vitrail.data.captions.captions import CaptionContents, CaptionData, Captioned, tidy, with_splits
 from vitrail.data.coco import is_whole, pictures_in, read_json
 from vitrail.data.csv_rows import IMAGE, NAMED_ENDINGS, SPLIT, Columns, Table, column_of, listed, split_in, text_lines
+from vitrail.data.groups import GROUP
 from vitrail.data.image_names import find_image, folder_of
 from vitrail.data.items import Issue, split_of
 from vitrail.data.json_rows import JsonTable, open_table
@@ -42,6 +44,7 @@ def open_captions(
     split_seed: int = 0,
     shares: Mapping[str, float] = SHARES,
     assignment: Assignment | None = None,
+    group: str | None = None,
 ) -> CaptionData:
     """Open images with captions, with their splits.
 
@@ -52,11 +55,12 @@ def open_captions(
         split_seed: data without splits is split by it, image by image.
         shares: of test and validation in such data, {"test": 0.2, "val": 0.1} where they are not given.
         assignment: repeats an earlier split.
+        group: the column that names the group of each image, ``group`` by default; a group is in one split.
 
     Raises:
         DataError: nothing there, something is wrong with it, or an image is in several splits.
     """
-    contents = read_captions(source)
+    contents = read_captions(source, group)
     if contents.issues:
         first, *others = contents.issues
         what = f"{first.what} (and {len(others):,} more)" if others else first.what
@@ -64,14 +68,14 @@ def open_captions(
     return with_splits(contents, split_seed, assignment, shares)
 
 
-def read_captions(source: str | Path) -> CaptionContents:
+def read_captions(source: str | Path, group: str | None = None) -> CaptionContents:
     """What a data set of captions holds, with everything that is wrong with it; see `open_captions`."""
     path = require_there(source)
     files = _files(path) if path.is_dir() else {"all": path}
     found = CaptionContents(str(path), {})
     for split, file in files.items():
         read = _read_json if file.suffix.lower() == ".json" else _read_table
-        folder, lines = read(file, found)
+        folder, lines = read(file, found, group)
         if odd := sum(is_odd(caption) for *_, caption in lines):
             found.notes.append(f"{file.name}: captions cleaned of invisible characters or odd blanks: {odd:,}")
         for own, items in _by_split(lines, folder, found.issues).items():
@@ -115,25 +119,28 @@ def _files(folder: Path) -> dict[str, Path]:
     return split_files(folder, "caption", ENDINGS, hint=HINT)
 
 
-def columns_of(names: Sequence[str]) -> Columns:
+def columns_of(names: Sequence[str], group: str | None = None) -> Columns:
     """Return the columns of images, captions and splits; raises `DataError` where one of the first two is lacking."""
     columns = {
         "image": column_of(names, "image", IMAGE, first=True),
         "caption": column_of(names, "caption", (*CLEAR, *VAGUE), first=True),
         "split": column_of(names, "split", SPLIT),
+        GROUP: column_of(names, group or GROUP),
     }
+    if group and columns[GROUP] is None:
+        raise DataError(f"no column is called {group!r}; there are {listed(names)}", hint="name a column by --data.group")
     if lacking := next((word for word in ("image", "caption") if columns[word] is None), None):
         raise DataError(f"no column is called {lacking!r}; there are {listed(names)}", hint=SHAPE)
     return {word: name for word, name in columns.items() if name is not None}
 
 
-def _read_table(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_table(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Return the folder that images lie in, and a line for each caption."""
     lines: list[Line] = []
     if _is_flickrs(file):
         lines = [(f"{file}:{number}", name, "all", caption) for number, name, caption in _of_flickr(file, found.issues)]
     else:
-        lines = _rows_of(open_table(file, columns_of), found)
+        lines = _rows_of(open_table(file, partial(columns_of, group=group)), found)
     return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
 
 
@@ -145,6 +152,8 @@ def _rows_of(table: Table, found: CaptionContents) -> list[Line]:
             if problem:
                 raise ValueError(problem)
             lines.append((where, cells["image"], split_in(cells), cells["caption"]))
+            if cells.get(GROUP):
+                found.groups[cells["image"]] = cells[GROUP]
         except ValueError as error:
             found.issues.append(Issue("bad-row", where, str(error)))
     found.notes.extend(table.notes())
@@ -166,11 +175,11 @@ def _of_flickr(file: Path, issues: list[Issue]) -> Iterator[tuple[int, str, str]
                 issues.append(Issue("bad-row", f"{file}:{number}", "the line is not IMAGE#NUMBER, a tab and a caption"))
 
 
-def _read_json(file: Path, found: CaptionContents) -> tuple[Path, list[Line]]:
+def _read_json(file: Path, found: CaptionContents, group: str | None) -> tuple[Path, list[Line]]:
     """Return the same as `_read_table` of a JSON file: COCO's, Karpathy's, or a list of images with their captions."""
     values = read_json(file)
     if isinstance(values, list):
-        lines = _rows_of(JsonTable(file, columns_of, values), found)
+        lines = _rows_of(JsonTable(file, partial(columns_of, group=group), values), found)
         return folder_of(file, list(dict.fromkeys(name for _, name, *_ in lines))), lines
     images = values.get("images") if isinstance(values, dict) else None
     if isinstance(images, list) and any(isinstance(image, dict) and "sentences" in image for image in images):
